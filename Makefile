@@ -7,6 +7,8 @@ FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
 # Random requests at held locks; some 40 minutes for ten million.
 SOAK_REQUESTS ?= 2000000
+# Random scripts whose text is read; some 20 minutes for a million.
+SOAK_SCRIPTS ?= 300000
 
 # rustup puts cargo here, and not every shell knows.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -26,11 +28,13 @@ version := $(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*
 DEB ?= $(built)/lockwarden_$(version).deb
 IMAGE ?= $(built)/lockwarden_$(version).oci.tar
 share = $(DESTDIR)$(PREFIX)/share
+# Pages are named as they are found where they are installed.
+pages_installed = s|docs/[a-z-]*\.md|$(PREFIX)/share/doc/lockwarden/&|
 installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-clients test-otel soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-clients test-estate test-otel soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -55,22 +59,30 @@ release: setup ## build the policies and the proxy as they are installed and pac
 	cargo build $(locked) --profile dist -p lockwarden
 
 # A binary that is there already is installed as it is: BINARY=… make install.
-install: $(BINARY) ## install binary, manual page, completions, systemd unit and an example configuration
+install: $(BINARY) ## install binary, manual pages, completions, systemd unit, an example configuration, docs, dashboard and alerts
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/lockwarden
 	install -d $(share)/man/man1 $(share)/bash-completion/completions $(share)/zsh/site-functions $(share)/fish/vendor_completions.d
-	$(BINARY) man | gzip -9n >$(share)/man/man1/lockwarden.1.gz
+	pages=$$(mktemp -d) && trap 'rm -rf "$$pages"' EXIT && $(BINARY) man --dir "$$pages" && gzip -9n "$$pages"/*.1 && install -m 0644 "$$pages"/*.1.gz $(share)/man/man1/
 	$(BINARY) completions bash >$(share)/bash-completion/completions/lockwarden
 	$(BINARY) completions zsh >$(share)/zsh/site-functions/_lockwarden
 	$(BINARY) completions fish >$(share)/fish/vendor_completions.d/lockwarden.fish
 	install -d $(DESTDIR)$(UNITDIR)
-	sed -e 's|/usr/local/bin|$(PREFIX)/bin|' -e 's|/etc/lockwarden|$(SYSCONFDIR)/lockwarden|' docs/examples/lockwarden.service >$(DESTDIR)$(UNITDIR)/lockwarden.service
+	sed -e '$(pages_installed)' -e 's|/usr/local/bin|$(PREFIX)/bin|' -e 's|/etc/lockwarden|$(SYSCONFDIR)/lockwarden|' docs/examples/lockwarden.service >$(DESTDIR)$(UNITDIR)/lockwarden.service
+	install -D -m 0644 docs/examples/lockwarden-processes.conf $(DESTDIR)$(UNITDIR)/lockwarden.service.d/processes.conf
+	for file in $$(find docs grafana/dashboards grafana/prometheus/*.yml grafana/provisioning -type f) README.md CHANGELOG.md LICENSE; do \
+	    install -D -m 0644 $$file $(share)/doc/lockwarden/$$file || exit; \
+	done
 	install -D -m 0644 docs/examples/lockwarden-processes.conf $(share)/doc/lockwarden/examples/lockwarden-processes.conf
-	@test -e $(installed_config) || install -D -m 0640 docs/examples/lockwarden.toml $(installed_config)
+	sed -e '$(pages_installed)' docs/examples/lockwarden.toml >$(share)/doc/lockwarden/examples/lockwarden.toml
+	chmod 0644 $(share)/doc/lockwarden/examples/lockwarden.toml
+	@test -e $(installed_config) || install -D -m 0640 $(share)/doc/lockwarden/examples/lockwarden.toml $(installed_config)
 
 uninstall: ## remove what was installed; the configuration stays
-	rm -f $(DESTDIR)$(PREFIX)/bin/lockwarden $(share)/man/man1/lockwarden.1.gz $(DESTDIR)$(UNITDIR)/lockwarden.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/lockwarden $(share)/man/man1/lockwarden.1.gz $(share)/man/man1/lockwarden-*.1.gz $(DESTDIR)$(UNITDIR)/lockwarden.service
 	rm -f $(share)/bash-completion/completions/lockwarden $(share)/zsh/site-functions/_lockwarden $(share)/fish/vendor_completions.d/lockwarden.fish
-	rm -f $(share)/doc/lockwarden/examples/lockwarden-processes.conf
+	rm -f $(DESTDIR)$(UNITDIR)/lockwarden.service.d/processes.conf
+	rm -rf $(share)/doc/lockwarden
+	-rmdir $(DESTDIR)$(UNITDIR)/lockwarden.service.d 2>/dev/null || true
 
 deb: $(BINARY) ## make a Debian package
 	@stage=$$(mktemp -d) && chmod 0755 $$stage && trap 'rm -rf "$$stage"' EXIT && \
@@ -119,6 +131,11 @@ test-clients: setup ## run real lock libraries; one language: make test-clients-
 	cargo build $(locked) --workspace --bins --examples
 	$(built)/debug/examples/clients $(language) $(if $(QUICK),--quick) $(if $(WRITE),--write)
 
+test-estate: setup ## put real programs in four languages behind the proxy, watch and enforce them: the first hour; ARGS="--seconds 20 --only pool"
+	cargo build $(locked) --workspace --bins --examples
+	@mkdir -p target/clients && for language in python node php; do tests/clients/$$language/setup.sh; done
+	$(built)/debug/examples/estate $(ARGS)
+
 # What builds next without the feature links the proxy anew.
 test-otel: setup ## build the proxy with OpenTelemetry, which no other target does, and test that
 	@.ci/setup.sh --tests
@@ -132,14 +149,16 @@ test-clients-%:
 # The random script against a real server gets a quarter of the time, histories of clients among faults, failovers (each takes half a minute), random scripts
 # that are refused or guarded an eighth each; the framer's properties run meanwhile as many cases as they need, and the fuzz targets, where their tools are
 # installed, share a quarter.
-soak: setup ## random traffic and faults for SOAK_SECONDS, SOAK_REQUESTS random requests at held locks, and fuzzing
+soak: setup ## random traffic and faults for SOAK_SECONDS, SOAK_REQUESTS random requests at held locks, SOAK_SCRIPTS random scripts, and fuzzing
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 4)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- history::dedicated history::multiplexed --nocapture
 	LOCKWARDEN_FAILOVERS=$$(($(SOAK_SECONDS) / 240 + 1)) cargo test $(locked) -p lockwarden-tests --test all -- history::failovers --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- undoing::random --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- guarded::random --nocapture
+	LOCKWARDEN_EXPLORE=7 cargo test $(locked) -p lockwarden-lock --lib promise::explorer -- --nocapture
 	LOCKWARDEN_REQUESTS=$(SOAK_REQUESTS) cargo test $(locked) -p lockwarden-tests --test all -- bypass::random --nocapture
+	$(built)/debug/examples/fuzz_scripts --count $(SOAK_SCRIPTS) --seed $$(date +%s)
 	PROPTEST_CASES=20000 cargo test $(locked) -p lockwarden-resp --lib properties
 	@if rustup toolchain list | grep -q '^nightly' && command -v cargo-fuzz >/dev/null; then \
 	    $(MAKE) fuzz FUZZ_SECONDS=$$(($(SOAK_SECONDS) / 4 / $(words $(fuzz_targets)))); \

@@ -97,6 +97,8 @@ set_up_tests() {
     python3 -c 'import ensurepip' 2>/dev/null || need python3-venv 'Python with venv'
     has npm || need npm npm
     has curl || need curl curl
+    has git || need git git
+    has redis-cli || need redis-tools redis-cli
     { has psql && { has initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; } || need postgresql PostgreSQL
     has go || need 'golang-go ca-certificates' Go
     php -r "exit(extension_loaded('redis') ? 0 : 1);" 2>/dev/null || need 'php-cli php-redis' phpredis

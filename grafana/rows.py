@@ -80,7 +80,7 @@ SAFETY = [
     lines("Grants that nobody read", "Leases whose holder was gone before it read that it has them. A lock marked so is not "
           "renewed, and is told to its client if that asks again.",
           sum_by("outcome", increase("lockwarden_undelivered_grants_total"))),
-    lines("Holders that died", "Leases that were shortened because their holder is known to be gone (holder_lost). A line that comes "
+    lines("Holders that died", "Leases whose holder was gone before it gave them back; holder_lost says what becomes of them. A line that comes "
           "again and again is a worker that crashes with its lock." + WATCHED,
           sum_by("namespace", increase("lockwarden_holders_lost_total"))).decimals(0),
 ]

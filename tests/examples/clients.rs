@@ -1,18 +1,19 @@
 //! Real lock libraries, straight to a Redis and through the proxy in both modes, with the same checks. Each
 //! language has a folder in `tests/clients` with programs of its own; this one starts the servers, runs
 //! the programs in every world and compares. It fails when a check failed anywhere, when the worlds ran
-//! different checks, or when the proxy granted nothing. `cargo run -p lockwarden-tests --example clients
+//! different checks, when the proxy granted nothing, or when its report on honest checks is not "ready". `cargo run -p lockwarden-tests --example clients
 //! -- [LANGUAGE…] [--quick] [--write]`; `tests/clients/README.md` says what a folder holds, and `--write`
 //! brings `docs/clients.md` up to date.
 
 use std::env;
 use std::error::Error;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
+use std::slice;
 
-use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, Watchers};
+use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, Watchers, free_port};
 
 use crate::language::{CLIENTS, Language, POOLS, SHOP};
 use crate::page::Run;
@@ -33,6 +34,11 @@ const CEILING: &str = "60s";
 const DIRECT: &str = "direct";
 const ENFORCED: &str = "enforced";
 
+/// The checks in which nobody does anything wrong, with `;` between them: after these the report must say "ready".
+const HONEST: &str = "acquire;contend;extend;release;TTL;all or none;deleted;delayed, retried;disposer;done again and again;\
+     fence grows;get with a callback;jobs;long job;one at a time;one beat;one scheduler;other connection;owned;queued once;\
+     reentrance;renewal;renewal by scheduler;two resources;wake-up;watchdog";
+
 /// Where a program finds two sentinels that name the server `mymaster`: real ones where it is a Redis, else the proxy's.
 const SENTINELS: &str = "LOCK_SENTINELS";
 
@@ -46,11 +52,13 @@ struct Wishes {
     write: bool,
 }
 
-/// What `void_after_refusal` is set to in turn, as TOML writes it and as a program is told.
-const VOIDS: [(&str, &str); 3] = [
-    ("[]", ""),
-    ("[\"identity\"]", "identity"),
-    ("[\"session\", \"identity\"]", "session,identity"),
+/// What doubtful releases are decided by in turn: the default, then where they are refused what `void_after_refusal` is set
+/// to, as TOML writes it; and how a program is told.
+const VOIDS: [(Option<&str>, &str); 4] = [
+    (None, "default"),
+    (Some("[]"), ""),
+    (Some("[\"identity\"]"), "identity"),
+    (Some("[\"session\", \"identity\"]"), "session,identity"),
 ];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -61,40 +69,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut problems = Vec::new();
     let mut done = Vec::new();
     for language in Language::chosen(root, &wishes.languages)? {
-        let name = language.name().to_owned();
-        language.set_up()?;
-        let clients = every_world(&language, wishes.quick)?;
-        let pools = if language.has(POOLS) && !wishes.quick {
-            every_setting(&language)?
-        } else {
-            Vec::new()
-        };
-        let shop = if language.has(SHOP) {
-            both_shops(&language, wishes.quick)?
-        } else {
-            Vec::new()
-        };
-        print!(
-            "{name}\n{}{}{}",
-            report::table(&clients),
-            report::table(&pools),
-            report::table(&shop)
-        );
-        let mut holding = |reports: Vec<Report>| {
-            let found = report::problems(&reports);
-            problems.extend(found.iter().map(|problem| format!("{name}, {problem}")));
-            if found.is_empty() {
-                reports
-            } else {
-                Vec::new()
-            }
-        };
-        done.push(Run {
-            clients: holding(clients),
-            pools: holding(pools),
-            shop: holding(shop),
-            language,
-        });
+        done.push(everything(language, wishes.quick, &mut problems)?);
     }
     if wishes.write {
         let path = root.join("docs/clients.md");
@@ -110,6 +85,52 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     println!("every check gave what it must, in every world");
     Ok(ExitCode::SUCCESS)
+}
+
+/// All that a language brings; what does not hold is a problem, and not in what comes back.
+fn everything(
+    language: Language,
+    quick: bool,
+    problems: &mut Vec<String>,
+) -> Result<Run, Box<dyn Error>> {
+    let name = language.name().to_owned();
+    language.set_up()?;
+    let clients = every_world(&language, quick)?;
+    let honest = watched(&language, &clients, quick)?;
+    let pools = if language.has(POOLS) && !quick {
+        every_setting(&language)?
+    } else {
+        Vec::new()
+    };
+    let shop = if language.has(SHOP) {
+        both_shops(&language, quick)?
+    } else {
+        Vec::new()
+    };
+    print!(
+        "{name}\n{}{}{}{}",
+        report::table(&clients),
+        report::table(slice::from_ref(&honest)),
+        report::table(&pools),
+        report::table(&shop)
+    );
+    let mut holding = |reports: Vec<Report>| {
+        let found = report::problems(&reports);
+        problems.extend(found.iter().map(|problem| format!("{name}, {problem}")));
+        if found.is_empty() {
+            reports
+        } else {
+            Vec::new()
+        }
+    };
+    let clients = holding(clients);
+    let is_ready = !holding(vec![honest]).is_empty();
+    Ok(Run {
+        clients: if is_ready { clients } else { Vec::new() },
+        pools: holding(pools),
+        shop: holding(shop),
+        language,
+    })
 }
 
 fn wishes(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
@@ -143,8 +164,8 @@ const QUICK: (&str, &str) = ("LOCK_QUICK", "1");
 fn every_world(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn Error>> {
     let more: &[_] = if quick { &[QUICK] } else { &[] };
     let through = |mode, world| {
-        proxied(language, CLIENTS, world, more, |builder| {
-            builder.mode(mode).default_ttl(DEFAULT_TTL)
+        proxied(language, CLIENTS, (mode, world), more, |builder| {
+            builder.default_ttl(DEFAULT_TTL)
         })
     };
     // Where the proxy only looks, misuse does the damage that it does without it.
@@ -157,15 +178,36 @@ fn every_world(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn 
     ])
 }
 
+/// The honest checks of the program through a proxy that only looks. Its report must say that all of it can be enforced.
+fn watched(language: &Language, worlds: &[Report], quick: bool) -> Result<Report, Box<dyn Error>> {
+    let mut more = vec![("LOCK_CHECKS", HONEST)];
+    more.extend(quick.then_some(QUICK));
+    let world = (Mode::Monitor, DIRECT);
+    let mut honest = proxied(language, CLIENTS, world, &more, |builder| {
+        builder.default_ttl(DEFAULT_TTL)
+    })?;
+    "watched".clone_into(&mut honest.world);
+    let file = language.home().join("report.json");
+    fs::write(&file, honest.told.to_string())?;
+    eprintln!("the proxy's report: {}", file.display());
+    honest.is_ready();
+    honest.has_clients_of(worlds);
+    Ok(honest)
+}
+
 /// The program about pools straight to a Redis, and through a proxy with each setting.
 fn every_setting(language: &Language) -> Result<Vec<Report>, Box<dyn Error>> {
     let mut reports = vec![direct(language, POOLS, &[])?];
     for (value, told) in VOIDS {
         let more = [("LOCK_VOID", told)];
-        let mut report = proxied(language, POOLS, ENFORCED, &more, |builder| {
-            builder.setting("owner-token", "void_after_refusal", value)
+        let world = (Mode::Enforce, ENFORCED);
+        let mut report = proxied(language, POOLS, world, &more, |builder| match value {
+            Some(void) => builder
+                .setting("owner-token", "doubt", "\"refuse\"")
+                .setting("owner-token", "void_after_refusal", void),
+            None => builder,
         })?;
-        report.world = value.to_owned();
+        value.unwrap_or("default").clone_into(&mut report.world);
         reports.push(report);
     }
     Ok(reports)
@@ -178,9 +220,8 @@ fn both_shops(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn E
         "[[guard]]\nname = \"stock\"\nkeys = [\"stock:{{id}}\"]\nlock = \"lock:{}:sale:{{id}}\"\nmode = \"enforce\"\n",
         language.name()
     );
-    let mut guarded = proxied(language, SHOP, ENFORCED, more, |builder| {
-        builder.more(&guard)
-    })?;
+    let world = (Mode::Enforce, ENFORCED);
+    let mut guarded = proxied(language, SHOP, world, more, |builder| builder.more(&guard))?;
     "guarded".clone_into(&mut guarded.world);
     Ok(vec![direct(language, SHOP, more)?, guarded])
 }
@@ -197,11 +238,6 @@ fn direct(
     language.run(program, redis.address(), DIRECT, &more)
 }
 
-/// An address that nobody has at the moment.
-fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
-}
-
 fn listed(addresses: &[SocketAddr]) -> String {
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     addresses.join(",")
@@ -210,7 +246,7 @@ fn listed(addresses: &[SocketAddr]) -> String {
 fn proxied(
     language: &Language,
     program: &str,
-    world: &str,
+    (mode, world): (Mode, &str),
     more: &[(&str, &str)],
     configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder,
 ) -> Result<Report, Box<dyn Error>> {
@@ -218,15 +254,22 @@ fn proxied(
     let mut builder = Proxy::builder(&redis)
         .namespace("name", "\"clients\"")
         .namespace("keys", &format!("{:?}", language.keys()?))
-        .ceiling(CEILING);
+        .namespace(
+            "trusted_scripts",
+            &format!("{:?}", language.trusted_scripts()?),
+        )
+        .ceiling(CEILING)
+        .mode(mode);
     let handed_over = language.handed_over()?;
     if !handed_over.is_empty() {
         builder = builder.more(&format!(
-            "[[namespace]]\nname = \"queues\"\nkeys = {handed_over:?}\nmode = \"enforce\"\nhand_over = true\n"
+            "[[namespace]]\nname = \"queues\"\nkeys = {handed_over:?}\nmode = \"{}\"\nhand_over = true\n",
+            mode.word()
         ));
     }
     // Two, because Redisson wants to hear of another one.
-    let addresses = [free_address()?, free_address()?];
+    let addresses =
+        [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     for (own, other) in [(addresses[0], addresses[1]), (addresses[1], addresses[0])] {
         builder = builder.more(&format!(
             "[[listener]]\naddress = \"{own}\"\npresent = \"sentinel\"\npeers = [\"{other}\"]\n"
@@ -239,6 +282,7 @@ fn proxied(
     report.acquires = Some(
         proxy.metric("lockwarden_lock_acquires_total{namespace=\"clients\",outcome=\"acquired\"}"),
     );
+    report.told = proxy.api("report?enough=1");
     let log = language.home().join("proxy.log");
     fs::write(&log, proxy.log())?;
     eprintln!("the proxy's log: {}", log.display());

@@ -38,11 +38,13 @@ pub struct ProxyBuilder {
     namespace: Vec<String>,
     settings: Vec<(String, String, String)>,
     more: String,
+    has_namespace: bool,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     wait_until_ready: bool,
     pub(crate) on_one_cpu: bool,
     pub(crate) descriptors: Option<u64>,
+    pub(crate) user: Option<u32>,
 }
 
 impl ProxyBuilder {
@@ -54,15 +56,24 @@ impl ProxyBuilder {
             namespace: Vec::new(),
             settings: Vec::new(),
             more: String::new(),
+            has_namespace: true,
             arguments: Vec::new(),
             environment: Vec::new(),
             wait_until_ready: true,
             on_one_cpu: false,
             descriptors: None,
+            user: None,
         }
         .mode(Mode::Enforce)
         .setting("ttl-ceiling", "default", "\"600ms\"")
         .setting("ttl-ceiling", "ceiling", "\"10s\"")
+    }
+
+    /// Names no namespace: then the proxy has one of its own.
+    #[must_use]
+    pub fn without_namespaces(mut self) -> Self {
+        self.has_namespace = false;
+        self
     }
 
     /// The mode of the namespace.
@@ -136,6 +147,15 @@ impl ProxyBuilder {
         self
     }
 
+    /// Runs it as this user, in its group and without capabilities, which only root can: see [`may_be_another_user`].
+    ///
+    /// [`may_be_another_user`]: crate::may_be_another_user
+    #[must_use]
+    pub fn as_user(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
     /// Does not wait for the backend, only for the listener.
     #[must_use]
     pub fn without_waiting(mut self) -> Self {
@@ -177,15 +197,17 @@ impl ProxyBuilder {
             namespace.retain(|known| known.split(' ').next() != Some(key));
             namespace.push(line.clone());
         }
-        for line in top
-            .iter()
-            .chain([&"\n[[namespace]]".to_owned()])
-            .chain(&namespace)
-        {
+        let mut lines = top;
+        if self.has_namespace {
+            lines.push("\n[[namespace]]".to_owned());
+            lines.extend(namespace);
+        }
+        for line in &lines {
             text.push_str(line);
             text.push('\n');
         }
         let mut settings = self.settings.clone();
+        settings.retain(|_| self.has_namespace);
         settings.sort();
         let mut last = None;
         for (policy, key, value) in &settings {

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType,
@@ -23,6 +24,7 @@ pub struct Subject {
     common_name: String,
     names: Vec<SanType>,
     has_ended: bool,
+    lasts: Option<Duration>,
 }
 
 /// A certificate and its key, as PEM.
@@ -41,6 +43,7 @@ impl Subject {
             common_name: common_name.to_owned(),
             names: Vec::new(),
             has_ended: false,
+            lasts: None,
         }
     }
 
@@ -72,6 +75,13 @@ impl Subject {
     #[must_use]
     pub fn that_has_ended(mut self) -> Subject {
         self.has_ended = true;
+        self
+    }
+
+    /// Good for so long from now on.
+    #[must_use]
+    pub fn that_lasts(mut self, time: Duration) -> Subject {
+        self.lasts = Some(time);
         self
     }
 }
@@ -125,6 +135,9 @@ impl Authority {
         if subject.has_ended {
             params.not_before = date_time_ymd(2020, 1, 1);
             params.not_after = date_time_ymd(2021, 1, 1);
+        }
+        if let Some(time) = subject.lasts {
+            params.not_after = (SystemTime::now() + time).into();
         }
         let key = KeyPair::generate().expect("there is randomness");
         let signed = params.signed_by(&key, &self.issuer);

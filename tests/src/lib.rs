@@ -26,6 +26,7 @@ pub mod random;
 mod record;
 mod redis;
 mod reply;
+pub mod script_fuzzer;
 mod secure;
 mod sentinels;
 mod server;
@@ -48,7 +49,9 @@ pub use metrics::Metrics;
 pub use numbers::Numbers;
 pub use ports::free_port;
 pub use postgres::Postgres;
-pub use process::{Finished, Process, binary, lockwarden, lockwarden_at, run_to_end};
+pub use process::{
+    Finished, Process, binary, lockwarden, lockwarden_at, may_be_another_user, run_to_end,
+};
 pub use prometheus::{Alertmanager, Prometheus, installed};
 pub use proxy::Proxy;
 pub use record::{Record, State};

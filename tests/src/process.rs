@@ -105,6 +105,16 @@ impl Drop for Process {
     }
 }
 
+/// Whether tests may run processes as other users; says so where not.
+pub fn may_be_another_user() -> bool {
+    // SAFETY: the call takes nothing and changes nothing.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        eprintln!("SKIPPED: only root may run processes as other users");
+    }
+    is_root
+}
+
 /// Has the command run on the core that this thread is on: who counts cores finds one.
 pub(crate) fn stays_on_one_core(command: &mut Command) {
     let core = Cores::of_this_thread();

@@ -20,7 +20,8 @@ struct OwnerToken {
     proofs: Proofs,
     /// Those that do not count where a command names no owner token and its connection was refused
     /// this lock since its last grant: the `finally` of a worker that never got the lock looks just
-    /// like the holder's.
+    /// like the holder's. None by default where doubtful releases are believed: the proxy then believes an identity as long
+    /// as it gives back no more than it is granted.
     void_after_refusal: Proofs,
     /// Whether a lease whose deadline has passed may be replaced: by GETSET, or by the DEL of a waiter
     /// that has read it.
@@ -56,8 +57,13 @@ impl Policy for OwnerToken {
         if void.is_some_and(|void| !proofs.contains(void)) {
             settings.problem("void_after_refusal names a proof that is not in proofs");
         }
+        let when_refused = settings.choice(
+            "doubt",
+            &[("believe", Proofs::empty()), ("refuse", Proofs::IDENTITY)],
+            Proofs::empty(),
+        );
         // The default must fit a shorter list of proofs, so it is cut to what counts at all.
-        let void_after_refusal = void.unwrap_or(Proofs::IDENTITY & proofs);
+        let void_after_refusal = void.unwrap_or(when_refused & proofs);
         // Read for their check only: they decide what the proxy takes for a distinctive identity and
         // how long one owes a release, and the proxy reads them from the same settings.
         settings.choice(

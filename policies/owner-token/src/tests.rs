@@ -49,14 +49,17 @@ fn proofs_already_seen_change_nothing_because_redis_checks_them() {
 fn after_a_refusal_the_void_proofs_do_not_count() {
     let all = Proofs::all();
     for (settings, require) in [
-        (&[][..], all - Proofs::IDENTITY),
-        (&[("void_after_refusal", "")], all),
+        // The proxy knows what an identity that was refused has done.
+        (&[][..], all),
+        (&[("doubt", "believe")], all),
+        (&[("doubt", "refuse")], all - Proofs::IDENTITY),
+        (&[("doubt", "refuse"), ("void_after_refusal", "")], all),
         (
             &[("void_after_refusal", "session,identity")],
             Proofs::TOKEN | Proofs::OBSERVED,
         ),
         (
-            &[("proofs", "token,session")],
+            &[("proofs", "token,session"), ("doubt", "refuse")],
             Proofs::TOKEN | Proofs::SESSION,
         ),
     ] {
@@ -98,7 +101,7 @@ fn a_release_or_extension_that_names_its_owner_token_keeps_all_proofs_after_a_re
 
 #[test]
 fn where_every_proof_is_void_nobody_satisfies_the_requirement() {
-    let policy = policy(&[("proofs", "identity")]);
+    let policy = policy(&[("proofs", "identity"), ("doubt", "refuse")]);
     for (operation, asked) in [
         (Operation::Release, Some(TakeOverRule::AfterDeadline)),
         (Operation::Extend, None),
@@ -171,6 +174,10 @@ fn settings_are_checked() {
         (
             &[("trust_address", "maybe")],
             "must be one of \"auto\", \"process\", \"no\"",
+        ),
+        (
+            &[("doubt", "perhaps")],
+            "must be one of \"believe\", \"refuse\"",
         ),
         (&[("debt_max_age", "0s")], "debt_max_age is zero"),
         (

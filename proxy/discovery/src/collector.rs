@@ -5,14 +5,16 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lock::script_facts::ScriptSha;
 
 use crate::guards::GuardCandidate;
 use crate::holders::Holders;
 use crate::key_hash::KeyHash;
 use crate::patterns::{PatternId, Patterns};
-use crate::sighting::{Did, Sighting, Spelling, Stored};
+use crate::sighting::{Compares, Did, Sighting, Spelling, Stored};
+use crate::unknown_scripts::{UnknownScript, UnknownScripts};
 use crate::usage::Usage;
-use crate::verdict::Verdict;
+use crate::verdict::{Verdict, is_lock_word};
 use crate::writes::{Writes, Wrote};
 
 /// Held keys that are followed; beyond this limit the oldest are forgotten.
@@ -34,13 +36,28 @@ struct Displaced {
     had_ttl: bool,
 }
 
+/// Whether somebody asked what a held key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looked {
+    No,
+    /// One connection, which may want to delete the key if it is its own.
+    By(u64),
+    Yes,
+}
+
 /// A key that somebody took.
 #[derive(Debug)]
 struct Lease {
     displaced: Option<Displaced>,
+    /// What it holds, by its digest, where that is known.
+    value: Option<u64>,
+    /// See [`Stored::names_holder`].
+    names_holder: bool,
+    looked: Looked,
     pattern: PatternId,
     session: u64,
     application: Arc<str>,
+    process: Option<u64>,
     since_ms: u64,
     /// When its TTL ends, Unix time, ms; `None` for none.
     until_ms: Option<u64>,
@@ -51,6 +68,33 @@ struct Lease {
 }
 
 impl Lease {
+    fn is_over(&self, now_ms: u64) -> bool {
+        self.until_ms.is_some_and(|until| until <= now_ms)
+    }
+
+    /// A connection asks for the value. One that was refused the key asks whether the holder is late.
+    fn read(&mut self, session: u64) {
+        let all_known = self.strangers.contains(&None);
+        let was_refused = self.strangers.contains(&Some(session)) || !all_known;
+        if was_refused || (session == self.session && self.names_holder) {
+            return;
+        }
+        self.looked = match (self.looked, self.names_holder) {
+            (Looked::No, true) => Looked::By(session),
+            (Looked::By(before), true) if before == session => Looked::By(session),
+            _ => Looked::Yes,
+        };
+    }
+
+    /// Whether its value was asked for by somebody else than the connection that ends it.
+    fn was_looked_up(&self, ended_by: Option<u64>) -> bool {
+        match self.looked {
+            Looked::No => false,
+            Looked::By(session) => ended_by != Some(session),
+            Looked::Yes => true,
+        }
+    }
+
     /// A connection was told that it is held. Of several the last are known.
     fn refused(&mut self, session: u64) {
         if session != self.session && !self.strangers.contains(&Some(session)) {
@@ -88,6 +132,7 @@ pub struct Collector {
     beyond: u64,
     holders: Holders,
     writes: Writes,
+    unknown: UnknownScripts,
     /// The latest time that was told.
     now_ms: u64,
 }
@@ -118,10 +163,22 @@ impl Collector {
             } => self.store(sighting, hash, &value, ttl_ms, takes_over),
             Did::Extend { ttl_ms, done } => self.extend(sighting, hash, ttl_ms, done),
             Did::Release { compares, done } => self.release(sighting, hash, compares, done),
+            // It may be over by now, and how it ended is not known.
+            Did::Unclear => {
+                self.leases.remove(&hash);
+                if let Some(usage) = self.usage_of(sighting) {
+                    usage.unclear += 1;
+                }
+            }
             Did::Read => {
-                let others = self.leases.get(&hash);
-                let others = others.is_some_and(|lease| lease.session != sighting.session);
-                if let (true, Some(usage)) = (others, self.usage_of(sighting)) {
+                let held = self.leases.get_mut(&hash);
+                let held = held.filter(|lease| !lease.is_over(sighting.at_ms));
+                let Some(lease) = held else {
+                    return;
+                };
+                lease.read(sighting.session);
+                let is_other = lease.session != sighting.session;
+                if let (true, Some(usage)) = (is_other, self.usage_of(sighting)) {
                     usage.read += 1;
                 }
             }
@@ -133,6 +190,18 @@ impl Collector {
         self.holders.see(sighting);
     }
 
+    /// Whether a connection holds a key that was taken like a lock.
+    pub fn holds(&self, session: u64, db: u32, key: &[u8], now_ms: u64) -> bool {
+        let mut held = self.holders.of(session, db, now_ms);
+        held.any(|one| one == key)
+    }
+
+    /// Whether somebody is known to hold a key that was taken like a lock.
+    pub fn is_held(&self, db: u32, key: &[u8], now_ms: u64) -> bool {
+        let lease = self.leases.get(&KeyHash::of(db, key));
+        lease.is_some_and(|lease| !lease.is_over(now_ms))
+    }
+
     /// Takes a write of data into account.
     pub fn wrote(&mut self, wrote: &Wrote) {
         let mut held: Vec<Bytes> = wrote.under.to_vec();
@@ -141,6 +210,26 @@ impl Collector {
         // It may be a lock itself, which is given back.
         held.retain(|lock| *lock != wrote.key);
         self.writes.see(wrote, &held);
+    }
+
+    /// A connection has taken its first lock, and had written these keys before.
+    pub fn began(&mut self, session: u64, keys: Vec<Bytes>) {
+        if !keys.is_empty() {
+            self.writes.began(session, keys);
+        }
+    }
+
+    /// A script of which nothing is known was called with this key first.
+    pub fn called_unknown(&mut self, sha: ScriptSha, key: &Bytes) {
+        match self.pattern_of(key) {
+            Some(pattern) => self.unknown.called(pattern, sha, key),
+            None => self.beyond += 1,
+        }
+    }
+
+    /// Calls of such scripts by pattern, the most called first; `is_known` says which are known by now.
+    pub fn unknown_scripts(&self, is_known: &dyn Fn(&ScriptSha) -> bool) -> Vec<UnknownScript> {
+        self.unknown.by_pattern(&self.patterns, is_known)
     }
 
     /// Data that is written under locks.
@@ -175,7 +264,7 @@ impl Collector {
 
     /// Sightings of keys for whose pattern there was no room.
     pub fn beyond(&self) -> u64 {
-        self.beyond
+        self.beyond + self.unknown.beyond()
     }
 
     /// Every pattern of which a try to take a key was seen, the busiest first.
@@ -192,10 +281,16 @@ impl Collector {
         let mut all: Vec<Pattern<'_>> = self
             .usage
             .iter()
-            .filter(|(_, usage)| usage.tried() > 0)
             .map(|(id, usage)| {
                 let shape = self.patterns.shape(*id);
                 let words: Vec<String> = shape.names().collect();
+                (id, usage, shape, words)
+            })
+            .filter(|(_, usage, _, words)| {
+                let is_named = words.iter().any(|word| is_lock_word(word));
+                usage.tried() + usage.unwitnessed > 0 || (usage.unclear > 0 && is_named)
+            })
+            .map(|(id, usage, shape, words)| {
                 let held_without_ttl = held.get(id).copied().unwrap_or(0);
                 Pattern {
                     glob: shape.glob(),
@@ -224,7 +319,7 @@ impl Collector {
         granted: Option<bool>,
     ) {
         let now_ms = sighting.at_ms;
-        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until <= now_ms);
+        let is_over = |lease: &Lease| lease.is_over(now_ms);
         // Where the reply was not seen, it follows from what was seen before.
         let held = self.leases.get(&hash);
         let granted = granted.unwrap_or_else(|| held.is_none_or(is_over));
@@ -264,9 +359,13 @@ impl Collector {
         self.taken += 1;
         let lease = Lease {
             displaced,
+            value: value.map(|value| value.digest),
+            names_holder: value.is_some_and(|value| value.names_holder),
+            looked: Looked::No,
             pattern,
             session: sighting.session,
             application: sighting.application.clone(),
+            process: sighting.process,
             since_ms: now_ms,
             until_ms: ttl_ms.map(|ms| now_ms.saturating_add(ms)),
             strangers,
@@ -290,9 +389,12 @@ impl Collector {
         };
         let is_own = lease.session == sighting.session;
         lease.until_ms = ttl_ms.map(|ms| sighting.at_ms.saturating_add(ms));
+        lease.value = Some(value.digest);
+        lease.names_holder = value.names_holder;
         if !is_own {
             lease.session = sighting.session;
             lease.application = sighting.application.clone();
+            lease.process = sighting.process;
             lease.since_ms = sighting.at_ms;
         }
         let Some(usage) = self.usage_of(sighting) else {
@@ -333,12 +435,22 @@ impl Collector {
         }
     }
 
-    fn release(&mut self, sighting: &Sighting, hash: KeyHash, compares: bool, done: Option<bool>) {
-        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until <= sighting.at_ms);
-        let held = self.leases.get(&hash).is_some_and(|lease| !is_over(lease));
-        // A comparison whose result was not seen fails for others than the holder.
-        let is_holder = |lease: &Lease| lease.session == sighting.session;
-        let would = held && (!compares || self.leases.get(&hash).is_some_and(is_holder));
+    fn release(
+        &mut self,
+        sighting: &Sighting,
+        hash: KeyHash,
+        compares: Compares,
+        done: Option<bool>,
+    ) {
+        let held = self.leases.get(&hash);
+        let held = held.filter(|lease| !lease.is_over(sighting.at_ms));
+        // What its reply would have said follows from what was seen before.
+        let would = held.is_some_and(|lease| match (compares, lease.value) {
+            (Compares::No | Compares::Before, _) => true,
+            (Compares::With(value), Some(stored)) => value == stored,
+            (Compares::With(_) | Compares::Unseen, _) => lease.session == sighting.session,
+        });
+        let compares = compares != Compares::No;
         if !done.unwrap_or(would) {
             if let Some(usage) = self.usage_of(sighting) {
                 usage.late += 1;
@@ -356,11 +468,18 @@ impl Collector {
             return;
         }
         let Some(lease) = self.leases.remove(&hash) else {
+            // Nothing but a lock is deleted so, however it was taken.
+            if let (true, Some(usage)) = (compares, self.usage_of(sighting)) {
+                usage.by(&sighting.application).deleted += 1;
+                usage.unwitnessed += 1;
+                usage.key(hash.get());
+            }
             return;
         };
         let Some(usage) = self.usage_of(sighting) else {
             return;
         };
+        usage.looked_up += u64::from(lease.was_looked_up(Some(sighting.session)));
         usage.by(&sighting.application).deleted += 1;
         usage.without_ttl += u64::from(lease.until_ms.is_none());
         usage.compared += u64::from(compares);
@@ -370,9 +489,14 @@ impl Collector {
             usage.released += 1;
             usage.held(held_ms);
         } else if !usage.may_take(sighting.session) {
-            usage.swept += 1;
+            usage.sweeper(sighting.session);
+            usage.held(held_ms);
         } else if lease.application == sighting.application && !is_stranger {
-            usage.handed_over += 1;
+            // A pool of one process hands nothing over, though any of its connections may give a lock back.
+            match lease.process == sighting.process {
+                true => usage.released += 1,
+                false => usage.handed_over += 1,
+            }
             usage.held(held_ms);
         } else {
             usage.foreign += 1;
@@ -397,6 +521,7 @@ impl Collector {
         let pattern = self.patterns.current(lease.pattern);
         if let Some(usage) = self.usage.get_mut(&pattern) {
             usage.ran_out += 1;
+            usage.looked_up += u64::from(lease.was_looked_up(None));
         }
     }
 
@@ -406,9 +531,10 @@ impl Collector {
         Some(usage)
     }
 
-    fn usage_or_new(&mut self, sighting: &Sighting) -> Option<(PatternId, &mut Usage)> {
+    /// The pattern of a key. What was counted of patterns that became one is put together.
+    fn pattern_of(&mut self, key: &[u8]) -> Option<PatternId> {
         let mut merged = Vec::new();
-        let found = self.patterns.find(&sighting.key, &mut merged);
+        let found = self.patterns.find(key, &mut merged);
         for merge in merged {
             let into = self.patterns.current(merge.into);
             if let Some(from) = self.usage.remove(&merge.from) {
@@ -418,7 +544,11 @@ impl Collector {
                 }
             }
         }
-        let Some(pattern) = found else {
+        found
+    }
+
+    fn usage_or_new(&mut self, sighting: &Sighting) -> Option<(PatternId, &mut Usage)> {
+        let Some(pattern) = self.pattern_of(&sighting.key) else {
             self.beyond += 1;
             return None;
         };

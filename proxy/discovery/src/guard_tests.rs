@@ -6,9 +6,9 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::guards::{self, GuardCandidate};
-use crate::sighting::{Did, Spelling, Stored};
+use crate::sighting::{Compares, Did, Spelling, Stored};
 use crate::tests::{sighting, unlike_others};
-use crate::{Collector, Wrote};
+use crate::{Collector, FirstWrites, Wrote};
 
 const IMPORTER: u64 = 99;
 
@@ -37,7 +37,7 @@ impl Shop {
 
     fn gives_back(&mut self, session: u64, key: &str) {
         let did = Did::Release {
-            compares: true,
+            compares: Compares::Unseen,
             done: Some(true),
         };
         self.did(session, key, did);
@@ -54,7 +54,15 @@ impl Shop {
             session,
             application: Arc::from(format!("application-{session}")),
             under,
+            is_unfit: false,
         });
+    }
+
+    /// It has written these keys, and is about to take its first lock.
+    fn begins(&mut self, session: u64, keys: &[&str]) {
+        let copy = |key: &&str| Bytes::copy_from_slice(key.as_bytes());
+        self.collector
+            .began(session, keys.iter().map(copy).collect());
     }
 
     /// Takes the lock, writes these keys, gives it back.
@@ -137,6 +145,61 @@ fn parts_of_the_key_that_are_not_of_the_lock_are_left_open() {
     assert_eq!(shop.pairs(), "order:{id}:line:* < lock:{id} 10/0");
 }
 
+/// Quartz keeps each job under its name, and all of them under one lock.
+#[test]
+fn names_in_the_last_part_are_one_pattern_and_not_a_line_each() {
+    let mut shop = Shop::default();
+    for turn in 0..30 {
+        let name = ["report", "mail", "cleanup", "sync", "job1"][turn % 5];
+        let job = format!("quartz:job:DEFAULT:{name}");
+        let trigger = format!("quartz:trigger:DEFAULT:{name}");
+        shop.works(
+            1,
+            "quartz:lock",
+            &[
+                &job,
+                &trigger,
+                "quartz:jobs",
+                "quartz:groups",
+                "quartz:waiting",
+            ],
+        );
+    }
+    // One that writes a job without the lock counts against all of them.
+    shop.writes(9, "quartz:job:DEFAULT:mail", &[]);
+    let expected = "quartz:groups < quartz:lock 30/0; quartz:job:DEFAULT:{name} < quartz:lock 30/1; \
+        quartz:jobs < quartz:lock 30/0; quartz:trigger:DEFAULT:{name} < quartz:lock 30/0; quartz:waiting < quartz:lock 30/0";
+    assert_eq!(shop.pairs(), expected);
+    let text = guards::toml(&shop.proposed(), &[]);
+    assert_eq!(text.matches("[[guard]]").count(), 1, "{text}");
+}
+
+/// A guard refuses a command that waits, and one that gives the lock back as well: there is none where such write the data.
+#[test]
+fn what_is_written_in_a_way_that_a_guard_refuses_gets_none_and_why_is_said() {
+    let mut shop = Shop::default();
+    for _ in 0..10 {
+        shop.works(1, "stock:lock", &["stock:signal", "stock:count"]);
+    }
+    shop.collector.wrote(&Wrote {
+        at_ms: shop.now_ms,
+        db: 0,
+        key: Bytes::from_static(b"stock:signal"),
+        session: 2,
+        application: Arc::from("waiter"),
+        under: SmallVec::new(),
+        is_unfit: true,
+    });
+    let text = guards::toml(&shop.proposed(), &[]);
+    assert!(text.contains("keys = [\"stock:count\"]"), "{text}");
+    assert!(
+        text.contains(
+            "# no guard for stock:signal under stock:lock: written by commands that wait"
+        ),
+        "{text}"
+    );
+}
+
 #[test]
 fn writes_without_the_lock_are_counted_with_who_it_was() {
     let mut shop = Shop::default();
@@ -163,6 +226,74 @@ fn writes_without_the_lock_are_counted_with_who_it_was() {
         shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
     }
     assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 20/3");
+}
+
+/// As celery's redbeat does: the schedule first, then the lock.
+#[test]
+fn what_is_written_before_the_lock_is_taken_is_left_out_and_said() {
+    let mut shop = Shop::default();
+    for number in 10..20 {
+        shop.works(1, "beat:lock", &["beat:schedule", "beat:statics"]);
+        shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
+    }
+    // Of another lock's data, of that lock's data under another lock, and of data that nobody writes under a lock.
+    shop.begins(2, &["stock:7", "page:1"]);
+    shop.works(2, "lock:10", &["stock:10"]);
+    assert_eq!(
+        guards::toml(&shop.proposed(), &[])
+            .matches("no guard")
+            .count(),
+        0
+    );
+
+    shop.begins(3, &["beat:schedule", "beat:schedule"]);
+    for _ in 0..3 {
+        // Whoever takes a marker first takes the lock all the same.
+        shop.works(3, "lock:marker", &["page:1"]);
+        shop.works(3, "beat:lock", &["beat:schedule"]);
+    }
+    shop.begins(4, &["stock:12"]);
+    shop.works(4, "lock:12", &["stock:12"]);
+    let all = shop.proposed();
+    let starters: Vec<(&str, &[(String, u64)])> = all
+        .iter()
+        .map(|one| (&one.keys[..], &one.starters[..]))
+        .collect();
+    let of = |name: &str| [(name.to_owned(), 1)];
+    assert_eq!(
+        starters,
+        [
+            ("beat:schedule", &of("application-3")[..]),
+            ("stock:{id}", &of("application-4")[..]),
+            ("beat:statics", &[][..]),
+        ]
+    );
+    let text = guards::toml(&all, &[]);
+    assert!(text.contains("keys = [\"beat:statics\"]"), "{text}");
+    assert_eq!(text.matches("[[guard]]").count(), 1, "{text}");
+    let said = "# no guard for stock:{id} under lock:{id}: written before the lock is taken, over the same connection, which a guard would refuse; connections that began so: application-4 (1)";
+    assert!(text.contains(said), "{text}");
+}
+
+#[test]
+fn what_a_connection_writes_first_is_noted_until_it_tries_to_take_a_lock() {
+    let mut first = FirstWrites::default();
+    first.note(0, b"a");
+    first.note(0, b"a");
+    first.note(1, b"b");
+    assert!(first.wants_more());
+    first.end();
+    assert!(!first.wants_more());
+    assert_eq!(first.take(0), [Bytes::from_static(b"a")]);
+    assert!(first.take(1).is_empty(), "it is told once");
+
+    let mut first = FirstWrites::default();
+    let mut noted = 0;
+    while first.wants_more() {
+        first.note(0, format!("key:{noted}").as_bytes());
+        noted += 1;
+    }
+    assert_eq!((noted, first.take(0).len()), (64, 16));
 }
 
 #[test]
@@ -269,6 +400,10 @@ fn there_is_a_bound_whatever_is_written() {
         let key = unlike_others(number);
         shop.works(1, &format!("lock:{key}"), &[&key, "data"]);
         shop.works(1, &key, &[&"y".repeat(1_000)]);
+    }
+    for session in 10..5_000 {
+        shop.begins(session, &["data", &unlike_others(3)]);
+        shop.works(session, "lock:data", &["data"]);
     }
     assert!(shop.collector.guards().len() <= 1_000 * 8);
 }

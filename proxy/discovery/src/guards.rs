@@ -1,6 +1,7 @@
 //! Proposals for `[[guard]]`: data that is written under the same lock again and again. What they are proposed for was seen
 //! in `writes.rs`; every proposal was tried with keys and locks that were seen.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use lockwarden_lock::data_guard::{KeyPattern, LockTemplate};
@@ -18,8 +19,14 @@ pub const MOST: u64 = 80;
 const MAX_PROPOSED: usize = lockwarden_lock::data_guard::MAX_GUARDS;
 /// Patterns of one guard.
 const MAX_KEYS: usize = lockwarden_lock::data_guard::MAX_PATTERNS;
+/// From so many on, patterns that differ in the last part of their names alone are one: those of jobs by their names, say.
+const FOLDED_FROM: usize = 3;
 /// Applications that a comment names.
 const MAX_NAMED: usize = 4;
+
+/// Why there is no guard for keys that are written in a way that a guard refuses.
+pub const UNFIT: &str =
+    "written by commands that wait, or that give the lock back as well, which a guard would refuse";
 
 /// What a proposal follows from: keys of one pattern under locks of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +51,10 @@ pub struct GuardCandidate {
     pub example_lock: Vec<u8>,
     /// Who wrote without the lock, and how often.
     pub outsiders: Vec<(String, u64)>,
+    /// Who wrote such a key before it took the lock, and over how many connections: a guard would keep it from starting.
+    pub starters: Vec<(String, u64)>,
+    /// Whether some write was of a kind that a guard refuses: a command that waits, or that gives the lock back as well.
+    pub is_unfit: bool,
     /// The last of those writes: the key, and who it was.
     pub outside: Option<(Vec<u8>, String)>,
 }
@@ -55,6 +66,11 @@ impl GuardCandidate {
         let all = self.under.saturating_add(self.without);
         let most = self.under.saturating_mul(100) >= all.saturating_mul(MOST);
         enough && most && (self.is_fixed || self.locks >= ENOUGH_LOCKS)
+    }
+
+    /// Whether a guard would leave the application at work.
+    pub fn may_be_guarded(&self) -> bool {
+        self.starters.is_empty() && !self.is_unfit
     }
 
     /// Whether a guard of these patterns would want this lock of whoever writes this key.
@@ -82,12 +98,21 @@ impl GuardCandidate {
 /// A shape in the words of a `[[guard]]`; `None` where it is no text.
 pub(crate) fn template(shape: &Shape, name: &dyn Fn(usize) -> Option<String>) -> Option<String> {
     let mut text = Vec::new();
+    let is_named =
+        |place: usize, piece: &Piece| matches!(piece, Piece::Any) && name(place).is_some();
+    let mut pieces = shape.pieces().iter().enumerate().rev();
+    let last_named = pieces.find(|(place, piece)| is_named(*place, piece));
+    let last_named = last_named.map(|(place, _)| place);
     for (place, piece) in shape.pieces().iter().enumerate() {
         match piece {
             Piece::Word(word) => word.iter().for_each(|byte| put(&mut text, *byte)),
             Piece::Separator(byte) => put(&mut text, *byte),
             Piece::Any => match name(place) {
                 Some(name) => text.extend_from_slice(format!("{{{name}}}").as_bytes()),
+                // A guard takes no `*` in front of a name.
+                None if Some(place) < last_named => {
+                    text.extend_from_slice(format!("{{part-{place}}}").as_bytes());
+                }
                 None => text.push(b'*'),
             },
         }
@@ -106,7 +131,7 @@ fn put(text: &mut Vec<u8>, byte: u8) {
 /// writes were under. `is_lock` says whether a key is a lock, in a namespace or in one that is proposed; `is_guarded`, that
 /// some guard has it already.
 pub fn proposed(
-    mut candidates: Vec<GuardCandidate>,
+    candidates: Vec<GuardCandidate>,
     is_lock: &dyn Fn(&[u8]) -> bool,
     is_guarded: &dyn Fn(&[u8]) -> bool,
 ) -> Vec<GuardCandidate> {
@@ -117,6 +142,7 @@ pub fn proposed(
                 .iter()
                 .all(|(key, lock)| is_lock(lock) && !is_lock(key) && !is_guarded(key))
     };
+    let mut candidates = folded(candidates);
     candidates.retain(fits);
     // Of two that cover as many writes the one that tells locks apart keeps fewer clients waiting.
     candidates.sort_by(|a, b| {
@@ -136,6 +162,59 @@ pub fn proposed(
     proposed
 }
 
+/// Puts patterns together that differ only in the last of three parts or more.
+fn folded(candidates: Vec<GuardCandidate>) -> Vec<GuardCandidate> {
+    let mut alike: BTreeMap<(String, String), Vec<GuardCandidate>> = BTreeMap::new();
+    let mut all = Vec::new();
+    for one in candidates {
+        match one.keys.rsplit_once(':') {
+            Some((front, last)) if front.contains(':') && !last.contains('{') => {
+                let of = (one.lock.clone(), front.to_owned());
+                alike.entry(of).or_default().push(one);
+            }
+            _ => all.push(one),
+        }
+    }
+    for ((_, front), some) in alike {
+        let folded = (some.len() >= FOLDED_FROM)
+            .then(|| together(format!("{front}:{{name}}"), &some))
+            .flatten();
+        match folded {
+            Some(one) => all.push(one),
+            None => all.extend(some),
+        }
+    }
+    all
+}
+
+/// All of them as one pattern, if that is one for their keys.
+fn together(keys: String, all: &[GuardCandidate]) -> Option<GuardCandidate> {
+    let mut one = all.first()?.clone();
+    one.keys = keys;
+    one.words.pop();
+    for other in &all[1..] {
+        one.under = one.under.saturating_add(other.under);
+        one.without = one.without.saturating_add(other.without);
+        one.locks = one.locks.max(other.locks);
+        one.is_unfit |= other.is_unfit;
+        one.outside = one.outside.take().or_else(|| other.outside.clone());
+        add(&mut one.outsiders, &other.outsiders);
+        add(&mut one.starters, &other.starters);
+    }
+    let mut examples = all.iter().map(|one| (&one.example, &one.example_lock));
+    let fits = examples.all(|(key, lock)| one.guards(key, lock));
+    fits.then_some(one)
+}
+
+fn add(all: &mut Vec<(String, u64)>, more: &[(String, u64)]) {
+    for (application, times) in more {
+        match all.iter_mut().find(|(known, _)| known == application) {
+            Some((_, count)) => *count = count.saturating_add(*times),
+            None => all.push((application.clone(), *times)),
+        }
+    }
+}
+
 fn same_keys(a: &GuardCandidate, b: &GuardCandidate) -> bool {
     let matches = |pattern: &str, key: &[u8]| {
         KeyPattern::new(pattern).is_ok_and(|pattern| pattern.matches(key).is_some())
@@ -143,7 +222,8 @@ fn same_keys(a: &GuardCandidate, b: &GuardCandidate) -> bool {
     matches(&a.keys, &b.example) && matches(&b.keys, &a.example)
 }
 
-/// The configuration for them, as text of TOML. `names` are the guards that there are.
+/// The configuration for them, as text of TOML; of what is written before the lock is taken it says why it is in no guard.
+/// `names` are the guards that there are.
 pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
     let mut guards: Vec<Vec<&GuardCandidate>> = Vec::new();
     for one in proposed {
@@ -157,13 +237,22 @@ pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
     let mut used = names.to_vec();
     let mut text = String::new();
     for guard in &guards {
+        let (guard, left_out): (Vec<_>, Vec<_>) =
+            guard.iter().partition(|one| one.may_be_guarded());
+        for one in left_out {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "\n# {}", line(&why_not(one)));
+        }
+        if guard.is_empty() {
+            continue;
+        }
         let name = guard[0].words.join("-");
         let name = free_name(
             name.chars().filter(|one| is_name_byte(*one)).collect(),
             "data",
             &used,
         );
-        put_guard(&mut text, guard, &name);
+        put_guard(&mut text, &guard, &name);
         used.push(name);
     }
     text
@@ -190,20 +279,36 @@ pub fn why(one: &GuardCandidate) -> String {
     let all = one.under.saturating_add(one.without);
     let mut why = format!("{}: {} of {all} writes under the lock", one.keys, one.under);
     if one.without > 0 {
-        let named: Vec<String> = one
-            .outsiders
-            .iter()
-            .take(MAX_NAMED)
-            .map(|(application, times)| format!("{application} ({times})"))
-            .collect();
-        let _ = write!(why, "; without it: {}", named.join(", "));
-        if one.outsiders.len() > MAX_NAMED {
-            why.push_str(", …");
-        }
+        let _ = write!(why, "; without it: {}", named(&one.outsiders));
         if let Some((key, application)) = &one.outside {
             let key = String::from_utf8_lossy(key);
             let _ = write!(why, "; the last: {key} by {application}");
         }
     }
     why
+}
+
+/// Why it is in no guard, in a sentence.
+pub fn why_not(one: &GuardCandidate) -> String {
+    if one.is_unfit {
+        return format!("no guard for {} under {}: {UNFIT}", one.keys, one.lock);
+    }
+    format!(
+        "no guard for {} under {}: written before the lock is taken, over the same connection, which a guard would refuse; \
+         connections that began so: {}",
+        one.keys,
+        one.lock,
+        named(&one.starters)
+    )
+}
+
+fn named(all: &[(String, u64)]) -> String {
+    let first = all.iter().take(MAX_NAMED);
+    let mut named: Vec<String> = first
+        .map(|(application, times)| format!("{application} ({times})"))
+        .collect();
+    if all.len() > MAX_NAMED {
+        named.push("…".to_owned());
+    }
+    named.join(", ")
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::key_hash::KeyHash;
 use crate::shape::Shape;
-use crate::sighting::{Did, Sighting};
+use crate::sighting::{Compares, Did, Sighting};
 
 /// Keys that are known to be held, of all connections; beyond this limit the oldest are forgotten.
 const MAX_HELD: usize = 32_768;
@@ -86,7 +86,10 @@ impl Holders {
             }
             // Somebody else's value: it is that client's now.
             Did::Store { ttl_ms, .. } if !is_free => self.take(sighting, hash, until(ttl_ms)),
-            Did::Release { compares, done } if done.unwrap_or(is_own || !compares) => {
+            Did::Release { compares, done }
+                if done
+                    .unwrap_or(is_own || matches!(compares, Compares::No | Compares::Before)) =>
+            {
                 self.forget(hash);
             }
             Did::Acquire { .. }
@@ -94,6 +97,7 @@ impl Holders {
             | Did::Store { .. }
             | Did::Release { .. }
             | Did::Read => {}
+            Did::Unclear => self.forget(hash),
         }
     }
 
@@ -179,7 +183,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sighting::{Spelling, Stored};
+    use crate::sighting::{Compares, Spelling, Stored};
 
     fn saw(holders: &mut Holders, at_ms: u64, session: u64, key: &str, did: Did) {
         holders.see(&Sighting {
@@ -188,6 +192,7 @@ mod tests {
             key: Bytes::copy_from_slice(key.as_bytes()),
             session,
             application: Arc::from("application"),
+            process: None,
             did,
         });
     }
@@ -213,7 +218,11 @@ mod tests {
     fn a_lock_is_held_from_its_grant_to_its_release_or_its_end() {
         let mut holders = Holders::default();
         let release = |compares| Did::Release {
-            compares,
+            compares: if compares {
+                Compares::Unseen
+            } else {
+                Compares::No
+            },
             done: None,
         };
         saw(&mut holders, 0, 1, "a", take(Some(100), None));

@@ -9,6 +9,8 @@ pub mod collector;
 
 pub mod usage;
 
+pub mod unknown_scripts;
+
 pub mod verdict;
 
 pub mod propose;
@@ -23,16 +25,20 @@ pub mod survey;
 
 pub mod toml_text;
 
+mod first_writes;
 mod holders;
 mod key_hash;
+mod libraries;
 mod patterns;
 mod shape;
 mod writes;
 
 pub use collector::{Collector, Pattern};
+pub use first_writes::FirstWrites;
 pub use key_hash::KeyHash;
 pub use patterns::{MAX_PATTERNS, Merged, PatternId, Patterns};
-pub use sighting::{Did, Sighting, Spelling, Stored};
+pub use sighting::{Compares, Did, Sighting, Spelling, Stored};
+pub use unknown_scripts::UnknownScript;
 pub use usage::{ByApplication, Usage};
 pub use verdict::{Confidence, Kind, Verdict};
 pub use writes::Wrote;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lock::library_scripts::facts_to_watch;
 use lockwarden_lock::script_facts::ScriptFacts;
 use lockwarden_lock::table::{Access, Effect, Lookup, ScriptVerb, for_each_key, lookup};
 use lockwarden_resp::OwnedRequest;
@@ -12,8 +13,10 @@ use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
 
 use crate::collector::Collector;
-use crate::recognise::{Interest, Scripts, recognise, writes_data};
-use crate::sighting::{Did, Sighting, Spelling, doings};
+use crate::first_writes::FirstWrites;
+use crate::libraries;
+use crate::recognise::{Interest, Scripts, is_hsetnx, recognise, stores, writes_data};
+use crate::sighting::{Compares, Did, Sighting, Spelling, doings, field_taken, watched};
 use crate::writes::Wrote;
 
 /// Words of a line that are read: a command on locks has few.
@@ -22,6 +25,11 @@ const MAX_WORDS: usize = 64;
 const EXPIRE_EVERY_MS: u64 = 1_000;
 /// Clients whose names are remembered.
 const MAX_NAMES: usize = 10_000;
+
+/// Names a connection by where it comes from.
+fn session(from: &str) -> u64 {
+    XxHash3_64::oneshot(from.as_bytes())
+}
 
 /// One line of `MONITOR`.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,9 +111,21 @@ pub struct Monitor {
     pub collector: Collector,
     /// The names of clients, by where they come from.
     names: HashMap<String, Arc<str>>,
+    /// What connections wrote before they took a lock, of those that began meanwhile; nothing where it is not known which
+    /// were there before.
+    first: Option<HashMap<u64, FirstWrites>>,
     /// Who called the script whose commands are told now.
     caller: Option<String>,
+    /// What that script has written so far. Where it takes a lock or gives one back, that is part of how the lock works, and
+    /// no data under it.
+    of_script: Vec<Wrote>,
+    script_handles_lock: bool,
+    /// Keys that it has read: what it does to them depends on that.
+    script_asked: Vec<Vec<u8>>,
+    /// Connections that watch keys, and whether each is in a block.
+    watching: HashMap<u64, bool>,
     commands: u64,
+    unreadable: u64,
     /// When leases were last looked through for those that have run out, Unix time, ms.
     expired_ms: u64,
 }
@@ -118,15 +138,41 @@ impl Monitor {
         }
     }
 
+    /// These connections were there before: what each has done until now nobody knows.
+    pub fn were_there<'a>(&mut self, all: impl Iterator<Item = &'a str>) {
+        let known = |from: &str| {
+            let mut first = FirstWrites::default();
+            first.end();
+            (session(from), first)
+        };
+        let all: HashMap<u64, FirstWrites> = all.map(known).collect();
+        self.first = Some(all).filter(|all| all.len() < MAX_NAMES);
+    }
+
+    /// What a connection wrote before it took a lock.
+    fn first_writes(&mut self, session: u64) -> Option<&mut FirstWrites> {
+        let all = self.first.as_mut()?;
+        if all.len() >= MAX_NAMES {
+            return all.get_mut(&session);
+        }
+        Some(all.entry(session).or_default())
+    }
+
     /// Commands so far, those within scripts included.
     pub fn commands(&self) -> u64 {
         self.commands
+    }
+
+    /// Lines that are not as Redis writes them.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
     }
 
     /// Takes a line into account. A namespace has the keys for which `is_claimed` says yes: of those is only remembered whose
     /// they are.
     pub fn see(&mut self, line: &[u8], is_claimed: &dyn Fn(&[u8]) -> bool) {
         let Some(line) = Line::read(line) else {
+            self.unreadable += 1;
             return;
         };
         self.commands += 1;
@@ -151,8 +197,20 @@ impl Monitor {
             spec.effect,
             Effect::Script(ScriptVerb::Eval | ScriptVerb::EvalSha)
         );
+        if !in_script {
+            self.end_of_script();
+        }
         if is_script {
             self.caller = Some(from.clone());
+        }
+        let session = session(&from);
+        self.note_block(spec.name, session);
+        if in_script
+            && spec.effect.access() == Access::Read
+            && self.script_asked.len() < MAX_WORDS
+            && let Some(key) = words.get(1)
+        {
+            self.script_asked.push(key.to_vec());
         }
         let request = OwnedRequest::new(words.iter().copied());
         let request = request.request();
@@ -163,31 +221,60 @@ impl Monitor {
         }
         let of_text = |text: &[u8]| Arc::new(ScriptFacts::of(text));
         let scripts = Scripts {
-            by_name: &|_| None,
+            by_name: &facts_to_watch,
             of_text: &of_text,
         };
-        let session = XxHash3_64::oneshot(from.as_bytes());
         let application = self.application(&from);
         if writes {
-            let mut each = |_: usize, key: &[u8], access: Access| {
-                if access == Access::Write && !is_claimed(key) {
-                    self.collector.wrote(&Wrote {
-                        at_ms: line.at_ms,
-                        db: line.db,
-                        key: Bytes::copy_from_slice(key),
-                        session,
-                        application: application.clone(),
-                        under: SmallVec::new(),
-                    });
-                }
-            };
+            let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
             // What cannot be read to its end is not all there, or Redis has refused it.
-            let _ = for_each_key(spec, &request, &mut each);
+            let _ = for_each_key(spec, &request, &mut |_, key, access| {
+                if access == Access::Write {
+                    keys.push(key);
+                }
+            });
+            let holds = |key: &&[u8]| self.collector.holds(session, line.db, key, line.at_ms);
+            let gives_back = keys.iter().any(holds);
+            self.script_handles_lock |= in_script && gives_back;
+            for key in keys.iter().filter(|key| !is_claimed(key)) {
+                let first = self.first_writes(session);
+                if let Some(first) = first.filter(|first| first.wants_more()) {
+                    first.note(line.db, key);
+                }
+                let wrote = Wrote {
+                    at_ms: line.at_ms,
+                    db: line.db,
+                    key: Bytes::copy_from_slice(key),
+                    session,
+                    application: application.clone(),
+                    under: SmallVec::new(),
+                    is_unfit: spec.blocking || (gives_back && keys.len() > 1),
+                };
+                match in_script {
+                    true if self.of_script.len() < MAX_WORDS => self.of_script.push(wrote),
+                    true => {}
+                    false => self.collector.wrote(&wrote),
+                }
+            }
         }
         if interest == Interest::No {
             return;
         }
+        let is_in_block = self.watching.get(&session) == Some(&true);
+        // What a script does to a key that it has read depends on what it found.
+        let key = words.get(1).copied().unwrap_or_default();
+        let has_asked = in_script && self.script_asked.iter().any(|asked| *asked == key);
+        let is_free = !self.collector.is_held(line.db, key, line.at_ms);
+        let takes = is_in_block || (has_asked && is_free);
+        let mut handles_lock = false;
         let mut see = |key: Bytes, did: Did| {
+            handles_lock |= in_script && matches!(did, Did::Acquire { .. });
+            if let Did::Acquire { .. } | Did::Counted(_) = did
+                && let Some(first) = self.first_writes(session)
+            {
+                let before = first.take(line.db);
+                self.collector.began(session, before);
+            }
             let is_governed = is_claimed(&key);
             let sighting = Sighting {
                 at_ms: line.at_ms,
@@ -195,6 +282,7 @@ impl Monitor {
                 key,
                 session,
                 application: application.clone(),
+                process: None,
                 did,
             };
             match is_governed {
@@ -202,14 +290,24 @@ impl Monitor {
                 false => self.collector.see(&sighting),
             }
         };
-        if spec.name == "get" {
+        if spec.name == "get" && !in_script {
             return see(Bytes::copy_from_slice(words[1]), Did::Read);
         }
-        let Some(command) = recognise(request, &scripts) else {
-            return;
+        let command = recognise(request, &scripts);
+        let is_hidden = command
+            .as_ref()
+            .is_some_and(|command| libraries::is_hidden(command));
+        let mut did_what = match &command {
+            Some(command) => doings(command, line.at_ms),
+            None if is_hsetnx(&request) => field_taken(words[1], words[3]),
+            None => return,
         };
-        for (key, did) in doings(&command, line.at_ms) {
+        if takes && stores(spec.effect) {
+            did_what = watched(did_what);
+        }
+        for (key, did) in did_what {
             match (did, in_script, is_script) {
+                (did, _, true) if is_hidden => see(key, did),
                 // Its commands follow, which say what it did. Redisson's take is none that they show.
                 (
                     Did::Acquire {
@@ -220,12 +318,12 @@ impl Monitor {
                     true,
                 ) => see(key, did),
                 (_, _, true) => {}
-                // A script deletes what it has compared before.
-                (Did::Release { .. }, true, _) => see(
+                // A script deletes what it has compared before, and what it has found is there.
+                (Did::Release { .. }, true, _) if has_asked => see(
                     key,
                     Did::Release {
-                        compares: true,
-                        done: None,
+                        compares: Compares::Before,
+                        done: Some(true),
                     },
                 ),
                 (
@@ -249,9 +347,35 @@ impl Monitor {
                 (_, _, false) => see(key, did),
             }
         }
+        self.script_handles_lock |= handles_lock;
         if line.at_ms >= self.expired_ms + EXPIRE_EVERY_MS {
             self.expired_ms = line.at_ms;
             self.collector.expire(line.at_ms);
+        }
+    }
+
+    /// The commands of a script have all been told.
+    fn end_of_script(&mut self) {
+        self.script_asked.clear();
+        let wrote = std::mem::take(&mut self.of_script);
+        if !std::mem::take(&mut self.script_handles_lock) {
+            wrote.iter().for_each(|one| self.collector.wrote(one));
+        }
+    }
+
+    /// Who watches keys, and is in a block.
+    fn note_block(&mut self, name: &str, session: u64) {
+        match name {
+            "watch" if self.watching.len() < MAX_NAMES => {
+                self.watching.insert(session, false);
+            }
+            "multi" => {
+                if let Some(in_block) = self.watching.get_mut(&session) {
+                    *in_block = true;
+                }
+            }
+            "exec" | "discard" | "unwatch" | "reset" => drop(self.watching.remove(&session)),
+            _ => {}
         }
     }
 

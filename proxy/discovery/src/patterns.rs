@@ -12,6 +12,8 @@ const MAX_WORDS: usize = 12;
 /// The same for the first word, which most often names the application: families of different applications have
 /// nothing in common.
 const MAX_FIRST_WORDS: usize = 24;
+/// Single digits in one place that are told apart: v1, v2 and v3 are names, u0 to u9 are not.
+const MAX_DIGITS: usize = 3;
 /// Words of a shape that may turn out to vary.
 const MAX_PLACES: usize = 8;
 
@@ -58,7 +60,11 @@ impl Patterns {
     /// The pattern of a shape, if there is one.
     pub(crate) fn known(&self, shape: &Shape) -> Option<PatternId> {
         let exact = self.by_shape.get(shape).copied();
-        exact.or_else(|| {
+        let of_numbers = || {
+            let mut places = shape.digits();
+            places.find_map(|at| self.by_shape.get(&shape.with_any(at)).copied())
+        };
+        exact.or_else(of_numbers).or_else(|| {
             let covers = |id: &&PatternId| self.shape(**id).covers(shape);
             self.learnt.iter().find(covers).copied()
         })
@@ -87,6 +93,7 @@ impl Patterns {
         let id = PatternId(self.all.len());
         self.all.push((shape.clone(), None));
         self.by_shape.insert(shape.clone(), id);
+        self.take_digits(&shape, id, merged);
         let words: Vec<usize> = shape.words().take(MAX_PLACES).collect();
         for (number, at) in words.into_iter().enumerate() {
             let common = shape.with_any(at);
@@ -101,10 +108,11 @@ impl Patterns {
             };
             let alike = self.alike.entry(common.clone()).or_default();
             alike.push(id);
-            if alike.len() > most {
+            if alike.len() > most.min(MAX_DIGITS) {
                 alike.retain(|one| self.all[one.0].1.is_none());
             }
-            if alike.len() > most {
+            let digits = alike.iter().filter(|one| self.all[one.0].0.is_digit(at));
+            if alike.len() > most || (shape.is_digit(at) && digits.count() > MAX_DIGITS) {
                 let into = self.learn(common, merged);
                 if into != id {
                     return into;
@@ -112,6 +120,24 @@ impl Patterns {
             }
         }
         id
+    }
+
+    /// Patterns with a single digit where this one has numbers are part of it.
+    fn take_digits(&mut self, shape: &Shape, into: PatternId, merged: &mut Vec<Merged>) {
+        let Some(alike) = self.alike.get_mut(shape) else {
+            return;
+        };
+        let all = &self.all;
+        let is_digit = |one: &PatternId| {
+            let (other, part_of) = &all[one.0];
+            part_of.is_none() && shape.varying().any(|at| other.is_digit(at))
+        };
+        let digits: Vec<PatternId> = alike.extract_if(.., |one| is_digit(one)).collect();
+        for from in digits {
+            self.by_shape.remove(&self.all[from.0].0);
+            self.all[from.0].1 = Some(into);
+            merged.push(Merged { from, into });
+        }
     }
 
     /// Makes one pattern of all that have this in common.
@@ -171,6 +197,23 @@ mod tests {
             "stock:*:lock",
         ];
         assert_eq!(shapes, expected);
+    }
+
+    #[test]
+    fn numbers_of_one_digit_are_part_of_those_of_more_and_a_few_are_names() {
+        let numbered =
+            |numbers: std::ops::Range<u32>| numbers.map(|number| format!("job:u{number}:lock"));
+        for numbers in [0..40, 0..10, 0..5, 8..12] {
+            let all = found(&mut Patterns::default(), numbered(numbers.clone()));
+            assert_eq!(all, ["job:u*:lock"], "{numbers:?}");
+        }
+        let versions = found(&mut Patterns::default(), numbered(1..4));
+        assert_eq!(versions, ["job:u1:lock", "job:u2:lock", "job:u3:lock"]);
+        let names = ["stock", "s3", "12"].map(|name| format!("lock:{name}"));
+        let all = found(&mut Patterns::default(), names);
+        assert_eq!(all, ["lock:*", "lock:s3", "lock:stock"]);
+        let both = ["v2:u3:lock", "v2:u4:lock", "v2:u17:lock"].map(str::to_owned);
+        assert_eq!(found(&mut Patterns::default(), both), ["v2:u*:lock"]);
     }
 
     #[test]

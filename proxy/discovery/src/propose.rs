@@ -34,6 +34,8 @@ const USUAL: [(u64, &str); 18] = [
 /// The default TTL of a policy, and the least that is proposed: ms. With keep-alive a short TTL only says how long a
 /// dead holder blocks the others.
 const DEFAULT_TTL_MS: u64 = 30_000;
+/// The same of locks that a job takes with it from one process to another: it may wait long before it is done. ms.
+const HAND_OVER_TTL_MS: u64 = 3_600_000;
 /// What a proposal follows from, of one pattern: as one proxy has seen it, or several together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -49,12 +51,14 @@ pub struct Candidate {
     pub verdict: Verdict,
     /// Whether INCR takes them.
     pub counts: bool,
-    /// Given back over the connection that took it.
+    /// Given back over the connection that took it, or another one of its pool.
     pub released: u64,
-    /// Given back over another connection of the application.
+    /// Given back by another process of the application.
     pub handed_over: u64,
     /// Deleted by others.
     pub foreign: u64,
+    /// Deleted by clients that never take such keys.
+    pub swept: u64,
     /// Leases that had no TTL.
     pub without_ttl: u64,
     /// The longest TTL, ms; 0: none was asked for.
@@ -76,6 +80,7 @@ impl From<&Pattern<'_>> for Candidate {
             released: usage.released,
             handed_over: usage.handed_over,
             foreign: usage.foreign,
+            swept: usage.swept,
             without_ttl: usage.without_ttl + pattern.held_without_ttl,
             longest_ttl_ms: usage.longest_ttl_ms,
             hold_p999_ms: usage.hold_ms(0.999),
@@ -85,7 +90,15 @@ impl From<&Pattern<'_>> for Candidate {
 
 impl Candidate {
     fn given_back(&self) -> u64 {
-        self.released + self.handed_over + self.foreign
+        self.released + self.handed_over + self.foreign + self.swept
+    }
+
+    /// Given back by others than took them, in a namespace where that is meant.
+    fn by_others(&self) -> u64 {
+        match self.verdict.hands_over {
+            true => self.handed_over + self.swept,
+            false => self.handed_over,
+        }
     }
 }
 
@@ -104,11 +117,16 @@ impl Rules {
         let longest = one.longest_ttl_ms.max(DEFAULT_TTL_MS * 2);
         // Four times what nearly every holder needed: it is how long a dead holder blocks the others.
         let needed = one.hold_p999_ms.unwrap_or(0).saturating_mul(4);
-        let default_ms = usual(needed.max(DEFAULT_TTL_MS)).0;
+        let hand_over = one.by_others() * 2 > one.given_back();
+        let least = match hand_over && one.without_ttl > 0 {
+            true => HAND_OVER_TTL_MS,
+            false => DEFAULT_TTL_MS,
+        };
+        let default_ms = usual(needed.max(least)).0;
         Rules {
             kind: one.verdict.kind,
             counter_locks: one.counts,
-            hand_over: one.handed_over * 2 > one.given_back(),
+            hand_over,
             default_ms,
             ceiling_ms: usual(longest.max(default_ms)).0,
         }
@@ -130,35 +148,89 @@ fn usual(ms: u64) -> (u64, String) {
 /// A namespace for families that work alike.
 struct Family<'a> {
     rules: Rules,
+    /// How many patterns of proposed locks stand within one another below it. A key belongs to the first namespace that
+    /// matches, so the narrower come first.
+    depth: usize,
     patterns: Vec<&'a Candidate>,
+}
+
+/// Families that work alike share a namespace, but for those that another family's stand between.
+fn families(patterns: &[Candidate]) -> Vec<Family<'_>> {
+    let all: Vec<&Candidate> = patterns.iter().filter(|one| is_proposed(one)).collect();
+    let depths = depths(&all);
+    let mut families: Vec<Family<'_>> = Vec::new();
+    for (pattern, depth) in all.into_iter().zip(depths) {
+        let rules = Rules::of(pattern);
+        let is_like = |family: &&mut Family<'_>| (family.rules, family.depth) == (rules, depth);
+        match families.iter_mut().find(is_like) {
+            Some(family) => family.patterns.push(pattern),
+            None => families.push(Family {
+                rules,
+                depth,
+                patterns: vec![pattern],
+            }),
+        }
+    }
+    let literal = |pattern: &&Candidate| pattern.glob.iter().filter(|byte| **byte != b'*').count();
+    families.sort_by_key(|family| {
+        let longest = family.patterns.iter().map(literal).min();
+        (family.depth, std::cmp::Reverse(longest))
+    });
+    families
+}
+
+/// Of each pattern how many stand within one another below it.
+fn depths(all: &[&Candidate]) -> Vec<usize> {
+    let globs: Vec<Glob> = all
+        .iter()
+        .map(|one| Glob::new(one.glob.clone().into()))
+        .collect();
+    let keys: Vec<[Vec<u8>; 3]> = all.iter().map(|one| keys_of(&one.glob)).collect();
+    // No pattern has fewer bytes of its own than one that covers it, or as many and more stars.
+    let width = |at: &usize| {
+        let glob = &all[*at].glob;
+        let stars = glob.iter().filter(|byte| **byte == b'*').count();
+        (std::cmp::Reverse(glob.len() - stars), stars)
+    };
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_key(width);
+    let mut depths = vec![0; all.len()];
+    for (place, wide) in order.iter().enumerate() {
+        let covers = |narrow: &&usize| keys[**narrow].iter().all(|key| globs[*wide].matches(key));
+        let covered = order[..place].iter().filter(covers);
+        depths[*wide] = covered.map(|narrow| depths[*narrow] + 1).max().unwrap_or(0);
+    }
+    depths
+}
+
+/// Keys that stand for all that a pattern matches, which has no special byte but stars and what is escaped. Stars take anything,
+/// so three names in their place will do.
+fn keys_of(glob: &[u8]) -> [Vec<u8>; 3] {
+    let any: [&[u8]; 3] = [b"", b"\x01", b"\x01\x02\x01"];
+    any.map(|any| {
+        let mut key = Vec::new();
+        let mut bytes = glob.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'*' => key.extend_from_slice(any),
+                b'\\' => key.extend(bytes.next()),
+                byte => key.push(*byte),
+            }
+        }
+        key
+    })
 }
 
 /// The configuration, as text of TOML; `period` is what was watched, in words. `names` are the namespaces that there are, and
 /// `guards` the text for guards ([`crate::guards::toml`]).
 pub fn toml(patterns: &[Candidate], guards: &str, period: &str, names: &[String]) -> String {
-    let mut families: Vec<Family<'_>> = Vec::new();
-    for pattern in patterns.iter().filter(|pattern| is_proposed(pattern)) {
-        let rules = Rules::of(pattern);
-        match families.iter_mut().find(|family| family.rules == rules) {
-            Some(family) => family.patterns.push(pattern),
-            None => families.push(Family {
-                rules,
-                patterns: vec![pattern],
-            }),
-        }
-    }
+    let families = families(patterns);
     let mut text = format!(
         "# Proposed by lockwarden discover: what was seen in {period}. Read it, then paste it into the configuration.\n"
     );
     if families.is_empty() {
         text.push_str("# No locks were found outside the namespaces that there are.\n");
     }
-    // A key belongs to the first namespace that matches, so the narrower globs come first.
-    families.sort_by_key(|family| {
-        let literal =
-            |pattern: &&Candidate| pattern.glob.iter().filter(|byte| **byte != b'*').count();
-        std::cmp::Reverse(family.patterns.iter().map(literal).min())
-    });
     let mut used: Vec<String> = names.to_vec();
     for family in &families {
         let name = name(family, &used);
@@ -230,8 +302,8 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
     }
     if family.rules.hand_over {
         put(format_args!(
-            "hand_over = true # {} of {} were given back over another connection of the application than took them",
-            sum(|one| one.handed_over),
+            "hand_over = true # {} of {} were given back by others than took them: give these one ACL user or client name",
+            sum(Candidate::by_others),
             sum(Candidate::given_back)
         ));
     }

@@ -12,6 +12,9 @@ use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 use lockwarden_lock::table::{Effect, ScriptVerb, Verb};
 use lockwarden_resp::Request;
 
+use crate::shape::Shape;
+use crate::verdict::is_lock_word;
+
 /// Whether a request may be about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
@@ -36,6 +39,7 @@ impl Interest {
         match effect {
             Effect::Verb(verb) => Interest::of_verb(verb, request),
             Effect::Script(ScriptVerb::Eval | ScriptVerb::EvalSha) => Interest::Script,
+            Effect::Write if is_hsetnx(request) => Interest::Takes,
             Effect::Neutral
             | Effect::Read
             | Effect::Write
@@ -53,8 +57,9 @@ impl Interest {
             Verb::MGet => Interest::No,
             Verb::SetNx | Verb::MSetNx => Interest::Takes,
             Verb::Incr => Interest::Counts,
-            Verb::Set if has_nx(request) => Interest::Takes,
+            Verb::Set | Verb::MSetEx if has_nx(request) => Interest::Takes,
             Verb::Set
+            | Verb::MSetEx
             | Verb::SetEx
             | Verb::PSetEx
             | Verb::GetSet
@@ -85,6 +90,16 @@ pub fn writes_data(effect: Effect, interest: Interest) -> bool {
     }
 }
 
+/// Whether it takes a field of a hash, which some take for a lock.
+pub fn is_hsetnx(request: &Request<'_>) -> bool {
+    request.len() == 4 && request.name().eq_ignore_ascii_case(b"hsetnx")
+}
+
+/// Whether it stores a value whatever is there. In a block behind a `WATCH` that is how some take a lock.
+pub fn stores(effect: Effect) -> bool {
+    matches!(effect, Effect::Verb(Verb::Set | Verb::SetEx | Verb::PSetEx))
+}
+
 fn has_nx(request: &Request<'_>) -> bool {
     request.len() > 3
         && request
@@ -93,8 +108,13 @@ fn has_nx(request: &Request<'_>) -> bool {
             .any(|word| word.eq_ignore_ascii_case(b"NX"))
 }
 
+/// Whether people name locks like this key.
+pub fn is_named_like_lock(key: &[u8]) -> bool {
+    Shape::of(key).names().any(|word| is_lock_word(&word))
+}
+
 /// Every key, as one namespace.
-static EVERY_KEY: LazyLock<Namespaces> =
+pub static EVERY_KEY: LazyLock<Namespaces> =
     LazyLock::new(|| Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"*"))]]));
 
 /// What is known of scripts.
@@ -111,7 +131,9 @@ pub fn recognise(request: Request<'_>, scripts: &Scripts<'_>) -> Option<Box<Lock
         namespaces: &EVERY_KEY,
         // No key of the proxy's own comes here: each was refused before.
         companion_prefix: b"\0",
+        operator_says: &|_| None,
         trusted_function: &|_| false,
+        trusted_script: &|_| Default::default(),
         function: &|_| None,
         foreign: &|| None,
         computed_names: &ComputedNames::Forward,

@@ -117,14 +117,17 @@ impl Reading {
         if is_random(word) {
             return self.vary(begin);
         }
-        // A number inside a word, as in order42. One digit may be part of a name: v2, s3.
+        // A number inside a word, as in order42. One digit may be part of a name, as in v2 and s3, and is a word of its own.
         let mut rest = word;
         let mut begin = begin;
         while let Some(at) = run_of_digits(rest) {
             let digits = rest[at..].iter().take_while(|byte| byte.is_ascii_digit());
             let end = at + digits.count();
             self.word(&rest[..at], begin);
-            self.vary(begin + at);
+            match end - at {
+                1 if at > 0 || rest.len() < word.len() => self.word(&rest[at..end], begin + at),
+                _ => self.vary(begin + at),
+            }
             rest = &rest[end..];
             begin += end;
         }
@@ -195,14 +198,9 @@ impl Shape {
 
     /// Whether it has a word that tells its keys from others.
     pub(crate) fn is_named(&self) -> bool {
-        self.pieces.iter().any(|piece| match piece {
-            Piece::Word(word) => {
-                word.iter()
-                    .filter(|byte| byte.is_ascii_alphabetic())
-                    .count()
-                    > 1
-            }
-            Piece::Separator(_) | Piece::Any => false,
+        self.names().any(|name| {
+            let letters = name.chars().filter(char::is_ascii_alphabetic);
+            letters.count() > 1
         })
     }
 
@@ -215,11 +213,26 @@ impl Shape {
         self.pieces.len() == other.pieces.len() && self.pieces.iter().zip(&other.pieces).all(fits)
     }
 
+    /// The places of single digits within words.
+    pub(crate) fn digits(&self) -> impl Iterator<Item = usize> {
+        self.words().filter(|at| self.is_digit(*at))
+    }
+
+    /// Whether a single digit stands in this place.
+    pub(crate) fn is_digit(&self, at: usize) -> bool {
+        matches!(self.pieces.get(at), Some(Piece::Word(word)) if matches!(word[..], [b'0'..=b'9']))
+    }
+
     /// The words, in lower case.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Word(word) => Some(String::from_utf8_lossy(word).to_lowercase()),
-            Piece::Separator(_) | Piece::Any => None,
+        let is_word = |piece: &Piece| matches!(piece, Piece::Word(_));
+        let words = self.pieces.chunk_by(move |a, b| is_word(a) && is_word(b));
+        words.filter_map(|pieces| {
+            let text = pieces.iter().filter_map(|piece| match piece {
+                Piece::Word(word) => Some(String::from_utf8_lossy(word).to_lowercase()),
+                Piece::Separator(_) | Piece::Any => None,
+            });
+            Some(text.collect::<String>()).filter(|text| !text.is_empty())
         })
     }
 
@@ -261,13 +274,9 @@ fn is_uuid(text: &[u8]) -> bool {
     })
 }
 
-/// Where two digits or more stand together; of a word that begins with a digit also one.
+/// Where digits stand together.
 fn run_of_digits(word: &[u8]) -> Option<usize> {
-    if word.first()?.is_ascii_digit() {
-        return Some(0);
-    }
-    word.windows(2)
-        .position(|pair| pair.iter().all(u8::is_ascii_digit))
+    word.iter().position(u8::is_ascii_digit)
 }
 
 /// Whether a word was made by a machine: a hash, a random name, an encoded number. Letters and digits take turns in it
@@ -299,6 +308,7 @@ mod tests {
             ("lock:order42", "lock:order*"),
             ("cron", "cron"),
             ("v2:s3:lock", "v2:s3:lock"),
+            ("a1b22c:lock", "a1b*c:lock"),
             ("cron:2026-11-22", "cron:*"),
             ("host_10.0.3.17_lock", "host_*_lock"),
             ("lock:550e8400-e29b-41d4-a716-446655440000", "lock:*"),
@@ -327,6 +337,7 @@ mod tests {
                 "0=order 1=42 2=x 4=cron 6=2026-11-22",
             ),
             ("{17}.a", "1=17 4=a"),
+            ("v2.lock", "0=v 1=2 3=lock"),
             (
                 "550e8400-e29b-41d4-a716-446655440000.lock",
                 "0=550e8400-e29b-41d4-a716-446655440000 2=lock",

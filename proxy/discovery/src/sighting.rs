@@ -7,11 +7,15 @@ use bytes::Bytes;
 use lockwarden_lock::op::{
     AcquireReply, AskedTtl, LockCommand, LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake,
 };
+use lockwarden_lock::script_facts::ScriptFacts;
 use lockwarden_lock::time::ProxyTime;
-use lockwarden_lua::Reply;
+use lockwarden_lock::token::{DISTINCTIVE_BYTES, looks_like_deadline};
+use lockwarden_lua::{Act, Reply};
 use memchr::memmem;
 use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
+
+use crate::libraries;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub struct Sighting {
     pub session: u64,
     /// The application, as people know it.
     pub application: Arc<str>,
+    /// Its process, by a hash, where that is known.
+    pub process: Option<u64>,
     /// What was done.
     pub did: Did,
 }
@@ -37,7 +43,7 @@ pub enum Spelling {
     SetNx,
     /// `SET … NX`.
     SetWithNx,
-    /// `MSETNX`.
+    /// `MSETNX`, or `MSETEX … NX`.
     MSetNx,
     /// `INCR` of a counter that was not there.
     Incr,
@@ -45,6 +51,10 @@ pub enum Spelling {
     Script,
     /// Redisson's script, which counts how often its holder took it in a hash.
     Redisson,
+    /// A value that is stored in a block, of a key that was watched and not there.
+    Watched,
+    /// `HSETNX`: each field of the hash is a lock of its own.
+    HSetNx,
 }
 
 impl Spelling {
@@ -57,6 +67,8 @@ impl Spelling {
             Spelling::Incr => "INCR",
             Spelling::Script => "a script",
             Spelling::Redisson => "Redisson",
+            Spelling::Watched => "WATCH, MULTI",
+            Spelling::HSetNx => "HSETNX",
         }
     }
 }
@@ -70,15 +82,21 @@ pub struct Stored {
     pub length: usize,
     /// It begins like a document (JSON, XML), not like a name or a number.
     pub is_document: bool,
+    /// It may say who holds a lock, or until when: something distinctive without blanks, or a deadline. A client that reads
+    /// another value wants to know what it is.
+    pub names_holder: bool,
 }
 
 impl Stored {
     /// Of a value.
     pub fn of(value: &[u8]) -> Stored {
+        let is_document = matches!(value.first(), Some(b'{' | b'[' | b'<'));
+        let is_name = value.len() >= DISTINCTIVE_BYTES && !is_document && !value.contains(&b' ');
         Stored {
             digest: XxHash3_64::oneshot(value),
             length: value.len(),
-            is_document: matches!(value.first(), Some(b'{' | b'[' | b'<')),
+            is_document,
+            names_holder: is_name || looks_like_deadline(value),
         }
     }
 }
@@ -117,13 +135,35 @@ pub enum Did {
     },
     /// It deleted the key.
     Release {
-        /// Only if the value was the expected one.
-        compares: bool,
+        /// Whether it compared the value first.
+        compares: Compares,
         /// Whether it did.
         done: Option<bool>,
     },
-    /// It read the value. Only some of the reads are told.
+    /// It read the value. Where there are too many reads, only some of them are told.
     Read,
+    /// That is not known: a script whose text was not seen, or is none that locks have.
+    Unclear,
+}
+
+/// What a deletion compares the value with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compares {
+    /// Nothing.
+    No,
+    /// This value, by its digest.
+    With(u64),
+    /// Something that was not seen.
+    Unseen,
+    /// It was compared before, by the script that deletes now.
+    Before,
+}
+
+impl Compares {
+    /// With a value.
+    pub fn with(value: &[u8]) -> Compares {
+        Compares::With(XxHash3_64::oneshot(value))
+    }
 }
 
 /// The keys of a command and what it does to each, as far as that is known before its reply.
@@ -151,9 +191,14 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
         LockOp::Take {
             target, value, ttl, ..
         } => one(&target.key, acquire(Spelling::Script, value, left(ttl))),
-        LockOp::AcquireAll { locks } => locks
+        LockOp::AcquireAll { locks, ttl } => locks
             .iter()
-            .map(|(target, value)| (target.key.clone(), acquire(Spelling::MSetNx, value, None)))
+            .map(|(target, value)| {
+                (
+                    target.key.clone(),
+                    acquire(Spelling::MSetNx, value, left(ttl)),
+                )
+            })
             .collect(),
         LockOp::Store {
             target,
@@ -170,7 +215,7 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
             one(&target.key, did)
         }
         LockOp::Extend { target, ttl, .. } if ttl.is_over(ProxyTime(now_ms)) => {
-            one(&target.key, release(false))
+            one(&target.key, release(Compares::No))
         }
         LockOp::Extend { target, ttl, .. } => {
             let did = Did::Extend {
@@ -181,16 +226,97 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
         }
         LockOp::Release {
             target, comparison, ..
-        } => one(&target.key, release(comparison.is_some())),
+        } => {
+            let compares = comparison
+                .as_ref()
+                .map_or(Compares::No, |comparison| match comparison.names() {
+                    Some(token) => Compares::with(token.expose()),
+                    None => Compares::Unseen,
+                });
+            one(&target.key, release(compares))
+        }
         LockOp::ReleaseMany { locks, .. } => locks
             .iter()
-            .map(|target| (target.key.clone(), release(false)))
+            .map(|target| (target.key.clone(), release(Compares::No)))
             .collect(),
-        LockOp::Wrapped { locks, script, .. } => match (redisson(&script.text), locks.first()) {
+        LockOp::Wrapped { .. } if let Some(doings) = libraries::doings(command) => doings,
+        LockOp::Wrapped {
+            locks,
+            script,
+            keys,
+            ..
+        } => match (redisson(&script.text), locks.first()) {
             (Some(step), Some((target, _))) => one(&target.key, step.did(command)),
-            _ => Doings::new(),
+            _ => by_text(
+                script,
+                command.argv.get(3..).unwrap_or_default(),
+                *keys,
+                now_ms,
+            ),
         },
     }
+}
+
+/// What a script does that is no recipe, by its text.
+fn by_text(script: &ScriptFacts, words: &[Bytes], keys: usize, now_ms: u64) -> Doings {
+    let Some((keys, arguments)) = words.split_at_checked(keys) else {
+        return Doings::new();
+    };
+    let acts = script.analysis.deeds(keys, arguments).into_iter();
+    acts.map(|(key, act)| {
+        let did = match act {
+            Act::Takes(words) => taken_by_text(&words, now_ms),
+            Act::GivesBack(claim) => {
+                release(claim.map_or(Compares::Unseen, |claim| Compares::with(&claim)))
+            }
+        };
+        (key, did)
+    })
+    .collect()
+}
+
+/// `SET key value NX …` of a script.
+fn taken_by_text(words: &[Option<Bytes>], now_ms: u64) -> Did {
+    let word = |at: usize| words.get(at).and_then(Option::as_ref);
+    let ttl_ms = (3..words.len()).find_map(|at| {
+        let option = word(at)?.to_ascii_lowercase();
+        let number = std::str::from_utf8(word(at + 1)?).ok()?;
+        let number: u64 = number.parse().ok()?;
+        match &option[..] {
+            b"ex" => Some(number.saturating_mul(1_000)),
+            b"px" => Some(number),
+            b"exat" => Some(number.saturating_mul(1_000).saturating_sub(now_ms)),
+            b"pxat" => Some(number.saturating_sub(now_ms)),
+            _ => None,
+        }
+    });
+    acquire(
+        Spelling::Script,
+        word(2).map(|value| &value[..]).unwrap_or_default(),
+        ttl_ms,
+    )
+}
+
+/// `HSETNX key field value`.
+pub fn field_taken(key: &[u8], value: &[u8]) -> Doings {
+    let key = Bytes::copy_from_slice(key);
+    SmallVec::from_iter([(key, acquire(Spelling::HSetNx, value, None))])
+}
+
+/// What a store is in a block of a client that watches keys: it takes the key if that is free, since otherwise the block
+/// does nothing.
+pub fn watched(mut doings: Doings) -> Doings {
+    for (_, did) in &mut doings {
+        if let Did::Store { value, ttl_ms, .. } = *did {
+            *did = Did::Acquire {
+                spelling: Spelling::Watched,
+                value,
+                ttl_ms,
+                granted: None,
+            };
+        }
+    }
+    doings
 }
 
 fn acquire(spelling: Spelling, value: &[u8], ttl_ms: Option<u64>) -> Did {
@@ -202,7 +328,7 @@ fn acquire(spelling: Spelling, value: &[u8], ttl_ms: Option<u64>) -> Did {
     }
 }
 
-fn release(compares: bool) -> Did {
+fn release(compares: Compares) -> Did {
     Did::Release {
         compares,
         done: None,
@@ -235,9 +361,21 @@ pub fn answered(command: &LockCommand, mut doings: Doings, reply: &[u8]) -> Doin
     };
     for (_, did) in &mut doings {
         match did {
-            Did::Acquire { granted, .. } => *granted = is_granted(&command.op, reply),
+            Did::Acquire { granted, .. } => {
+                *granted = libraries::is_done(command, reply)
+                    .unwrap_or_else(|| is_granted(&command.op, reply));
+            }
             Did::Counted(to) => *to = integer(),
-            Did::Extend { done, .. } => *done = integer().map(|count| count > 0),
+            Did::Extend { done, .. } => {
+                *done = match &command.op {
+                    LockOp::Extend {
+                        comparison: Some(comparison),
+                        ..
+                    } => says(&comparison.replies.done, reply),
+                    _ => libraries::is_done(command, reply)
+                        .unwrap_or_else(|| integer().map(|count| count > 0)),
+                };
+            }
             Did::Release { done, .. } => {
                 *done = match &command.op {
                     LockOp::Release {
@@ -248,11 +386,23 @@ pub fn answered(command: &LockCommand, mut doings: Doings, reply: &[u8]) -> Doin
                         comparison: Some(comparison),
                         ..
                     } => says(&comparison.replies.done, reply),
-                    LockOp::Wrapped { .. } if is_nil(reply) => Some(false),
+                    LockOp::Wrapped { .. }
+                        if let Some(done) = libraries::is_done(command, reply) =>
+                    {
+                        done
+                    }
+                    LockOp::Wrapped { script, .. } if redisson(&script.text).is_some() => {
+                        match is_nil(reply) {
+                            true => Some(false),
+                            false => deleted(),
+                        }
+                    }
+                    // What it replies is its own.
+                    LockOp::Wrapped { .. } => None,
                     _ => deleted(),
                 };
             }
-            Did::Store { .. } | Did::Read => {}
+            Did::Store { .. } | Did::Read | Did::Unclear => {}
         }
     }
     doings
@@ -277,7 +427,11 @@ fn is_granted(op: &LockOp, reply: &[u8]) -> Option<bool> {
             says(&replies.granted, reply)
         }
         LockOp::AcquireAll { .. } => Some(reply == b":1\r\n"),
-        LockOp::Wrapped { .. } => Some(is_nil(reply)),
+        LockOp::Wrapped { script, .. } if redisson(&script.text).is_some() => Some(is_nil(reply)),
+        // Many reply what SET does, and others in their own way.
+        LockOp::Wrapped { .. } if is_nil(reply) => Some(false),
+        LockOp::Wrapped { .. } if reply == b"+OK\r\n" => Some(true),
+        LockOp::Wrapped { .. } => None,
         LockOp::Store { .. }
         | LockOp::Extend { .. }
         | LockOp::Release { .. }
@@ -344,7 +498,7 @@ impl RedissonStep {
                 ttl_ms: argument(0).and_then(number),
                 done: None,
             },
-            RedissonStep::Unlock => release(true),
+            RedissonStep::Unlock => release(Compares::Unseen),
         }
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::propose;
 use crate::propose::Candidate;
-use crate::sighting::{Did, Sighting, Spelling, Stored};
+use crate::sighting::{Compares, Did, Sighting, Spelling, Stored};
 use crate::verdict::{Confidence, Kind};
 use crate::{Collector, Pattern};
 
@@ -28,6 +28,7 @@ pub(crate) fn sighting(at_ms: u64, session: u64, key: &str, did: Did) -> Sightin
         key: Bytes::copy_from_slice(key.as_bytes()),
         session,
         application: Arc::from(format!("application-{session}")),
+        process: None,
         did,
     }
 }
@@ -71,7 +72,7 @@ impl Estate {
 
     fn deletes(&mut self, session: u64, key: &str) {
         let did = Did::Release {
-            compares: false,
+            compares: Compares::No,
             done: None,
         };
         self.did(session, key, did);
@@ -125,6 +126,179 @@ fn a_cache_is_known_by_clients_that_delete_what_they_never_take() {
     let pattern = estate.only();
     assert_eq!(pattern.verdict.kind, Kind::Cache, "{:?}", pattern.verdict);
     assert_eq!(pattern.usage.swept, 30);
+}
+
+/// Web processes take what workers delete, and nobody reads it in between: a queue that queues each job once.
+#[test]
+fn what_is_taken_and_deleted_in_turn_is_handed_over_and_no_cache() {
+    let mut estate = Estate::default();
+    for number in 0..30 {
+        let key = format!("qo_{number}");
+        estate.acquires(HOLDER, &key, Some(3_600_000), true);
+        estate.acquires(OTHER, &key, Some(3_600_000), false);
+        estate.waits(200);
+        estate.deletes(CLEANER, &key);
+    }
+    let pattern = estate.only();
+    let verdict = &pattern.verdict;
+    assert_eq!(
+        (verdict.kind, verdict.confidence),
+        (Kind::Lock, Confidence::Likely),
+        "{verdict:?}"
+    );
+    assert!(verdict.hands_over);
+    let text = proposed(&[pattern], &[]);
+    assert!(text.contains("hand_over = true # 30 of 30 "), "{text}");
+}
+
+#[test]
+fn clients_that_come_for_one_command_each_are_a_job_of_a_shell() {
+    let mut estate = Estate::default();
+    for turn in 0..600 {
+        let client = 10 + turn * 3;
+        estate.acquires(client, "nightly:export", Some(20_000), true);
+        estate.acquires(client + 1, "nightly:export", Some(20_000), false);
+        estate.waits(200);
+        estate.deletes(client + 2, "nightly:export");
+    }
+    let pattern = estate.only();
+    let verdict = &pattern.verdict;
+    assert_eq!(verdict.kind, Kind::Lock, "{verdict:?}");
+    assert!(verdict.why.contains("came for that alone"), "{verdict:?}");
+    let text = proposed(&[pattern], &[]);
+    assert!(!text.contains("hand_over"), "{text}");
+}
+
+#[test]
+fn what_is_read_while_it_is_there_is_no_lock_and_what_a_loser_asks_is_no_reading() {
+    let value = |value: &[u8]| Did::Acquire {
+        spelling: Spelling::SetWithNx,
+        value: Stored::of(value),
+        ttl_ms: Some(30_000),
+        granted: Some(true),
+    };
+    let uuid: &[u8] = b"f81d4fae-7dec-11d0";
+    // Who reads, what it reads, and whether that is a lock.
+    for (name, reader, held, is_lock) in [
+        ("cb:payments", OTHER, &b"open"[..], false),
+        ("cb:payments", HOLDER, b"open", false),
+        ("billing", OTHER, uuid, false),
+        ("billing", HOLDER, uuid, true),
+        ("billing:lock", OTHER, uuid, true),
+        ("quote", OTHER, b"1795423710283", false),
+    ] {
+        let mut estate = Estate::default();
+        for _ in 0..30 {
+            estate.did(HOLDER, name, value(held));
+            estate.did(reader, name, Did::Read);
+            estate.deletes(HOLDER, name);
+        }
+        let verdict = estate.only().verdict;
+        assert_eq!(
+            verdict.kind.is_lock(),
+            is_lock,
+            "{name} {reader}: {verdict:?}"
+        );
+        assert!(
+            verdict.confidence < Confidence::Certain || !name.contains("lock"),
+            "{verdict:?}"
+        );
+    }
+    // One that was refused looks whether the holder is late; one that wants to delete, whether it is the holder.
+    for refused in [true, false] {
+        let mut estate = Estate::default();
+        for _ in 0..30 {
+            estate.acquires(OTHER, "quote", Some(30_000), true);
+            estate.deletes(OTHER, "quote");
+            estate.did(HOLDER, "quote", value(uuid));
+            if refused {
+                estate.acquires(OTHER, "quote", Some(30_000), false);
+            }
+            estate.did(OTHER, "quote", Did::Read);
+            estate.deletes(if refused { HOLDER } else { OTHER }, "quote");
+        }
+        let verdict = estate.only().verdict;
+        assert_eq!(verdict.kind, Kind::Lock, "{refused}: {verdict:?}");
+    }
+}
+
+#[test]
+fn nothing_is_certain_against_its_name() {
+    for (key, sure) in [
+        ("page:7", Confidence::Certain),
+        ("page:7:lock", Confidence::Likely),
+    ] {
+        let mut estate = Estate::default();
+        for _ in 0..30 {
+            let content = Did::Acquire {
+                spelling: Spelling::SetWithNx,
+                value: Stored::of(b"{\"title\": 1}"),
+                ttl_ms: Some(60_000),
+                granted: Some(true),
+            };
+            estate.did(HOLDER, key, content);
+            estate.did(OTHER, key, Did::Read);
+            estate.deletes(CLEANER, key);
+        }
+        let verdict = estate.only().verdict;
+        assert_eq!(
+            (verdict.kind, verdict.confidence),
+            (Kind::Cache, sure),
+            "{verdict:?}"
+        );
+    }
+    for word in [
+        "lock",
+        "joinlock",
+        "mutex",
+        "running",
+        "lease",
+        "singleton",
+        "unlocked",
+    ] {
+        assert!(crate::verdict::is_lock_word(word), "{word}");
+    }
+    for word in ["block", "blocked", "clock", "stock", "run", "release"] {
+        assert!(!crate::verdict::is_lock_word(word), "{word}");
+    }
+}
+
+/// However it was taken: nothing but a lock is deleted so.
+#[test]
+fn a_release_that_compares_is_evidence_by_itself() {
+    let mut estate = Estate::default();
+    for number in 0..25 {
+        let did = Did::Release {
+            compares: Compares::with(b"f81d4fae-7dec-11d0"),
+            done: Some(true),
+        };
+        estate.did(HOLDER, &format!("opaque:{number}"), did);
+    }
+    let pattern = estate.only();
+    assert_eq!(pattern.verdict.kind, Kind::Lock, "{:?}", pattern.verdict);
+    assert_eq!(pattern.verdict.confidence, Confidence::Certain);
+    let text = proposed(&[pattern], &[]);
+    assert!(text.contains("keys = [\"opaque:*\"]"), "{text}");
+}
+
+#[test]
+fn a_narrower_family_stands_before_a_wider_one() {
+    let mut estate = Estate::default();
+    for turn in 0..30 {
+        for (key, ttl_ms) in [
+            (format!("job:{}", 10 + turn % 5), 5_000),
+            ("job:report".to_owned(), 7_200_000),
+            ("job:import".to_owned(), 5_000),
+        ] {
+            estate.acquires(HOLDER, &key, Some(ttl_ms), true);
+            estate.waits(100);
+            estate.deletes(HOLDER, &key);
+        }
+    }
+    let text = proposed(&estate.collector.patterns(), &[]);
+    let at = |glob: &str| text.find(glob).unwrap_or_else(|| panic!("{glob}: {text}"));
+    assert!(at("\"job:report\"") < at("\"job:*\""), "{text}");
+    assert!(at("\"job:import\"") < at("\"job:*\""), "{text}");
 }
 
 #[test]
@@ -221,6 +395,50 @@ fn the_release_of_one_lease_is_not_that_of_the_next() {
     assert_eq!(usage.hold_ms(0.5), None);
 }
 
+/// Threads of a process take any connection of their pool for each command. What goes to another process is handed over.
+#[test]
+fn a_pool_hands_nothing_over_and_processes_of_one_application_do() {
+    for (processes, hands_over) in [
+        ([Some(1), Some(1)], false),
+        ([None, None], false),
+        ([Some(1), Some(2)], true),
+    ] {
+        let mut estate = Estate::default();
+        estate.acquires(OTHER, "job:7:lock", Some(5_000), true);
+        estate.deletes(OTHER, "job:7:lock");
+        for _ in 0..30 {
+            for (at, did) in [
+                Did::Acquire {
+                    spelling: Spelling::SetNx,
+                    value: Stored::of(b"1"),
+                    ttl_ms: Some(5_000),
+                    granted: Some(true),
+                },
+                Did::Release {
+                    compares: Compares::No,
+                    done: Some(true),
+                },
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                estate.waits(50);
+                estate.collector.see(&Sighting {
+                    application: Arc::from("worker.py"),
+                    process: processes[at],
+                    ..sighting(estate.now_ms, [HOLDER, OTHER][at], "job:7:lock", did)
+                });
+            }
+        }
+        let patterns = estate.collector.patterns();
+        let usage = patterns[0].usage;
+        assert_eq!(usage.handed_over, if hands_over { 30 } else { 0 });
+        assert_eq!(usage.released + usage.handed_over, 31);
+        let text = proposed(&patterns, &[]);
+        assert_eq!(text.contains("hand_over = true"), hands_over, "{text}");
+    }
+}
+
 /// Two connections are served by two threads.
 #[test]
 fn a_release_that_is_told_after_the_next_grant_ends_its_own_lease() {
@@ -230,7 +448,7 @@ fn a_release_that_is_told_after_the_next_grant_ends_its_own_lease() {
         estate.waits(100);
         estate.acquires(OTHER, "lock:a", Some(5_000), true);
         let done = Did::Release {
-            compares: false,
+            compares: Compares::No,
             done: Some(true),
         };
         estate.did(HOLDER, "lock:a", done);
@@ -312,7 +530,7 @@ fn a_key_that_is_no_text_is_left_out() {
                 granted: Some(true),
             },
             _ => Did::Release {
-                compares: false,
+                compares: Compares::No,
                 done: Some(true),
             },
         };
@@ -322,6 +540,7 @@ fn a_key_that_is_no_text_is_left_out() {
             key: Bytes::from_static(b"lock\xff"),
             session: HOLDER,
             application: Arc::from("application"),
+            process: None,
             did,
         });
     }

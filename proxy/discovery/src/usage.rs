@@ -46,17 +46,24 @@ pub struct Usage {
     pub without_ttl: u64,
     /// Leases that got their TTL by a second command.
     pub ttl_later: u64,
-    /// Given back over the connection that took it.
+    /// Given back over the connection that took it, or another one of its pool.
     pub released: u64,
     /// Those among them that compared the value first.
     pub compared: u64,
-    /// Deleted over another connection of the application that took it.
+    /// Deleted by another process of the application that took it.
     pub handed_over: u64,
     /// Deleted by another application that takes such keys, too, by a client that was refused the key meanwhile, or by one
     /// whose own lease of it had run out.
     pub foreign: u64,
     /// Deleted over a connection that never took or tried to take such a key.
     pub swept: u64,
+    /// Deletions that compared the value first, of keys whose grant was not seen.
+    pub unwitnessed: u64,
+    /// Leases in which somebody asked for the value who had not been refused the key, and who did not look whether it is the
+    /// holder: what is kept to be read is no lock.
+    pub looked_up: u64,
+    /// Calls of scripts that name such a key and are not understood.
+    pub unclear: u64,
     /// Deletions that found no key.
     pub late: u64,
     /// Leases that ran out.
@@ -67,7 +74,7 @@ pub struct Usage {
     pub overwritten: u64,
     /// The same by GETSET.
     pub taken_over: u64,
-    /// Reads of a held key by others than its holder; a sample.
+    /// Reads of a held key by others than its holder, as far as they were told.
     pub read: u64,
     /// The highest number that a counter reached.
     pub counted_to: i64,
@@ -81,6 +88,7 @@ pub struct Usage {
     pub longest_ttl_ms: u64,
     applications: BTreeMap<Arc<str>, ByApplication>,
     takers: HashSet<u64>,
+    sweepers: HashSet<u64>,
     value: Option<u64>,
     ttls: DDSketch,
     holds: DDSketch,
@@ -104,6 +112,9 @@ impl Usage {
             handed_over: 0,
             foreign: 0,
             swept: 0,
+            unwitnessed: 0,
+            looked_up: 0,
+            unclear: 0,
             late: 0,
             ran_out: 0,
             extended: 0,
@@ -117,6 +128,7 @@ impl Usage {
             longest_ttl_ms: 0,
             applications: BTreeMap::new(),
             takers: HashSet::new(),
+            sweepers: HashSet::new(),
             value: None,
             ttls: sketch(),
             holds: sketch(),
@@ -145,7 +157,26 @@ impl Usage {
 
     /// Whether a connection has ever tried to take such a key, or may have.
     pub(crate) fn may_take(&self, session: u64) -> bool {
-        self.takers.len() >= MAX_TAKERS || self.takers.contains(&session)
+        let is_full = self.takers.len() >= MAX_TAKERS && !self.takers_come_once();
+        is_full || self.takers.contains(&session)
+    }
+
+    /// A connection that never took such a key has deleted one.
+    pub(crate) fn sweeper(&mut self, session: u64) {
+        self.swept += 1;
+        if self.sweepers.len() < MAX_TAKERS {
+            self.sweepers.insert(session);
+        }
+    }
+
+    /// Whether nearly every try came over a connection of its own, as of `redis-cli` in a script.
+    fn takers_come_once(&self) -> bool {
+        come_once(&self.takers, self.tried())
+    }
+
+    /// Whether keys are taken and deleted by clients that each come for one command only.
+    pub fn is_by_short_lived(&self) -> bool {
+        self.swept > 0 && self.takers_come_once() && come_once(&self.sweepers, self.swept)
     }
 
     pub(crate) fn stored(&mut self, value: &Stored) {
@@ -220,6 +251,9 @@ impl Usage {
             (&mut self.handed_over, other.handed_over),
             (&mut self.foreign, other.foreign),
             (&mut self.swept, other.swept),
+            (&mut self.unwitnessed, other.unwitnessed),
+            (&mut self.looked_up, other.looked_up),
+            (&mut self.unclear, other.unclear),
             (&mut self.late, other.late),
             (&mut self.ran_out, other.ran_out),
             (&mut self.extended, other.extended),
@@ -237,6 +271,8 @@ impl Usage {
         self.longest_value = self.longest_value.max(other.longest_value);
         self.longest_ttl_ms = self.longest_ttl_ms.max(other.longest_ttl_ms);
         other.takers.iter().for_each(|session| self.taker(*session));
+        let room = MAX_TAKERS.saturating_sub(self.sweepers.len());
+        self.sweepers.extend(other.sweepers.iter().take(room));
         for (application, by) in &other.applications {
             let mine = self.by(application);
             mine.tries += by.tries;
@@ -250,6 +286,12 @@ impl Usage {
             *mine |= theirs;
         }
     }
+}
+
+/// Whether so many commands came over about as many connections.
+fn come_once(connections: &HashSet<u64>, commands: u64) -> bool {
+    let enough = (commands * 9 / 10).clamp(1, MAX_TAKERS as u64);
+    connections.len() as u64 >= enough
 }
 
 /// Durations to within two percent, in at most some four kilobytes.

@@ -14,15 +14,14 @@ pub const CERTAIN: u64 = 20;
 const LONG_TTL_MS: u64 = 3_600_000;
 /// A longer value is content, not the name of a holder: bytes.
 const LONG_VALUE: usize = 256;
-/// Words by which people name locks.
-const LOCK_WORDS: [&str; 11] = [
-    "lock",
-    "locks",
-    "locked",
+/// Words by which people name locks; besides, every word that has `lock` in it, but for blocks and clocks.
+const LOCK_WORDS: [&str; 10] = [
     "lck",
     "mutex",
     "mtx",
     "semaphore",
+    "singleton",
+    "running",
     "leader",
     "lease",
     "guard",
@@ -31,7 +30,9 @@ const LOCK_WORDS: [&str; 11] = [
 
 /// Whether people name locks so.
 pub(crate) fn is_lock_word(word: &str) -> bool {
-    LOCK_WORDS.contains(&word)
+    let mut places = word.match_indices("lock");
+    let has_lock = places.any(|(at, _)| !word[..at].ends_with(['b', 'c']));
+    has_lock || LOCK_WORDS.contains(&word)
 }
 
 /// What the keys of a pattern are.
@@ -114,6 +115,8 @@ pub struct Verdict {
     pub confidence: Confidence,
     /// Why, for people.
     pub why: String,
+    /// Who gives the keys back is another client than takes them, and goes on.
+    pub hands_over: bool,
 }
 
 /// So many of so many.
@@ -139,19 +142,42 @@ impl Verdict {
         };
         let is_named = words.iter().any(|word| is_lock_word(word));
         match verdict {
+            Some(verdict) if is_named && !verdict.kind.is_lock() => Verdict {
+                confidence: verdict.confidence.min(Confidence::Likely),
+                why: format!("{}; its name is like that of a lock", verdict.why),
+                ..verdict
+            },
             Some(verdict) => verdict,
+            None if usage.granted == 0 && usage.unclear > 0 => Verdict {
+                kind: Kind::Unclear,
+                confidence: Confidence::Guess,
+                why: "scripts that are not understood work on it; named like a lock, it may be one that is no string".to_owned(),
+                hands_over: false,
+            },
             None if is_named => Verdict {
                 kind: Kind::Lock,
                 confidence: Confidence::Guess,
                 why: format!("by its name; {}", too_little(usage)),
+                hands_over: false,
             },
             None => Verdict {
                 kind: Kind::Unclear,
                 confidence: Confidence::Guess,
                 why: too_little(usage),
+                hands_over: false,
             },
         }
     }
+}
+
+/// Who gives back is who takes.
+fn plain(kind: Kind, confidence: Confidence, why: String) -> Option<Verdict> {
+    Some(Verdict {
+        kind,
+        confidence,
+        why,
+        hands_over: false,
+    })
 }
 
 fn too_little(usage: &Usage) -> String {
@@ -169,7 +195,7 @@ fn too_little(usage: &Usage) -> String {
 
 /// By how many grants it is known.
 fn by(usage: &Usage, all_of_it: bool) -> Confidence {
-    match usage.granted {
+    match usage.granted.max(usage.unwitnessed) {
         CERTAIN.. if all_of_it => Confidence::Certain,
         ENOUGH.. => Confidence::Likely,
         _ => Confidence::Guess,
@@ -182,124 +208,158 @@ fn counted(usage: &Usage) -> Option<Verdict> {
     if granted < ENOUGH && usage.counted_to < 10 {
         return None;
     }
-    let own = usage.released + usage.handed_over;
+    let by_jobs = if usage.is_by_short_lived() {
+        usage.swept
+    } else {
+        0
+    };
+    let own = usage.released + usage.handed_over + by_jobs;
     if granted >= ENOUGH && own * 2 >= granted {
-        return Some(Verdict {
-            kind: Kind::Lock,
-            confidence: by(usage, own * 10 >= granted * 9),
-            why: format!(
-                "INCR to 1 takes it, and whoever did deletes it ({} times)",
-                Of(own, granted)
-            ),
-        });
+        let why = format!(
+            "INCR to 1 takes it, and whoever did deletes it ({} times)",
+            Of(own, granted)
+        );
+        return plain(Kind::Lock, by(usage, own * 10 >= granted * 9), why);
     }
-    Some(Verdict {
-        kind: Kind::Counter,
-        confidence: by(usage, own == 0),
-        why: match usage.counted_to {
-            // Replies were not seen.
-            0 => format!(
-                "counted {} times, and hardly ever deleted by who began",
-                usage.tried()
-            ),
-            most if own == 0 => {
-                format!("counted up to {most}, and never deleted by who counted to 1")
-            }
-            most => {
-                format!("counted up to {most}, and deleted by who counted to 1 only {own} times")
-            }
-        },
-    })
+    let why = match usage.counted_to {
+        // Replies were not seen.
+        0 => format!(
+            "counted {} times, and hardly ever deleted by who began",
+            usage.tried()
+        ),
+        most if own == 0 => {
+            format!("counted up to {most}, and never deleted by who counted to 1")
+        }
+        most => {
+            format!("counted up to {most}, and deleted by who counted to 1 only {own} times")
+        }
+    };
+    plain(Kind::Counter, by(usage, own == 0), why)
 }
 
 /// The other commands.
 fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
     let granted = usage.granted;
-    let verdict = |kind, confidence, why| {
-        Some(Verdict {
-            kind,
-            confidence,
-            why,
-        })
-    };
-    if usage.compared > 0 || usage.tries.contains_key(&Spelling::Redisson) {
-        let why = match usage.compared {
+    if usage.tries.contains_key(&Spelling::HSetNx) {
+        let why = "each field of a hash is a lock of its own (HSETNX), which no namespace can have";
+        return plain(Kind::Unclear, Confidence::Guess, why.to_owned());
+    }
+    let compared = usage.compared + usage.unwitnessed;
+    if compared > 0 || usage.tries.contains_key(&Spelling::Redisson) {
+        let why = match compared {
             0 => "taken by Redisson's own script".to_owned(),
             compared => format!("given back by comparing the value first ({compared} times)"),
         };
-        return verdict(Kind::Lock, by(usage, true).max(Confidence::Likely), why);
-    }
-    // Only who takes a lock gives it back. A cache is emptied by whoever changed what it holds.
-    let own = usage.released + usage.handed_over + usage.foreign;
-    let has_content = usage.longest_value > LONG_VALUE || usage.documents * 2 > granted;
-    if granted >= ENOUGH && usage.swept > own {
-        let why = format!(
-            "deleted by clients that never take it ({} times)",
-            Of(usage.swept, usage.deleted())
-        );
-        return verdict(Kind::Cache, by(usage, own == 0), why);
-    }
-    if granted >= ENOUGH && has_content && own * 2 < granted {
-        let why = format!(
-            "its values are content, up to {} bytes, and not given back",
-            usage.longest_value
-        );
-        return verdict(Kind::Cache, by(usage, own == 0), why);
-    }
-    if granted >= ENOUGH && own * 2 >= granted {
-        let why = format!("given back by who takes it ({} times)", Of(own, granted));
-        return verdict(Kind::Lock, by(usage, own * 10 >= granted * 9), why);
+        return plain(Kind::Lock, by(usage, true).max(Confidence::Likely), why);
     }
     if granted < ENOUGH {
         return None;
     }
-    if own > 0 {
-        let why = format!("given back {} times; the others ran out", Of(own, granted));
-        return verdict(Kind::Lock, Confidence::Likely, why);
+    let is_named = words.iter().any(|word| is_lock_word(word));
+    let own = usage.released + usage.handed_over + usage.foreign;
+    let has_content = usage.longest_value > LONG_VALUE || usage.documents * 2 > granted;
+    let is_looked_up = usage.looked_up * 2 > granted;
+    if usage.swept > own {
+        return Some(swept(usage, own, has_content || is_looked_up, is_named));
     }
-    never_given_back(usage, words)
+    if has_content && own * 2 < granted {
+        let why = format!(
+            "its values are content, up to {} bytes, and not given back",
+            usage.longest_value
+        );
+        return plain(Kind::Cache, by(usage, own == 0), why);
+    }
+    if is_looked_up && (has_content || !is_named) {
+        let why = format!(
+            "its value is read while it is there ({} times), by others than were refused it",
+            Of(usage.looked_up, granted)
+        );
+        return plain(Kind::Cache, by(usage, usage.looked_up == granted), why);
+    }
+    if own * 2 >= granted {
+        let why = format!("given back by who takes it ({} times)", Of(own, granted));
+        let is_sure = own * 10 >= granted * 9 && !is_looked_up;
+        return plain(Kind::Lock, by(usage, is_sure), why);
+    }
+    // What a program undoes now and then, after an error, is a note that it made.
+    if own > 0 && (is_named || own * 4 >= granted) {
+        let why = format!("given back {} times; the others ran out", Of(own, granted));
+        return plain(Kind::Lock, Confidence::Likely, why);
+    }
+    never_given_back(usage, is_named)
+}
+
+/// Keys that others delete than take them. A cache is emptied by whoever changed what it holds, and read in between; a lock is
+/// taken and deleted in turn, and nobody asks what it holds.
+fn swept(usage: &Usage, own: u64, has_content: bool, is_named: bool) -> Verdict {
+    let granted = usage.granted;
+    let deleted = usage.deleted();
+    let is_in_turn = deleted * 10 >= granted * 8;
+    // One that was refused a lock may ask whose it is, over whichever connection of its pool.
+    let is_unread = is_named || usage.looked_up * 10 <= granted;
+    if has_content || !is_in_turn || !is_unread {
+        return Verdict {
+            kind: Kind::Cache,
+            confidence: by(usage, own == 0),
+            why: format!(
+                "deleted by clients that never take it ({} times)",
+                Of(usage.swept, deleted)
+            ),
+            hands_over: false,
+        };
+    }
+    let (how, hands_over) = match usage.is_by_short_lived() {
+        true => (
+            "each by a client that came for that alone, as of a script",
+            false,
+        ),
+        false => ("by other clients than take it", true),
+    };
+    Verdict {
+        kind: Kind::Lock,
+        confidence: Confidence::Likely,
+        why: format!(
+            "taken and given back in turn, before its TTL, and nobody asks what it holds; given back {how} ({} times)",
+            Of(usage.swept, deleted)
+        ),
+        hands_over,
+    }
 }
 
 /// Keys that nobody deletes.
-fn never_given_back(usage: &Usage, words: &[String]) -> Option<Verdict> {
+fn never_given_back(usage: &Usage, is_named: bool) -> Option<Verdict> {
     let granted = usage.granted;
-    let verdict = |kind, confidence, why| {
-        Some(Verdict {
-            kind,
-            confidence,
-            why,
-        })
+    let own = usage.released + usage.handed_over + usage.foreign;
+    let never = match own {
+        0 => "never given back".to_owned(),
+        some => format!("hardly ever given back ({some} times)"),
     };
     let ttl = usage.ttl_ms(0.5);
-    let is_named = words.iter().any(|word| is_lock_word(word));
     let repeats = granted >= 3 * usage.keys().max(1);
     if ttl.is_none_or(|ms| ms >= LONG_TTL_MS) && !repeats {
         let why = match ttl {
-            Some(ms) => format!(
-                "never given back, and lives for {} h",
-                (ms + 1_800_000) / 3_600_000
-            ),
-            None => "never given back, and has no TTL".to_owned(),
+            Some(ms) => format!("{never}, and lives for {} h", (ms + 1_800_000) / 3_600_000),
+            None => format!("{never}, and has no TTL"),
         };
-        return verdict(Kind::Marker, by(usage, !is_named), why);
+        return plain(Kind::Marker, by(usage, !is_named), why);
     }
     if usage.read > granted {
         let why = format!(
-            "never given back, and read more often than taken ({} reads)",
+            "{never}, and read more often than taken ({} reads)",
             usage.read
         );
-        return verdict(Kind::Cache, Confidence::Likely, why);
+        return plain(Kind::Cache, Confidence::Likely, why);
     }
     if repeats && usage.contended > 0 {
         let why = format!(
             "the same few keys are taken again and again as soon as they run out ({granted} times, {} tries in vain)",
             usage.contended
         );
-        return verdict(Kind::TimedLock, Confidence::Likely, why);
+        return plain(Kind::TimedLock, Confidence::Likely, why);
     }
     if is_named {
         return None;
     }
-    let why = format!("never given back in {granted} times, and hardly ever wanted by two");
-    verdict(Kind::Marker, Confidence::Likely, why)
+    let why = format!("{never} in {granted} times, and hardly ever wanted by two");
+    plain(Kind::Marker, Confidence::Likely, why)
 }

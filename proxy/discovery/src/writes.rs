@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::first_writes::Beginnings;
 use crate::guards::{GuardCandidate, template};
 use crate::key_hash::KeyHash;
 use crate::patterns::{Merged, PatternId, Patterns};
@@ -36,6 +37,8 @@ pub struct Wrote {
     pub application: Arc<str>,
     /// Locks of namespaces that it held.
     pub under: SmallVec<[Bytes; 1]>,
+    /// A guard would refuse it whoever holds the lock: it waits, or gives a lock back as well.
+    pub is_unfit: bool,
 }
 
 /// Data of one pattern.
@@ -57,6 +60,10 @@ struct Pair {
     same: SmallVec<[(usize, usize, u64); 2]>,
     tried: SmallVec<[(Bytes, Bytes); 1]>,
     outsiders: BTreeMap<Arc<str>, u64>,
+    /// Who writes before it takes the lock, and over how many connections.
+    starters: BTreeMap<Arc<str>, u64>,
+    /// Some write was of a kind that a guard refuses.
+    is_unfit: bool,
     /// The last write without: the key and who it was.
     example: Option<(Bytes, Arc<str>)>,
 }
@@ -67,9 +74,15 @@ pub(crate) struct Writes {
     keys: Patterns,
     locks: Patterns,
     data: HashMap<PatternId, Data>,
+    beginnings: Beginnings,
 }
 
 impl Writes {
+    /// A connection has taken its first lock, and had written these keys before.
+    pub(crate) fn began(&mut self, session: u64, keys: Vec<Bytes>) {
+        self.beginnings.add(session, keys);
+    }
+
     /// A write, and the locks that its connection held.
     pub(crate) fn see(&mut self, wrote: &Wrote, held: &[Bytes]) {
         let Some(key) = Parts::of(&wrote.key) else {
@@ -103,9 +116,38 @@ impl Writes {
             let pattern = self.locks.shape(*id);
             let fits = |lock: &&Parts<'_>| fits(pattern, lock, shape, &key);
             let mut own = locks.iter().filter(|(one, _)| one == id);
+            pair.is_unfit |= wrote.is_unfit;
             match own.find_map(|(_, lock)| Some(lock).filter(fits)) {
                 Some(lock) => pair.wrote_under(&key, lock),
                 None => pair.wrote_without(wrote),
+            }
+        }
+        if !locks.is_empty() {
+            self.see_beginning(wrote, &locks);
+        }
+    }
+
+    /// Whether the connection wrote data of the locks that it holds before it took its first lock.
+    fn see_beginning(&mut self, wrote: &Wrote, locks: &[(PatternId, Parts<'_>)]) {
+        let Some(begun) = self.beginnings.look(wrote.session) else {
+            return;
+        };
+        for key in begun.keys.iter().filter_map(|key| Parts::of(key)) {
+            let Some(found) = self.keys.known(&key.shape) else {
+                continue;
+            };
+            let Some(data) = self.data.get_mut(&found) else {
+                continue;
+            };
+            let shape = self.keys.shape(found);
+            for (id, lock) in locks {
+                let is_of_it = fits(self.locks.shape(*id), lock, shape, &key);
+                if let Some(pair) = data.under.get_mut(id).filter(|_| is_of_it)
+                    && !begun.said.contains(&(found, *id))
+                {
+                    begun.said.push((found, *id));
+                    count(&mut pair.starters, &wrote.application, 1);
+                }
             }
         }
     }
@@ -154,6 +196,24 @@ impl Writes {
     }
 }
 
+/// Counts an application, those above the bound together.
+fn count(all: &mut BTreeMap<Arc<str>, u64>, application: &Arc<str>, times: u64) {
+    let name = match all.contains_key(application) || all.len() < MAX_APPLICATIONS {
+        true => application.clone(),
+        false => "others".into(),
+    };
+    *all.entry(name).or_default() += times;
+}
+
+fn most_first(all: &BTreeMap<Arc<str>, u64>) -> Vec<(String, u64)> {
+    let all = all.iter();
+    let mut all: Vec<(String, u64)> = all
+        .map(|(application, times)| (application.to_string(), *times))
+        .collect();
+    all.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    all
+}
+
 /// Whether everything that varies in a lock's name stands in the key, too.
 fn fits(pattern: &Shape, lock: &Parts<'_>, data: &Shape, key: &Parts<'_>) -> bool {
     pattern.varying().all(|at| {
@@ -197,18 +257,9 @@ impl Pair {
 
     fn wrote_without(&mut self, wrote: &Wrote) {
         self.without += 1;
-        self.note_outsider(&wrote.application, 1);
+        count(&mut self.outsiders, &wrote.application, 1);
         let key = Bytes::copy_from_slice(&wrote.key);
         self.example = Some((key, wrote.application.clone()));
-    }
-
-    fn note_outsider(&mut self, application: &Arc<str>, times: u64) {
-        let is_known = self.outsiders.contains_key(application);
-        let name = match is_known || self.outsiders.len() < MAX_APPLICATIONS {
-            true => application.clone(),
-            false => "others".into(),
-        };
-        *self.outsiders.entry(name).or_default() += times;
     }
 
     fn add(&mut self, other: Pair) {
@@ -221,8 +272,12 @@ impl Pair {
         let room = MAX_TRIED.saturating_sub(self.tried.len());
         self.tried.extend(other.tried.into_iter().take(room));
         for (application, times) in &other.outsiders {
-            self.note_outsider(application, *times);
+            count(&mut self.outsiders, application, *times);
         }
+        for (application, times) in &other.starters {
+            count(&mut self.starters, application, *times);
+        }
+        self.is_unfit |= other.is_unfit;
         self.example = self.example.take().or(other.example);
     }
 
@@ -246,11 +301,6 @@ impl Pair {
             of_key(at)
         };
         let is_fixed = names.is_empty();
-        let outsiders = self.outsiders.iter();
-        let mut outsiders: Vec<(String, u64)> = outsiders
-            .map(|(application, times)| (application.to_string(), *times))
-            .collect();
-        outsiders.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         let candidate = GuardCandidate {
             keys: template(data, &of_key)?,
             lock: template(lock, &of_lock)?,
@@ -261,7 +311,9 @@ impl Pair {
             is_fixed,
             example: example.to_vec(),
             example_lock: example_lock.to_vec(),
-            outsiders,
+            outsiders: most_first(&self.outsiders),
+            starters: most_first(&self.starters),
+            is_unfit: self.is_unfit,
             outside: self
                 .example
                 .as_ref()

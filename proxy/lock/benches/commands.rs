@@ -15,11 +15,11 @@ use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
 use lockwarden_lock::rules::{
-    Adopt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation,
-    OpaqueScripts, Rules, TrustAddress,
+    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation,
+    OpaqueScripts, Rules, RulesTag, TrustAddress,
 };
 use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
-use lockwarden_lock::settle::{Judged, Lock, Permitted, Settled, settle};
+use lockwarden_lock::settle::{Judged, Lock, Permitted, Said, Settled, settle};
 use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId, stored_form};
 use lockwarden_resp::{
     OwnedRequest, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestLimits, Step,
@@ -74,7 +74,9 @@ impl Meanings {
             companion_prefix: b"lw:",
             computed_names: &ComputedNames::Forward,
             enforces: &|_| true,
+            operator_says: &|_| None,
             trusted_function: &|_| false,
+            trusted_script: &|_| Default::default(),
             function: &|_| None,
             foreign: &|| None,
             counts: &|_| false,
@@ -253,9 +255,12 @@ const RULES: Rules = Rules {
     counter_locks: false,
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
+    doubt: Doubt::Refuse,
+    tag: RulesTag(*b"01234567"),
     keep_alive_by: KeepAliveBy::Identity,
     hand_over: false,
     quarantined: false,
+    longest_ms: None,
     holder_lost: HolderLost::Keep,
     keep_alive_ttl: KeepAliveTtl::Proxy,
     grace_ms: 0,
@@ -286,6 +291,7 @@ fn holder() -> Facts {
             asked_end: None,
             lapsed: None,
             came_back: false,
+            unwitnessed: false,
         }),
         ..Facts::default()
     }
@@ -305,7 +311,7 @@ fn permitted(line: &str) -> Permitted {
             fence: Fence::Hybrid,
             ..Obligations::default()
         },
-        ..Decision::default()
+        ..Decision::permit()
     };
     match settled(command, holder(), decision) {
         Settled::Permitted(permitted) => permitted,
@@ -318,7 +324,7 @@ fn settled(command: Box<LockCommand>, facts: Facts, decision: Decision) -> Settl
     let key = DbKey::new(0, target.key.clone());
     let judged = Judged {
         lock: Lock::new(target, key, facts),
-        decisions: smallvec![decision],
+        said: Said::Command(decision),
     };
     settle(command.into(), smallvec![judged], &|_| RULES)
 }

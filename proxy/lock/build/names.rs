@@ -5,15 +5,19 @@ use crate::record::{DEBT, Field, HEAD, NUMBERS, RECORD, REST, WHO};
 use super::tokens::Token;
 
 /// Names in capitals that are no fields: those of Redis, what the guard is told, and what the check of rights has filled in.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 13] = [
     "KEYS",
     "ARGV",
     "COMMANDS",
     "BEGINNINGS",
     "MARK",
     "PREFIX",
+    "OWN",
+    "PREFIX_MARK",
     "OTHERS",
     "ONLY",
+    "ENFORCES",
+    "TAGS",
     "TRIALS",
 ];
 

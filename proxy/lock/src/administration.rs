@@ -9,6 +9,7 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, OpaqueCommand};
 use crate::pass_through::PassThrough;
 use crate::rules::Mode;
+use crate::table::Reach;
 
 /// Most keys among which a FLUSH looks for live leases; above that it is refused unseen. Looking at
 /// so many takes Redis 70 ms where few are leases, and some 250 ms where half of them are.
@@ -54,8 +55,10 @@ enum Kind {
     Flush { all: bool },
     /// `SWAPDB`.
     Swap,
-    /// `SCRIPT DEBUG YES`, or `SYNC`: whoever debugs a script may then give Redis any command, past the proxy.
+    /// `SCRIPT DEBUG YES`, or KeyDB's `KEYDB.CRON` and `RREPLAY`: the server is given any command by it, past the proxy.
     Debug,
+    /// The table does not have it, and it may reach any key, as the server's words or the operator's say.
+    Foreign,
     /// Moves or remakes a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not for
     /// administrators alone.
     Lock {
@@ -71,6 +74,7 @@ impl AdminCommand {
             "flushall" => Kind::Flush { all: true },
             "swapdb" => Kind::Swap,
             "script|debug" if !is_off(&argv) => Kind::Debug,
+            "keydb.cron" | "rreplay" => Kind::Debug,
             "config|get" if is_harmless(&argv) => Kind::Harmless,
             _ => Kind::Server,
         };
@@ -92,6 +96,21 @@ impl AdminCommand {
         }
     }
 
+    /// A command that the table does not have, if it reaches more than the keys that it names.
+    pub(crate) fn foreign(name: &'static str, reach: Reach, frame: &[u8]) -> Option<AdminCommand> {
+        let kind = match reach {
+            Reach::Nothing => return None,
+            Reach::Server => Kind::Server,
+            Reach::AnyKey => Kind::Foreign,
+        };
+        Some(AdminCommand {
+            name,
+            kind,
+            argv: Arguments::new(),
+            frame: Bytes::copy_from_slice(frame),
+        })
+    }
+
     /// The command's name as the table has it.
     pub fn name(&self) -> &'static str {
         self.name
@@ -103,7 +122,9 @@ impl AdminCommand {
         match self.kind {
             Kind::Harmless => false,
             Kind::Server => server_commands == ServerCommands::Refuse,
-            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Lock { .. } => true,
+            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } => {
+                true
+            }
         }
     }
 
@@ -111,7 +132,9 @@ impl AdminCommand {
     pub fn may_erase_locks(&self) -> bool {
         match self.kind {
             Kind::Server | Kind::Harmless => false,
-            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Lock { .. } => true,
+            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } => {
+                true
+            }
         }
     }
 }
@@ -165,8 +188,10 @@ pub enum Ruling {
     NotPermitted,
     /// `SWAPDB` while anything is enforced.
     SwapRefused,
-    /// `SCRIPT DEBUG` while anything is enforced.
+    /// `SCRIPT DEBUG` and its like while anything is enforced.
     DebugRefused,
+    /// A command that the table does not have, while anything is enforced.
+    ForeignRefused,
     /// It is an operation on a lock like any other.
     Judge(Box<OpaqueCommand>),
 }
@@ -244,7 +269,12 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
             command,
             server: false,
         } if !setting.listed => Ruling::Judge(command),
-        Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Lock { .. }
+        Kind::Server
+        | Kind::Flush { .. }
+        | Kind::Swap
+        | Kind::Debug
+        | Kind::Foreign
+        | Kind::Lock { .. }
             if refuses =>
         {
             Ruling::NotPermitted
@@ -252,13 +282,14 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
         Kind::Server => forward(ForwardWhy::Harmless),
         Kind::Lock { .. } if setting.listed => forward(ForwardWhy::Listed),
         Kind::Lock { command, .. } => Ruling::Judge(command),
-        Kind::Flush { .. } | Kind::Swap | Kind::Debug if !setting.has_locks() => {
+        Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign if !setting.has_locks() => {
             forward(ForwardWhy::Harmless)
         }
-        Kind::Swap | Kind::Debug if setting.listed => forward(ForwardWhy::Listed),
+        Kind::Swap | Kind::Debug | Kind::Foreign if setting.listed => forward(ForwardWhy::Listed),
         Kind::Swap if setting.enforces() => Ruling::SwapRefused,
         Kind::Debug if setting.enforces() => Ruling::DebugRefused,
-        Kind::Swap | Kind::Debug => forward(ForwardWhy::Watched),
+        Kind::Foreign if setting.enforces() => Ruling::ForeignRefused,
+        Kind::Swap | Kind::Debug | Kind::Foreign => forward(ForwardWhy::Watched),
         Kind::Flush { all } => Ruling::Flush(Box::new(Flush {
             name,
             all,

@@ -20,7 +20,7 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::administration::AdminCommand;
-use crate::companion::{PREFIX_MARK, lock_behind, names_companion};
+use crate::companion::{OwnKey, PREFIX_MARK, lock_behind};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::operator_command::OperatorCommand;
@@ -28,8 +28,8 @@ use crate::pass_through::PassThrough;
 use crate::rules::Mode;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{
-    Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, SessionVerb,
-    Verb, arity_ok, for_each_foreign_key, for_each_key, lookup,
+    Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, Reach, Said,
+    SessionVerb, Verb, arity_ok, for_each_foreign_key, for_each_key, lasting_name, lookup,
 };
 
 /// Longest lock key that is judged, in bytes.
@@ -97,10 +97,45 @@ pub enum Class<'a> {
     Lease(Result<(LeaseQuestion, Option<NamespaceId>), Mistake>),
     /// What an operator asks the proxy itself.
     Operator(OperatorCommand),
+    /// The server may have a command by this name that it does not list, and has to be asked for it first.
+    OtherName(PassThrough<'a>),
+    /// No command of that name can be meant, or the server lists none and a lock is among its words.
+    UnknownName(UnknownName<'a>),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
     Error(String),
     /// The same for a command on a lock that this server does not list: where nothing is enforced, the error is the server's.
     ErrorOfOthers(ErrorOfOthers<'a>),
+}
+
+/// A command of which the server would say that it knows no such command.
+#[derive(Debug)]
+pub struct UnknownName<'a> {
+    pass: PassThrough<'a>,
+    /// A lock among its words, or one of the proxy's own keys. `None` where no name can be such: Redis compares some as C strings, up
+    /// to the first NUL, so that it may find `DEL` behind one that is not that.
+    target: Option<Target>,
+}
+
+impl<'a> UnknownName<'a> {
+    /// Leave to forward the command where nothing is refused; `mode` is that of a namespace.
+    pub fn forward(&self, mode: impl Fn(NamespaceId) -> Mode) -> Option<PassThrough<'a>> {
+        let target = self.target.as_ref()?;
+        (mode(target.namespace) == Mode::Monitor).then_some(self.pass)
+    }
+}
+
+/// What the operator says of a command that the table does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorSays {
+    /// It passes, also with a lock's name among its words.
+    Pass,
+    /// It is refused, also without.
+    Refuse,
+}
+
+/// Whether a word may be the name of a command or subcommand: all of them are printable ASCII.
+fn may_be_a_name(word: &[u8]) -> bool {
+    word.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
 /// The error of a command that this server does not list, and may not have.
@@ -146,6 +181,22 @@ pub fn names_lock(namespaces: &Namespaces, request: &Request<'_>) -> bool {
     scan.is_ok() && found
 }
 
+/// The locks among the keys of a request, each once for each time that it stands there.
+pub fn named_locks(namespaces: &Namespaces, request: &Request<'_>) -> SmallVec<[Target; 1]> {
+    let mut locks = SmallVec::new();
+    let Lookup::Known(spec) = lookup(request) else {
+        return locks;
+    };
+    // Where it cannot be read to the end, Redis refuses it.
+    let _ = for_each_key(spec, request, &mut |_, key, _| {
+        if let Some(namespace) = namespaces.find(key) {
+            let key = Bytes::copy_from_slice(key);
+            locks.push(Target { namespace, key });
+        }
+    });
+    locks
+}
+
 /// What is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLong {
@@ -163,10 +214,14 @@ pub struct Classifier<'a> {
     pub companion_prefix: &'a [u8],
     /// The functions that may name lock keys.
     pub trusted_function: &'a dyn Fn(&[u8]) -> bool,
+    /// The namespaces whose locks a script may touch without declaring them.
+    pub trusted_script: &'a dyn Fn(&ScriptSha) -> SmallVec<[NamespaceId; 1]>,
     /// What is known of a function: the names that its library writes.
     pub function: &'a dyn Fn(&[u8]) -> Option<Arc<Names>>,
     /// The server's own `COMMAND`, once it is known. Asked for what the table does not have.
     pub foreign: &'a dyn Fn() -> Option<Arc<ForeignTable>>,
+    /// What the operator says of such a command, by its name.
+    pub operator_says: &'a dyn Fn(&[u8]) -> Option<OperatorSays>,
     /// What is done with scripts that compute names of keys.
     pub computed_names: &'a ComputedNames,
     /// Whether refusals are carried out in this namespace.
@@ -184,6 +239,9 @@ impl Classifier<'_> {
     pub fn classify<'r>(&self, request: Request<'r>) -> Class<'r> {
         let spec = match lookup(&request) {
             Lookup::Known(spec) => spec,
+            Lookup::UnknownSubcommand if !may_be_a_name(request.arg(1)) => {
+                return unknown_name(request, None);
+            }
             Lookup::UnknownSubcommand | Lookup::Unknown => return self.foreign_command(request),
         };
         let pass = PassThrough::of(request.frame(), spec.blocking);
@@ -244,7 +302,7 @@ impl Classifier<'_> {
     ) -> Class<'r> {
         let mut locks: SmallVec<[(usize, Target); 2]> = SmallVec::new();
         let mut companion = None;
-        let scan = for_each_key(spec, &request, &mut |position, key, _| {
+        let scan = for_each_key(spec, &request, &mut |position, key, access| {
             if let Some(namespace) = self.namespaces.find(key) {
                 locks.push((
                     position,
@@ -253,16 +311,16 @@ impl Classifier<'_> {
                         key: Bytes::copy_from_slice(key),
                     },
                 ));
-            } else if companion.is_none() {
-                companion = self.companion(key);
+            } else {
+                self.note_forbidden(&mut companion, key, access);
             }
         });
         if let Err(error) = scan {
             return self.uncountable(request, pass, error);
         }
         // Before the locks: no lock meaning makes it right to change a record.
-        if let Some(target) = companion {
-            return self.opaque(spec.name, request, target, OpaqueKind::Companion);
+        if let Some((target, kind)) = companion {
+            return self.opaque(spec.name, request, target, kind);
         }
         let Some((_, first)) = locks.first() else {
             return Class::PassThrough(pass);
@@ -281,17 +339,24 @@ impl Classifier<'_> {
             return self.opaque(spec.name, request, first.clone(), OpaqueKind::Command);
         }
         let first = first.clone();
-        // It takes all its keys or none, so what is true of some of them has no lock meaning.
+        // They take all their keys or none, so what is true of some of them has no lock meaning.
         let words = request.len();
-        if verb == Verb::MSetNx && !words.is_multiple_of(2) && locks.len() != words / 2 {
-            let kind = OpaqueKind::Command;
-            return Class::Opaque(opaque(spec.name, &request, first, kind));
+        let has_none = match verb {
+            Verb::MSetNx => !words.is_multiple_of(2) && locks.len() != words / 2,
+            // Most servers do not have it, and say so themselves.
+            Verb::MSetEx => !verbs::takes_all(&request, locks.len()) || self.is_lacking(&request),
+            _ => false,
+        };
+        if has_none {
+            return self.opaque(spec.name, request, first, OpaqueKind::Command);
         }
         let (frame, argv) = copied(&request);
         match verbs::read(verb, &argv, locks) {
             Ok(op) => understood(verb, spec.name, op, argv, frame),
             // Redis looks for the key first: nil or this error, and no change either way.
-            Err(_) if verb == Verb::GetEx => Class::PassThrough(pass),
+            Err(error) if verb == Verb::GetEx && error.is_about_a_number() => {
+                Class::PassThrough(pass)
+            }
             Err(error) if compares(verb) && !self.is_listed(spec.name) => {
                 Class::ErrorOfOthers(ErrorOfOthers {
                     pass,
@@ -308,6 +373,11 @@ impl Classifier<'_> {
         (self.foreign)()
             .as_ref()
             .is_some_and(|table| table.lists(name))
+    }
+
+    /// Whether the server says that it has no such command.
+    fn is_lacking(&self, request: &Request<'_>) -> bool {
+        (self.foreign)().is_some_and(|table| table.says(request) == Said::HasNot)
     }
 
     fn admin<'r>(&self, spec: &'static CommandSpec, request: Request<'r>) -> Class<'r> {
@@ -331,8 +401,12 @@ impl Classifier<'_> {
         }
     }
 
-    /// A command that the table does not have: its keys are where the server says.
+    /// A command that the table does not have. What the server says of it may refuse it, and never lets it go: KeyDB calls a
+    /// write of its own a read, and a server goes on listing `FLUSHALL` that was renamed. So any word may be a key.
     fn foreign_command<'r>(&self, request: Request<'r>) -> Class<'r> {
+        if !may_be_a_name(request.name()) {
+            return unknown_name(request, None);
+        }
         let pass = PassThrough::of(request.frame(), true);
         if let Some(key) = asks_for_fence(&request) {
             return Class::Fence(pass, key);
@@ -346,17 +420,34 @@ impl Classifier<'_> {
         if let Some(command) = OperatorCommand::read(&request) {
             return Class::Operator(command);
         }
-        let table = (self.foreign)();
-        let spec = table.as_ref().and_then(|table| table.find(&request));
+        let said = (self.foreign)().map_or(Said::Untold, |table| table.says(&request));
+        if said == Said::NotAsked {
+            return Class::OtherName(pass);
+        }
+        let name = match said {
+            Said::Has(_) => lasting_name(request.name()),
+            Said::HasNot | Said::NotAsked | Said::TooMany | Said::Untold => "unknown",
+        };
         let mut found = None;
-        for_each_foreign_key(spec, &request, &mut |_, key, access| {
-            if found.is_none() {
-                found = self.forbidden(key, access);
-            }
+        for_each_foreign_key(None, &request, &mut |_, key, access| {
+            self.note_forbidden(&mut found, key, access);
         });
-        match found {
+        let operator = (self.operator_says)(request.name());
+        if let Some((target, kind)) = found {
+            return match (kind, operator) {
+                (OpaqueKind::Command, Some(OperatorSays::Pass)) => Class::PassThrough(pass),
+                (kind, _) => self.opaque(name, request, target, kind),
+            };
+        }
+        let reach = match (operator, said) {
+            (Some(OperatorSays::Refuse), _) | (None, Said::TooMany) => Reach::AnyKey,
+            (None, Said::Has(spec)) => spec.reach(),
+            (Some(OperatorSays::Pass), _)
+            | (None, Said::HasNot | Said::NotAsked | Said::Untold) => Reach::Nothing,
+        };
+        match AdminCommand::foreign(name, reach, request.frame()) {
+            Some(command) => Class::Admin(Box::new(command)),
             None => Class::PassThrough(pass),
-            Some((target, kind)) => self.opaque("unknown", request, target, kind),
         }
     }
 
@@ -384,9 +475,7 @@ impl Classifier<'_> {
     ) -> Result<Option<(Target, OpaqueKind)>, KeyError> {
         let mut found = None;
         for_each_key(spec, request, &mut |_, key, access| {
-            if found.is_none() {
-                found = self.forbidden(key, access);
-            }
+            self.note_forbidden(&mut found, key, access);
         })?;
         Ok(found)
     }
@@ -400,6 +489,23 @@ impl Classifier<'_> {
         Some((target, OpaqueKind::Companion))
     }
 
+    /// Remembers the first key that is not to be written so; one of the proxy's own before a lock, since no meaning of the
+    /// command makes that right, and of these one that is about no lock before others.
+    #[inline]
+    fn note_forbidden(&self, found: &mut Option<(Target, OpaqueKind)>, key: &[u8], access: Access) {
+        match found {
+            None => *found = self.forbidden(key, access),
+            Some((_, OpaqueKind::Own)) => {}
+            Some((_, before)) => {
+                let before = *before;
+                let own = self.own_key(key, access);
+                if let Some((target, kind)) = own.filter(|(_, kind)| *kind != before) {
+                    *found = Some((target, kind));
+                }
+            }
+        }
+    }
+
     /// A lock that would be written, or one of the proxy's own keys, which no client may name.
     #[inline]
     fn forbidden(&self, key: &[u8], access: Access) -> Option<(Target, OpaqueKind)> {
@@ -410,8 +516,22 @@ impl Classifier<'_> {
             };
             return (access == Access::Write).then_some((target, OpaqueKind::Command));
         }
-        self.companion(key)
-            .map(|target| (target, OpaqueKind::Companion))
+        self.own_key(key, access)
+    }
+
+    /// One of the proxy's own keys, which no client may name.
+    fn own_key(&self, key: &[u8], access: Access) -> Option<(Target, OpaqueKind)> {
+        let target = self.companion(key)?;
+        let kind = match access == Access::Write && self.is_about_all(key) {
+            true => OpaqueKind::Own,
+            false => OpaqueKind::Companion,
+        };
+        Some((target, kind))
+    }
+
+    /// Whether a key is one of the proxy's own that is about no lock, and so about all.
+    fn is_about_all(&self, key: &[u8]) -> bool {
+        OwnKey::of(self.companion_prefix, key, self.namespaces) == Some(OwnKey::Other)
     }
 
     #[inline]
@@ -425,14 +545,19 @@ impl Classifier<'_> {
     /// The lock behind one of the proxy's own keys, as a target that carries the name as sent.
     #[inline]
     fn companion(&self, key: &[u8]) -> Option<Target> {
-        if !self.may_be_companion(key)
-            || !names_companion(self.companion_prefix, key, self.namespaces)
-        {
+        if !self.may_be_companion(key) {
             return None;
         }
-        // What is about no lock is under the rules of the first namespace.
-        let namespace = self.namespaces.claims(lock_behind(key)?);
-        let namespace = namespace.unwrap_or(NamespaceId(0));
+        let namespace = match OwnKey::of(self.companion_prefix, key, self.namespaces)? {
+            OwnKey::Record | OwnKey::Debts => self.namespaces.claims(lock_behind(key)?),
+            OwnKey::Other => None,
+        };
+        // What is about no lock is about all: where any is enforced, so is this.
+        let enforced = || {
+            let mut all = self.namespaces.globs().map(|(namespace, _)| namespace);
+            all.find(|namespace| (self.enforces)(*namespace))
+        };
+        let namespace = namespace.or_else(enforced).unwrap_or(NamespaceId(0));
         Some(Target {
             namespace,
             key: Bytes::copy_from_slice(key),
@@ -446,14 +571,10 @@ impl Classifier<'_> {
         target: Target,
         kind: OpaqueKind,
     ) -> Class<'r> {
-        // A server that does not know the command says so, which some clients wait for before they
-        // fall back to what it does know. It changes nothing. Where commands were renamed the server
-        // knows names that it does not list.
-        let known = |table: Arc<ForeignTable>| {
-            table.is_empty() || table.has_other_names() || table.find(&request).is_some()
-        };
-        if kind == OpaqueKind::Command && !(self.foreign)().is_none_or(known) {
-            return Class::PassThrough(PassThrough::of(request.frame(), false));
+        // Of a command that the server does not know the client hears just that, which some wait for before they
+        // fall back to what it does know.
+        if kind == OpaqueKind::Command && self.is_lacking(&request) {
+            return unknown_name(request, Some(target));
         }
         Class::Opaque(opaque(name, &request, target, kind))
     }
@@ -470,6 +591,11 @@ impl Classifier<'_> {
             other => other,
         }
     }
+}
+
+fn unknown_name<'r>(request: Request<'r>, target: Option<Target>) -> Class<'r> {
+    let pass = PassThrough::of(request.frame(), false);
+    Class::UnknownName(UnknownName { pass, target })
 }
 
 fn understood<'r>(
@@ -502,7 +628,7 @@ fn carries_too_long_a_value(op: &LockOp) -> bool {
         LockOp::Acquire { value, .. }
         | LockOp::Take { value, .. }
         | LockOp::Store { value, .. } => value.len(),
-        LockOp::AcquireAll { locks } => {
+        LockOp::AcquireAll { locks, .. } => {
             let lengths = locks.iter().map(|(_, value)| value.len());
             lengths.max().unwrap_or(0)
         }

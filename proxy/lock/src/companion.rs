@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use crate::namespace::Namespaces;
-use crate::record::{DEBT_BYTES, DEBT_ENDS};
+use crate::record::{COUNTED, DEBT_BYTES, DEBT_ENDS, OPEN, PAID, WAITS};
 
 /// The number of slots into which Redis divides the key space.
 pub const SLOTS: u16 = 16_384;
@@ -40,6 +40,15 @@ static TAGS: LazyLock<Vec<([u8; MAX_TAG_BYTES], u8)>> = LazyLock::new(|| {
     all_tags().into_iter().map(packed).collect()
 });
 
+/// The tags of all slots in a row, each as long as the longest and filled up with blanks: for scripts that make names of records.
+pub(crate) fn tags() -> &'static str {
+    static ROW: LazyLock<String> = LazyLock::new(|| {
+        let padded = (0..SLOTS).map(|slot| format!("{:MAX_TAG_BYTES$}", tag(slot)));
+        padded.collect()
+    });
+    &ROW
+}
+
 /// The name of the record of a lock key: `prefix{tag}:key`. Wrapping the key itself in braces would
 /// not do: a key with braces of its own has another slot.
 pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
@@ -68,7 +77,7 @@ pub(crate) fn key_beside(companion: &[u8]) -> Vec<u8> {
 }
 
 /// What a name of the proxy's own begins with where it is about no lock.
-const OWN: &[u8] = b"lockwarden";
+pub(crate) const OWN: &[u8] = b"lockwarden";
 /// The index of the leases that are kept alive, behind the prefix.
 const INDEX: &[u8] = b"{}:lockwarden-kept";
 
@@ -88,6 +97,24 @@ pub fn era_key(prefix: &[u8]) -> Vec<u8> {
 /// The key that says with which prefix companions are named on a Redis: under the same name for every
 /// prefix, which is that of the usual one. It stands in database 0.
 pub const PREFIX_MARK: &[u8] = b"lw:{}:lockwarden-prefix";
+
+/// What the counts of surplus releases begin with, behind the prefix; 40 hexadecimal digits follow.
+const SURPLUS: &[u8] = b"{}:lockwarden-surplus:";
+
+/// Whether some name that begins and ends like this may be that of a key of the proxy's own that is about no lock.
+pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8]) -> bool {
+    let surplus = [prefix, SURPLUS].concat();
+    let last = &ending[ending.len().saturating_sub(40)..];
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if last.iter().all(is_hex)
+        && (surplus.starts_with(beginning) || beginning.starts_with(&surplus))
+    {
+        return true;
+    }
+    let fixed = [PREFIX_MARK.to_vec(), index_key(prefix), era_key(prefix)];
+    let fits = |name: &Vec<u8>| name.starts_with(beginning) && name.ends_with(ending);
+    fixed.iter().any(fits)
+}
 
 /// What a name of the proxy's own stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +165,7 @@ impl OwnKey {
 
 fn is_debt(bytes: &[u8]) -> bool {
     bytes.len() == OwnKey::TELLING
-        && matches!(bytes[0], b'o' | b'p')
+        && matches!(bytes[0], OPEN | PAID | WAITS | COUNTED..)
         && bytes[DEBT_ENDS..].iter().all(u8::is_ascii_digit)
 }
 

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
-use crate::rules::Mode;
+use crate::rules::{Mode, Rules};
 use crate::table::{
     Access, ForeignTable, KeySpec, Lookup, arity_ok, for_each_foreign_key, for_each_key, lookup,
 };
+use crate::token::Grant;
 
 /// Guards in one configuration.
 pub const MAX_GUARDS: usize = 64;
@@ -60,6 +61,21 @@ pub struct Guarded {
     pub key: SmallVec<[u8; 32]>,
     /// The names of its locks.
     pub locks: SmallVec<[Vec<u8>; 1]>,
+}
+
+/// Guarded data that a script may write, with what is needed to judge that in the step that runs the script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptData {
+    /// The key, and what guards it.
+    pub guarded: Guarded,
+    /// Whether a refusal is carried out.
+    pub enforced: bool,
+    /// A client of the same distinctive identity as the holder counts as the holder.
+    pub by_identity: bool,
+    /// Who may write without the lock.
+    pub unlocked: Unlocked,
+    /// For each of its locks the lease that the writer was granted last and has not given back, and the rules of its namespace.
+    pub writers: SmallVec<[(Option<Grant>, Option<Rules>); 1]>,
 }
 
 /// Every guard of a configuration, in its order.
@@ -185,6 +201,20 @@ impl DataGuards {
         found
     }
 
+    /// The guards, by their places, that may be about a key of which only the beginning and the end are known.
+    pub fn may_be_about<'g>(
+        &'g self,
+        beginning: &'g [u8],
+        ending: &'g [u8],
+    ) -> impl Iterator<Item = usize> + 'g {
+        let fits = move |guard: &DataGuard| {
+            let mut patterns = guard.keys.iter();
+            patterns.any(|pattern| pattern.may_be(beginning, ending))
+        };
+        let places = self.guards.iter().enumerate();
+        places.filter_map(move |(place, guard)| fits(guard).then_some(place))
+    }
+
     #[inline]
     fn add(&self, key: &[u8], found: &mut Vec<Guarded>) {
         let mut bits = self.candidates(key);
@@ -287,6 +317,24 @@ mod tests {
             &["SET", "", "1"],
         ] {
             assert_eq!(of(words), [], "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_which_only_the_ends_are_known_may_be_of_these_guards() {
+        for (beginning, ending, expected) in [
+            ("", "", &[0, 1][..]),
+            ("stock:", "", &[0, 1]),
+            ("sto", "", &[0, 1]),
+            ("stock:7:", ":8", &[0]),
+            ("order:", ":8", &[0]),
+            ("other:", "", &[1]),
+            ("other:", "8", &[]),
+            ("other:", ":7", &[1]),
+        ] {
+            let guards = guards();
+            let found = guards.may_be_about(beginning.as_bytes(), ending.as_bytes());
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{beginning}*{ending}");
         }
     }
 

@@ -383,11 +383,10 @@ pub struct Fault {
     pub policy: Arc<str>,
 }
 
-/// What the chain as a whole says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the chain as a whole says. There is no default: a decision that nobody made is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nobody said no.
-    #[default]
     Permit,
     /// Somebody said no; the first one's words.
     Deny(Denial),
@@ -395,7 +394,7 @@ pub enum Verdict {
 
 /// The merged answer of a chain. `fault` is the first policy that did not answer; it contributed
 /// nothing to the rest, and what that means is the namespace's `on_fault`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether anybody said no.
     pub verdict: Verdict,
@@ -403,6 +402,40 @@ pub struct Decision {
     pub obligations: Obligations,
     /// The first policy that did not answer.
     pub fault: Option<Fault>,
+}
+
+impl Verdict {
+    /// The no, if it is one.
+    pub fn denial(self) -> Option<Denial> {
+        match self {
+            Verdict::Permit => None,
+            Verdict::Deny(denial) => Some(denial),
+        }
+    }
+}
+
+impl Decision {
+    /// Where every policy that was asked permitted, and wanted nothing.
+    pub fn permit() -> Decision {
+        Decision {
+            verdict: Verdict::Permit,
+            obligations: Obligations::default(),
+            fault: None,
+        }
+    }
+
+    /// What is said to a command that may turn out as either of two things: the stricter of each.
+    #[must_use]
+    pub fn and(self, other: Decision) -> Decision {
+        Decision {
+            verdict: match self.verdict {
+                Verdict::Deny(denial) => Verdict::Deny(denial),
+                Verdict::Permit => other.verdict,
+            },
+            obligations: self.obligations.merge(other.obligations),
+            fault: self.fault.or(other.fault),
+        }
+    }
 }
 
 /// A policy chain, as the way of a command sees it. The Wasm host implements it; tests have a fake.

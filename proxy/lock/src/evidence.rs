@@ -45,6 +45,8 @@ pub struct Own {
     pub lapsed: Option<Instant>,
     /// This connection came back to it after its end.
     pub came_back: bool,
+    /// A call that nobody could judge named the lock: it may have been given back then.
+    pub unwitnessed: bool,
 }
 
 /// A value that this connection read.
@@ -97,7 +99,7 @@ pub struct Facts {
     /// The current lease was granted to a client of the same distinctive identity, as far as this
     /// proxy has seen.
     pub same_identity: bool,
-    /// Acquires in the last ten seconds.
+    /// Acquires in the last ten seconds, but for those that a policy refused.
     pub attempts: u32,
     /// Another client was granted a lock with the value that the command carries.
     pub shared_token: bool,
@@ -166,6 +168,11 @@ impl Evidence {
         self.attempts.add(key, now);
     }
 
+    /// A policy refused the acquire that was about to be tried: it does not count.
+    pub fn turned_away(&mut self, key: &DbKey) {
+        self.attempts.take_back(key);
+    }
+
     /// Whether its lease of this lock follows one that ran out, and that it had not tried to give back by then.
     pub fn overran(&self, key: &DbKey) -> bool {
         let memory = self.memory.get(key);
@@ -200,10 +207,18 @@ impl Evidence {
             .get_mut(key)
             .and_then(|memory| memory.own.as_mut())
         {
-            own.ends = ends;
+            (own.ends, own.unwitnessed) = (ends, false);
             if let Some(stored) = stored {
                 own.stored = stored;
             }
+        }
+    }
+
+    /// A call that nobody can judge names its lock: it may give the lease back, and then nobody is late.
+    pub fn unwitnessed(&mut self, key: &DbKey) {
+        let memory = self.memory.get_mut(key);
+        if let Some(own) = memory.and_then(|memory| memory.own.as_mut()) {
+            own.unwitnessed = true;
         }
     }
 
@@ -244,7 +259,10 @@ impl Evidence {
     pub fn latest(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
         self.latest.iter().filter_map(|key| {
             let own = self.memory.get(key)?.own.as_ref();
-            Some((key, own.filter(|own| own.lapsed.is_none())?))
+            Some((
+                key,
+                own.filter(|own| own.lapsed.is_none() && !own.unwitnessed)?,
+            ))
         })
     }
 
@@ -277,7 +295,7 @@ impl Evidence {
         let Some(own) = own else {
             return found;
         };
-        let is_over = found || own.ends.is_some_and(|ends| ends <= now);
+        let is_over = found || (!own.unwitnessed && own.ends.is_some_and(|ends| ends <= now));
         is_over && !std::mem::replace(&mut own.came_back, true)
     }
 
@@ -388,8 +406,10 @@ fn is_over(own: &Own, now: Instant) -> bool {
     own.lapsed.is_some() || own.ends.is_some_and(|ends| ends <= now)
 }
 
+/// Whether its time is not over, or whether it is may not have been seen.
 fn is_surely_running(own: &Own, now: Instant) -> bool {
-    own.lapsed.is_none() && own.ends.is_some_and(|ends| now + SURELY_BEFORE_END < ends)
+    let runs = |ends| now + SURELY_BEFORE_END < ends;
+    own.lapsed.is_none() && (own.unwitnessed || own.ends.is_some_and(runs))
 }
 
 #[cfg(test)]
@@ -410,6 +430,7 @@ mod tests {
             asked_end: None,
             lapsed: None,
             came_back: false,
+            unwitnessed: false,
         }
     }
 
@@ -500,8 +521,34 @@ mod tests {
         evidence.attempted(&key("a"), start);
         evidence.attempted(&key("a"), start);
         assert_eq!(evidence.facts(&key("a"), start).attempts, 2);
-        let later = start + ATTEMPTS_WINDOW + Duration::from_secs(1);
-        assert_eq!(evidence.facts(&key("a"), later).attempts, 0);
+        let attempts = |evidence: &mut Evidence, ms: u64| {
+            let later = start + Duration::from_millis(ms);
+            evidence.facts(&key("a"), later).attempts
+        };
+        assert_eq!(attempts(&mut evidence, 9_999), 2);
+        assert_eq!(attempts(&mut evidence, 10_000), 2);
+        assert_eq!(attempts(&mut evidence, 14_000), 1);
+        assert_eq!(attempts(&mut evidence, 16_000), 0);
+    }
+
+    #[test]
+    fn a_client_that_tries_steadily_gets_its_share_evenly() {
+        let (mut evidence, start) = (Evidence::default(), Instant::now());
+        let mut let_through = Vec::new();
+        for second in 0..120 {
+            let now = start + Duration::from_secs(second);
+            evidence.attempted(&key("a"), now);
+            match evidence.facts(&key("a"), now).attempts {
+                ..=3 => let_through.push(second),
+                _ => evidence.turned_away(&key("a")),
+            }
+        }
+        // A limit of three in ten seconds, with tries that come once a second.
+        let in_all = let_through.len();
+        assert!((33..=40).contains(&in_all), "{in_all}: {let_through:?}");
+        let waits = let_through.windows(2).map(|pair| pair[1] - pair[0]);
+        let longest = waits.skip(3).max();
+        assert!(longest <= Some(5), "{let_through:?}");
     }
 
     #[test]

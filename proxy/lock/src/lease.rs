@@ -2,11 +2,11 @@
 //! decides nothing; Redis is the authority and the table may be wrong about anything that happened
 //! elsewhere. Pure: the caller brings the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::db_key::{DbKey, DbMap};
-use crate::namespace::NamespaceId;
+use crate::namespace::Namespaces;
 use crate::token::{FencingToken, Grant, SessionId};
 
 /// Leases in one table; above that new ones are not shown.
@@ -16,11 +16,16 @@ pub const MAX_LEASES: usize = 1_000_000;
 /// Redis from the request before.
 pub const GRAIN: Duration = Duration::from_millis(20);
 
+/// For so long after a lease was last seen on the server its record is there, whatever became of the lease: a release leaves it for ten
+/// minutes.
+pub const RECORD_REMAINS: Duration = Duration::from_secs(590);
+
+/// Leases of one table that are remembered to have vanished, the oldest out first.
+const MAX_VANISHED: usize = 256;
+
 /// One lease as seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Whose rules it is under.
-    pub namespace: NamespaceId,
     /// Its name.
     pub grant: Grant,
     /// Its fencing token.
@@ -31,17 +36,33 @@ pub struct Lease {
     pub since: Instant,
     /// When it ends, if it has a TTL.
     pub ends: Option<Instant>,
+    /// When it was last seen on the server.
+    pub seen: Instant,
     /// Another server has become the primary since, and nobody has looked yet whether it is there.
     pub unknown: bool,
     /// Until when its holder was told that it lasts, where the server that took over ends it earlier: an extension did not
     /// come to that server, or its clock is ahead.
     pub promised: Option<Instant>,
+    /// A call that nobody could judge named the lock: it may have been given back then.
+    pub unwitnessed: bool,
 }
 
 impl Lease {
+    /// Whether it must have vanished, if no record of it is on the server now: this proxy granted it, and has not seen it given back.
+    fn needs_record(&self, now: Instant) -> bool {
+        let is_recent = now.saturating_duration_since(self.seen) <= RECORD_REMAINS;
+        is_recent && self.session.is_some() && !self.unwitnessed && !self.unknown
+    }
+
+    /// Whether it goes on at least until then unless somebody ends it, as far as all is seen that happens to it.
+    pub fn surely_lasts(&self, until: Instant) -> bool {
+        !self.unknown && !self.unwitnessed && self.ends.is_none_or(|ends| ends > until)
+    }
+
     /// Until when its holder may rely on it, where that need not be how it is on the server: another one has taken over.
     fn told(&self) -> Option<Instant> {
         match self.unknown {
+            _ if self.unwitnessed => None,
             true => self.ends,
             false => self.promised,
         }
@@ -61,8 +82,6 @@ fn how_it_ended(told: Option<Instant>, over: Instant) -> End {
 pub enum LeaseEvent {
     /// A lease began.
     Granted {
-        /// Whose rules it is under.
-        namespace: NamespaceId,
         /// Its name.
         grant: Grant,
         /// Its fencing token.
@@ -75,8 +94,6 @@ pub enum LeaseEvent {
     /// A lease was found on the server that nobody has shown to this view: known ones stay as they
     /// are.
     Found {
-        /// Whose rules it is under.
-        namespace: NamespaceId,
         /// Its name.
         grant: Grant,
         /// Its fencing token.
@@ -91,6 +108,8 @@ pub enum LeaseEvent {
         /// The TTL.
         ttl: Option<Duration>,
     },
+    /// A call that nobody can judge names the lock: it may give it back.
+    Unwitnessed,
     /// The lock was given back.
     Released,
 }
@@ -109,8 +128,6 @@ pub enum End {
 /// A lease that is over, and how long it was held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Whose rules it was under.
-    pub namespace: NamespaceId,
     /// How it ended.
     pub end: End,
     /// How long it was held.
@@ -133,6 +150,8 @@ pub struct Lapse {
     pub transition: Transition,
     /// Until when its holder may have relied on it, where another server has taken over meanwhile.
     told: Option<Instant>,
+    /// Where there is no record of it, nobody gave it back.
+    pub needs_record: bool,
 }
 
 impl Lapse {
@@ -165,6 +184,8 @@ pub struct LeaseTable {
     /// When leases end, to find those that ran out. Each lease with a TTL stands here once.
     ends: BTreeMap<(Instant, u64), DbKey>,
     next_place: u64,
+    /// Leases that were taken away on the server itself.
+    vanished: VecDeque<Grant>,
 }
 
 /// A lease, and the number of its place in `ends` where it has a TTL.
@@ -179,26 +200,25 @@ impl LeaseTable {
     pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
             LeaseEvent::Granted {
-                namespace,
                 grant,
                 fence,
                 session,
                 ttl,
             } => {
                 let lease = Lease {
-                    namespace,
                     grant,
                     fence,
                     session: Some(session),
                     since: now,
                     ends: ttl.map(|ttl| now + ttl),
+                    seen: now,
                     unknown: false,
                     promised: None,
+                    unwitnessed: false,
                 };
                 self.begin(key, lease)
             }
             LeaseEvent::Found {
-                namespace,
                 grant,
                 fence,
                 since,
@@ -212,14 +232,15 @@ impl LeaseTable {
                     None
                 } else {
                     let lease = Lease {
-                        namespace,
                         grant,
                         fence,
                         session: None,
                         since,
                         ends,
+                        seen: now,
                         unknown: false,
                         promised: None,
+                        unwitnessed: false,
                     };
                     self.begin(key, lease)
                 }
@@ -228,6 +249,14 @@ impl LeaseTable {
                 self.goes_on(key, ttl.map(|ttl| now + ttl));
                 if let Some(placed) = self.leases.get_mut(key) {
                     (placed.lease.unknown, placed.lease.promised) = (false, None);
+                    placed.lease.unwitnessed = false;
+                    placed.lease.seen = now;
+                }
+                None
+            }
+            LeaseEvent::Unwitnessed => {
+                if let Some(placed) = self.leases.get_mut(key) {
+                    placed.lease.unwitnessed = true;
                 }
                 None
             }
@@ -264,6 +293,8 @@ impl LeaseTable {
                 Some(lease) if !lease.unknown => how_it_ended(told, end),
                 _ => End::Expired,
             };
+            let needs_record = lease
+                .is_some_and(|lease| lease.needs_record(now) && !self.has_vanished(lease.grant));
             let transition = self.remove(&key, how, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
                 ended.push(Lapse {
@@ -271,10 +302,31 @@ impl LeaseTable {
                     grant,
                     transition,
                     told,
+                    needs_record,
                 });
             }
         }
         ended
+    }
+
+    /// There is no record of a lock on the server, and nobody holds it. Returns the lease that was there, as far as this view knows, and that
+    /// nobody gave back: once for each.
+    pub fn is_unrecorded(&mut self, key: &DbKey, now: Instant) -> Option<Lease> {
+        let lease = self.get(key).filter(|lease| lease.needs_record(now))?;
+        if self.has_vanished(lease.grant) {
+            return None;
+        }
+        let lease = lease.clone();
+        if self.vanished.len() >= MAX_VANISHED {
+            self.vanished.pop_front();
+        }
+        self.vanished.push_back(lease.grant);
+        Some(lease)
+    }
+
+    /// Whether this lease was taken away on the server itself.
+    pub fn has_vanished(&self, grant: Grant) -> bool {
+        self.vanished.contains(&grant)
     }
 
     /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
@@ -297,7 +349,7 @@ impl LeaseTable {
         let ends = ttl.map(|ttl| now + ttl);
         let told = lease.promised.max(lease.ends.filter(|_| lease.unknown));
         lease.promised = told.filter(|told| ends.is_some_and(|ends| ends + GRAIN < *told));
-        lease.unknown = false;
+        (lease.unknown, lease.seen) = (false, now);
         if ends.is_some() {
             self.goes_on(key, ends);
         }
@@ -335,12 +387,12 @@ impl LeaseTable {
         debug_assert_eq!(self.check_invariants(), Ok(()));
     }
 
-    /// What each of `namespaces` holds at `now`.
-    pub fn held(&self, namespaces: usize, now: Instant) -> Vec<Held> {
-        let mut held = vec![Held::default(); namespaces];
-        let live = |lease: &&Lease| lease.ends.is_none_or(|ends| ends > now);
-        for lease in self.iter().map(|(_, lease)| lease).filter(live) {
-            let Some(held) = held.get_mut(usize::from(lease.namespace.0)) else {
+    /// Adds what each namespace holds at `now`. Which one a lock belongs to is asked anew: a reload may have changed it.
+    pub fn held(&self, namespaces: &Namespaces, held: &mut [Held], now: Instant) {
+        let live = |(_, lease): &(&DbKey, &Lease)| lease.ends.is_none_or(|ends| ends > now);
+        for (key, lease) in self.iter().filter(live) {
+            let namespace = namespaces.find(&key.key);
+            let Some(held) = namespace.and_then(|id| held.get_mut(usize::from(id.0))) else {
                 continue;
             };
             if lease.unknown {
@@ -356,7 +408,6 @@ impl LeaseTable {
                     .map_or(lease.since, |oldest| oldest.min(lease.since)),
             );
         }
-        held
     }
 
     /// What must be true of the table at any moment.
@@ -433,7 +484,6 @@ impl LeaseTable {
         let over = lease.ends.map_or(at, |ends| ends.min(at));
         let is_late = over < at && how_it_ended(lease.told(), at) == End::Expired;
         Some(Transition {
-            namespace: lease.namespace,
             end: if is_late { End::Expired } else { end },
             held: over.saturating_duration_since(lease.since),
             session: lease.session,
@@ -448,14 +498,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::glob::Glob;
 
     fn key(name: u8) -> DbKey {
         DbKey::new(0, Bytes::copy_from_slice(&[name]))
     }
 
+    /// What the one namespace holds, to which every key belongs.
+    fn held(table: &LeaseTable, now: Instant) -> Held {
+        let namespaces = Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"*"))]]);
+        let mut held = [Held::default()];
+        table.held(&namespaces, &mut held, now);
+        held[0]
+    }
+
     fn granted(ttl_ms: Option<u64>) -> LeaseEvent {
         LeaseEvent::Granted {
-            namespace: NamespaceId(0),
             grant: Grant([1; 16]),
             fence: FencingToken(1),
             session: SessionId([1; 16]),
@@ -465,7 +523,6 @@ mod tests {
 
     fn found(ttl_ms: u64, since: Instant) -> LeaseEvent {
         LeaseEvent::Found {
-            namespace: NamespaceId(0),
             grant: Grant([2; 16]),
             fence: FencingToken(2),
             since,
@@ -484,6 +541,38 @@ mod tests {
         table.doubt();
         table.is_there(&key(1), Grant([1; 16]), Some(ms(100)), start);
         table
+    }
+
+    #[test]
+    fn a_lease_without_a_record_vanished_where_it_was_seen_lately_and_nobody_gave_it_back() {
+        let start = Instant::now();
+        let vanishes = |event: LeaseEvent, then: Option<LeaseEvent>, after: Duration| {
+            let mut table = LeaseTable::default();
+            table.apply(&key(1), event, start);
+            if let Some(then) = then {
+                table.apply(&key(1), then, start + ms(1));
+            }
+            let first = table.is_unrecorded(&key(1), start + after).is_some();
+            let second = table.is_unrecorded(&key(1), start + after).is_some();
+            assert!(!second, "it is told once");
+            assert_eq!(first, table.has_vanished(Grant([1; 16])));
+            first
+        };
+        let lately = RECORD_REMAINS;
+        assert!(vanishes(granted(Some(60_000)), None, ms(5)));
+        assert!(vanishes(granted(None), None, lately));
+        // Another proxy may have given it back so long ago that its record is gone.
+        assert!(!vanishes(granted(None), None, lately + ms(1)));
+        let extended = LeaseEvent::Extended { ttl: None };
+        assert!(vanishes(granted(None), Some(extended), lately + ms(1)));
+        assert!(!vanishes(granted(None), Some(LeaseEvent::Released), ms(5)));
+        assert!(!vanishes(
+            granted(None),
+            Some(LeaseEvent::Unwitnessed),
+            ms(5)
+        ));
+        // Nobody knows who was granted it, and through which proxy.
+        assert!(!vanishes(found(60_000, start), None, ms(5)));
     }
 
     #[test]
@@ -566,7 +655,7 @@ mod tests {
         let now = start + Duration::from_secs(5);
         table.apply(&key(1), found(300, start), now);
         table.apply(&key(1), found(300, now), now);
-        assert_eq!(table.held(1, now)[0].oldest, Some(start), "once");
+        assert_eq!(held(&table, now).oldest, Some(start), "once");
     }
 
     #[test]
@@ -582,7 +671,7 @@ mod tests {
             (End::Expired, Duration::from_millis(100))
         );
         assert_eq!(
-            table.held(1, late)[0],
+            held(&table, late),
             Held {
                 unknown: 0,
                 finite: 0,
@@ -644,7 +733,7 @@ mod tests {
                     _ => drop(table.expire(now)),
                 }
                 prop_assert_eq!(table.check_invariants(), Ok(()));
-                let counted: u64 = table.held(1, start).iter().map(|held| held.finite + held.endless).sum();
+                let counted = held(&table, start).finite + held(&table, start).endless;
                 prop_assert_eq!(counted, table.leases.len() as u64);
             }
             table.expire(now + Duration::from_secs(1));

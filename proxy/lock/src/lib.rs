@@ -4,8 +4,8 @@
 //!
 //! In reading order: the words ([`reason`], [`record`], [`token`], [`time`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`]), what is
-//! known of an application's script ([`script_facts`]; the crate `lockwarden-lua` reads it), what a
-//! command means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
+//! known of an application's script ([`script_facts`], [`library_scripts`]; the crate `lockwarden-lua` reads it), what a
+//! command means ([`classify`], [`op`]), what it may do ([`rules`], [`promise`], [`evidence`], [`settle`],
 //! [`administration`], [`operator_command`]), who may forward it ([`pass_through`]), how it is done ([`scripts`],
 //! [`own_request`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
 
@@ -18,6 +18,7 @@ pub mod db_key;
 pub mod decision;
 
 pub mod glob;
+pub mod job_scripts;
 pub mod key_sets;
 pub mod namespace;
 
@@ -26,11 +27,15 @@ pub mod hidden;
 
 pub mod table;
 
+pub mod library_scripts;
 pub mod script_facts;
 
 pub mod op;
 
 pub mod rules;
+
+pub mod era;
+pub mod promise;
 
 pub mod pass_through;
 

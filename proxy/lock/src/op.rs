@@ -11,6 +11,7 @@ use bytes::Bytes;
 use lockwarden_lua::{AcquireReplies, Owner, Replies, Reply, TakeReplies};
 use smallvec::SmallVec;
 
+use crate::data_guard::ScriptData;
 use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
@@ -268,6 +269,8 @@ pub enum LockOp {
     AcquireAll {
         /// The locks and what to store in each.
         locks: Vec<(Target, Bytes)>,
+        /// The TTL asked for.
+        ttl: AskedTtl,
     },
     /// Store a value: an acquire where the lock is free, an extension where it is the holder's.
     Store {
@@ -328,12 +331,20 @@ pub enum LockOp {
         named: Vec<Bytes>,
         /// What else it may write.
         reach: Reach,
+        /// Guarded data that it may write, which is judged in its step.
+        data: Vec<ScriptData>,
     },
 }
 
 /// A place among the keys of a script, from 1 as in Lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPlace(pub usize);
+
+impl KeyPlace {
+    /// Of locks that a script may touch without declaring them, which its operator lets it: which those are is known when it runs,
+    /// and what stands in place of one has how their names may look.
+    pub const ANY: KeyPlace = KeyPlace(0);
+}
 
 /// What a script may write beside the keys that it declares and those that its text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -344,6 +355,8 @@ pub enum Reach {
     Others,
     /// Whatever it computes the names of, but no lock: a guard looks at each.
     Guarded(Arc<Guard>),
+    /// The same, and locks that its operator lets it touch.
+    Trusted(Arc<Guard>),
     /// Whatever it computes the names of.
     Anything,
 }
@@ -357,13 +370,15 @@ pub enum OpaqueKind {
     Script,
     /// A command that names one of the proxy's own keys.
     Companion,
+    /// A command that would write one of them that is about no lock, and so about all: refused where locks are only watched, too.
+    Own,
 }
 
 impl OpaqueKind {
     /// The reason that a refusal gives.
     pub const fn reason(self) -> Reason {
         match self {
-            OpaqueKind::Command | OpaqueKind::Companion => Reason::OpaqueWrite,
+            OpaqueKind::Command | OpaqueKind::Companion | OpaqueKind::Own => Reason::OpaqueWrite,
             OpaqueKind::Script => Reason::UnsafeScript,
         }
     }
@@ -378,7 +393,7 @@ impl LockOp {
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
             | LockOp::Release { target, .. } => target,
-            LockOp::AcquireAll { locks } => &locks[0].0,
+            LockOp::AcquireAll { locks, .. } => &locks[0].0,
             LockOp::Wrapped { locks, .. } => &locks[0].0,
             LockOp::ReleaseMany { locks, .. } => &locks[0],
         }
@@ -387,7 +402,7 @@ impl LockOp {
     /// Every lock that the command names.
     pub fn targets(&self) -> SmallVec<[&Target; 1]> {
         match self {
-            LockOp::AcquireAll { locks } => locks.iter().map(|(target, _)| target).collect(),
+            LockOp::AcquireAll { locks, .. } => locks.iter().map(|(target, _)| target).collect(),
             LockOp::ReleaseMany { locks, .. } => locks.iter().collect(),
             LockOp::Wrapped { locks, .. } => locks.iter().map(|(target, _)| target).collect(),
             LockOp::Acquire { target, .. }
@@ -398,17 +413,45 @@ impl LockOp {
         }
     }
 
+    /// The script whose meaning is not known, and how many keys it has.
+    pub fn script(&self) -> Option<(&ScriptFacts, usize)> {
+        match self {
+            LockOp::Wrapped { script, keys, .. } => Some((script, *keys)),
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. } => None,
+        }
+    }
+
+    /// Guarded data that a script may write, which is judged in its step.
+    pub fn data(&self) -> &[ScriptData] {
+        match self {
+            LockOp::Wrapped { data, .. } => data,
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. } => &[],
+        }
+    }
+
     /// The TTL that it asks for, where it asks for one of its own.
     pub fn asked_ttl(&self) -> AskedTtl {
         match self {
             LockOp::Acquire { ttl, .. }
             | LockOp::Take { ttl, .. }
+            | LockOp::AcquireAll { ttl, .. }
             | LockOp::Store { ttl, .. }
             | LockOp::Extend { ttl, .. } => *ttl,
-            LockOp::AcquireAll { .. }
-            | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. } => AskedTtl::None,
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => {
+                AskedTtl::None
+            }
         }
     }
 
@@ -453,7 +496,7 @@ impl LockOp {
         }
         match self {
             LockOp::Acquire { value, .. } | LockOp::Take { value, .. } => Some(value),
-            LockOp::AcquireAll { locks } => locks.get(index).map(|(_, value)| value),
+            LockOp::AcquireAll { locks, .. } => locks.get(index).map(|(_, value)| value),
             LockOp::Store {
                 value, comparison, ..
             } => named(comparison).or(Some(value)),

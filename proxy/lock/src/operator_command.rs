@@ -9,6 +9,8 @@ use crate::rules::Mode;
 
 /// The longest pattern, id or name that is looked at, bytes.
 const MAX_WORD_BYTES: usize = 1024;
+/// Of an unknown word in its error, bytes: as much as Redis shows of one.
+const MAX_TOLD_BYTES: usize = 128;
 
 /// What an operator asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum OperatorCommand {
         namespace: Option<Bytes>,
         /// See the variant.
         mode: Mode,
+        /// Also where the report speaks against it.
+        anyway: bool,
     },
     /// Who is connected.
     Clients,
@@ -41,30 +45,45 @@ pub enum OperatorCommand {
         /// What it takes.
         usage: &'static str,
     },
+    /// None of these.
+    Unknown {
+        /// The word, if there is one: the first bytes of it.
+        word: Bytes,
+    },
 }
 
 impl OperatorCommand {
-    /// The command of a request. `None` for everything else, such as a word that is not known here: that is Redis's to
-    /// refuse, as it does without a proxy.
+    /// The command of a request. `None` for every other name than `LOCKWARDEN`, which no server has a command of.
     pub fn read(request: &Request<'_>) -> Option<OperatorCommand> {
         let mut words = request.args();
         if !words.next()?.eq_ignore_ascii_case(b"lockwarden") {
             return None;
         }
-        let word = words.next()?;
-        let (command, usage) = *COMMANDS
-            .iter()
-            .find(|(command, _)| word.eq_ignore_ascii_case(command.as_bytes()))?;
+        let word = words.next().unwrap_or_default();
+        let Some((command, usage)) = COMMANDS
+            .into_iter()
+            .find(|(command, _)| word.eq_ignore_ascii_case(command.as_bytes()))
+        else {
+            let word = Bytes::copy_from_slice(&word[..word.len().min(MAX_TOLD_BYTES)]);
+            return Some(OperatorCommand::Unknown { word });
+        };
         // One more than any takes.
-        let words: Vec<&[u8]> = words.take(3).collect();
+        let words: Vec<&[u8]> = words.take(4).collect();
         let is_long = words.iter().any(|word| word.len() > MAX_WORD_BYTES);
         let read = (!is_long).then(|| understood(command, &words)).flatten();
         Some(read.unwrap_or(OperatorCommand::Mistaken { command, usage }))
     }
 
-    /// Whether every client may send it: `HELP`.
+    /// Whether every client may send it: `HELP`, and what leads to it.
     pub fn is_for_everybody(&self) -> bool {
-        self.word() == OperatorCommand::Help.word()
+        match self {
+            OperatorCommand::Help | OperatorCommand::Unknown { .. } => true,
+            OperatorCommand::Mistaken { command, .. } => ["FENCE", "HELP"].contains(command),
+            OperatorCommand::Locks { .. }
+            | OperatorCommand::Why { .. }
+            | OperatorCommand::Mode { .. }
+            | OperatorCommand::Clients => false,
+        }
     }
 
     /// Its word behind `LOCKWARDEN`.
@@ -74,17 +93,22 @@ impl OperatorCommand {
             OperatorCommand::Why { .. } => "WHY",
             OperatorCommand::Mode { .. } => "MODE",
             OperatorCommand::Clients => "CLIENTS",
-            OperatorCommand::Help => "HELP",
+            OperatorCommand::Help | OperatorCommand::Unknown { .. } => "HELP",
             OperatorCommand::Mistaken { command, .. } => command,
         }
     }
 }
 
 /// Each command, and how it is typed.
-const COMMANDS: [(&str, &str); 5] = [
+const COMMANDS: [(&str, &str); 6] = [
+    // The question itself is read by `classify`, with its one word more.
+    ("FENCE", "LOCKWARDEN FENCE key"),
     ("LOCKS", "LOCKWARDEN LOCKS [pattern]"),
     ("WHY", "LOCKWARDEN WHY id"),
-    ("MODE", "LOCKWARDEN MODE [namespace] enforce|monitor"),
+    (
+        "MODE",
+        "LOCKWARDEN MODE [namespace] enforce|monitor [ANYWAY]",
+    ),
     ("CLIENTS", "LOCKWARDEN CLIENTS"),
     ("HELP", "LOCKWARDEN HELP"),
 ];
@@ -97,14 +121,22 @@ fn understood(command: &str, words: &[&[u8]]) -> Option<OperatorCommand> {
             pattern: Some(copied(pattern)),
         }),
         ("WHY", [id]) => Some(OperatorCommand::Why { id: copied(id) }),
-        ("MODE", [mode]) => Some(OperatorCommand::Mode {
-            namespace: None,
-            mode: mode_of(mode)?,
-        }),
-        ("MODE", [namespace, mode]) => Some(OperatorCommand::Mode {
-            namespace: Some(copied(namespace)),
-            mode: mode_of(mode)?,
-        }),
+        ("MODE", words) => {
+            let (words, anyway) = match words {
+                [words @ .., last] if last.eq_ignore_ascii_case(b"anyway") => (words, true),
+                words => (words, false),
+            };
+            let (namespace, mode) = match words {
+                [mode] => (None, mode),
+                [namespace, mode] => (Some(copied(namespace)), mode),
+                _ => return None,
+            };
+            Some(OperatorCommand::Mode {
+                namespace,
+                mode: mode_of(mode)?,
+                anyway,
+            })
+        }
         ("CLIENTS", []) => Some(OperatorCommand::Clients),
         ("HELP", []) => Some(OperatorCommand::Help),
         _ => None,
@@ -134,6 +166,12 @@ mod tests {
         let mode = |namespace: Option<&'static str>, mode| OperatorCommand::Mode {
             namespace: namespace.map(|name| Bytes::from_static(name.as_bytes())),
             mode,
+            anyway: false,
+        };
+        let anyway = OperatorCommand::Mode {
+            namespace: Some(Bytes::from_static(b"orders")),
+            mode: Mode::Enforce,
+            anyway: true,
         };
         for (line, expected) in [
             ("LOCKWARDEN HELP", OperatorCommand::Help),
@@ -156,6 +194,7 @@ mod tests {
                 mode(Some("orders"), Mode::Enforce),
             ),
             ("LOCKWARDEN MODE monitor", mode(None, Mode::Monitor)),
+            ("LOCKWARDEN MODE orders enforce anyway", anyway),
         ] {
             assert_eq!(read(line), Some(expected), "{line}");
         }
@@ -169,7 +208,10 @@ mod tests {
             ("LOCKWARDEN WHY", "WHY"),
             ("LOCKWARDEN MODE", "MODE"),
             ("LOCKWARDEN MODE orders loud", "MODE"),
+            ("LOCKWARDEN MODE anyway", "MODE"),
+            ("LOCKWARDEN MODE a b enforce anyway", "MODE"),
             ("LOCKWARDEN MODE orders enforce now", "MODE"),
+            ("LOCKWARDEN FENCE", "FENCE"),
             ("LOCKWARDEN CLIENTS all", "CLIENTS"),
             ("LOCKWARDEN HELP me", "HELP"),
             (&long, "LOCKS"),
@@ -181,13 +223,15 @@ mod tests {
             );
             assert_eq!(read.word(), command);
         }
-        for line in [
-            "LOCKWARDEN",
-            "LOCKWARDEN FENCE a",
-            "LOCKWARDEN OTHER",
-            "GET a",
+        for (line, word) in [
+            ("LOCKWARDEN", &b""[..]),
+            ("lockwarden Status now", b"Status"),
         ] {
-            assert_eq!(read(line), None, "{line}");
+            let word = Bytes::from_static(word);
+            let read = read(line).expect(line);
+            assert!(read.is_for_everybody());
+            assert_eq!(read, OperatorCommand::Unknown { word });
         }
+        assert_eq!(read("GET a"), None);
     }
 }

@@ -13,7 +13,7 @@ mod unconfirmed;
 
 pub use array::asked_back;
 pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
-pub use guarded::{Guarded, read_guarded};
+pub use guarded::{Guarded, Left, read_guarded};
 pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
     BulkRefusal, GuardLine, OTHERS_STAND, RefusalLine, bulk_line, debug_line, guard_limit_line,
@@ -26,6 +26,7 @@ use bytes::Bytes;
 use lockwarden_resp::Value;
 use smallvec::SmallVec;
 
+use crate::data_guard::Verdict;
 use crate::decision::Operation;
 use crate::reason::Reason;
 use crate::time::{AskedMs, RedisTime, TtlMs};
@@ -82,6 +83,8 @@ pub enum Outcome {
     Absent {
         /// This session's own lease had run out, and nobody had noticed yet.
         ran_out: bool,
+        /// Nor was there a record.
+        unrecorded: bool,
     },
     /// Nothing was done.
     Refused(Refused),
@@ -145,14 +148,30 @@ pub enum Unconfirmed {
 /// What a new lease ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing.
+    /// Nothing, says the record.
     Nothing,
+    /// Nothing that there was a record of.
+    Unrecorded,
     /// A lease had run out unreleased. Since when it was held.
     RanOut(RedisTime),
     /// A lease whose deadline had passed was taken over.
     TakenOver(RedisTime),
     /// A lease was overwritten; only where nothing is enforced.
     Overwritten(RedisTime),
+}
+
+/// What a release is taken for that did not end the lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StandsFor {
+    /// Nothing that is known.
+    #[default]
+    Nothing,
+    /// A debt: the release of an earlier lease of this identity that had ended unreleased.
+    Debt,
+    /// The release after a try of this identity that was refused: it gives back what it never got as well. The next one counts.
+    RefusedTry,
+    /// The same, and more such tries were refused whose releases are still to come.
+    OneOfMany,
 }
 
 /// A refusal, found by the script.
@@ -170,8 +189,8 @@ pub struct Refused {
     pub late: bool,
     /// The lease is no longer kept alive.
     pub keep_alive_ended: bool,
-    /// It paid a debt: the release of an earlier lease of this identity that had ended unreleased.
-    pub paid_debt: bool,
+    /// What it was taken for in place of the lease's release.
+    pub stands_for: StandsFor,
     /// The current value, where showing it tells the loser of a race that it lost.
     pub current: Option<Bytes>,
 }
@@ -190,8 +209,8 @@ pub struct Would {
     pub reason: Reason,
     /// This session's own lease of the lock was over.
     pub late: bool,
-    /// It paid a debt, as a refused release does.
-    pub paid_debt: bool,
+    /// What it was taken for, as a refused release is.
+    pub stands_for: StandsFor,
 }
 
 /// A script's answer about one lock.
@@ -209,6 +228,17 @@ pub struct Answer {
     pub unrecorded: Option<Bytes>,
 }
 
+impl Answer {
+    /// What a release is taken for that did not end the lease, or would not have.
+    pub fn stands_for(&self) -> StandsFor {
+        match (&self.outcome, self.would) {
+            (Outcome::Refused(refused), _) => refused.stands_for,
+            (_, Some(would)) => would.stands_for,
+            (_, None) => StandsFor::Nothing,
+        }
+    }
+}
+
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answers {
@@ -216,9 +246,8 @@ pub enum Answers {
     One(Answer),
     /// About several, in the order of the command; how many keys were deleted in all.
     Many(i64, Vec<Answer>),
-    /// Of a script whose meaning is not known: how it ended, about each of its locks, and what the guard
-    /// refused.
-    Script(ScriptEnd, Vec<Answer>, Option<Barred>),
+    /// Of a script whose meaning is not known: how it ended, about each of its locks, and what there is beside.
+    Script(ScriptEnd, Vec<Answer>, Beside),
     /// An error of Redis about the step itself, from its code on.
     Error(Bytes),
     /// The check in front of the step found rights missing, and nothing was run; or found none missing, and wants
@@ -260,6 +289,39 @@ pub enum ScriptEnd {
     },
 }
 
+/// What an answer about a script tells beside those about the locks that it names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Beside {
+    /// What the guard refused.
+    pub barred: Option<Barred>,
+    /// Locks that it touched without declaring them, which its operator lets it.
+    pub adopted: Vec<Adopted>,
+    /// What was said of the guarded data that it may write.
+    pub data: DataSaid,
+}
+
+/// What a script's step says of the guarded data that the script may write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataSaid {
+    /// Of each key in the order of the command; `None` where it might not be written, and was not.
+    pub verdicts: Vec<Option<Verdict>>,
+    /// The key for which all was put back, or nothing was run.
+    pub refused: Option<usize>,
+}
+
+/// A lock that a script touched without declaring it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adopted {
+    /// Its name.
+    pub key: Bytes,
+    /// The place among the locks of the command of what stands for it there.
+    pub place: usize,
+    /// Which of those of that place it is, from 1: by it its grant is made.
+    pub count: u16,
+    /// What became of it.
+    pub answer: Answer,
+}
+
 /// What the guard refused a script that computes names of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barred {
@@ -269,14 +331,32 @@ pub struct Barred {
     pub command: Bytes,
     /// Whether the refusal ended the script; else it caught it.
     pub ended: bool,
+    /// Whether the command was carried out all the same: the lock is only watched.
+    pub is_noted: bool,
 }
 
 impl Answers {
     /// What the guard refused.
     pub fn barred(&self) -> Option<&Barred> {
         match self {
-            Answers::Script(_, _, barred) => barred.as_ref(),
+            Answers::Script(_, _, beside) => beside.barred.as_ref(),
             Answers::One(_) | Answers::Many(..) | Answers::Error(_) | Answers::Lacking(_) => None,
+        }
+    }
+
+    /// What was said of the guarded data that a script may write.
+    pub fn data(&self) -> Option<&DataSaid> {
+        match self {
+            Answers::Script(_, _, beside) => Some(&beside.data),
+            Answers::One(_) | Answers::Many(..) | Answers::Error(_) | Answers::Lacking(_) => None,
+        }
+    }
+
+    /// Locks that a script touched without declaring them.
+    pub fn adopted(&self) -> &[Adopted] {
+        match self {
+            Answers::Script(_, _, beside) => &beside.adopted,
+            Answers::One(_) | Answers::Many(..) | Answers::Error(_) | Answers::Lacking(_) => &[],
         }
     }
 

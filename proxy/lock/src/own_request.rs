@@ -103,6 +103,8 @@ pub enum OwnRequest<'a> {
     Exec,
     /// Ends what is watched.
     Unwatch,
+    /// Whether a key is there.
+    IsThere(&'a [u8]),
     /// Which run of which server this is.
     Server,
     /// Nothing.
@@ -139,6 +141,7 @@ impl<'a> OwnRequest<'a> {
     fn head(&self) -> &'static [&'static str] {
         match self {
             OwnRequest::Knock => &["EXISTS", ""],
+            OwnRequest::IsThere(_) => &["EXISTS"],
             OwnRequest::Functions => &["FUNCTION", "LIST", "WITHCODE"],
             OwnRequest::ReplyOn => &["CLIENT", "REPLY", "ON"],
             OwnRequest::GrantOf { .. } | OwnRequest::Head { .. } => &["GETRANGE"],
@@ -203,7 +206,9 @@ impl<'a> OwnRequest<'a> {
                 let record = |lock: &&[u8]| companion_key(companion_prefix, lock).into();
                 words.extend(locks.iter().map(record));
             }
-            OwnRequest::Value(word) | OwnRequest::Load(word) => words.push(word.into()),
+            OwnRequest::Value(word) | OwnRequest::Load(word) | OwnRequest::IsThere(word) => {
+                words.push(word.into())
+            }
             OwnRequest::Raises { flagged } => {
                 words.extend([reading(RAISES, flagged), b"0".as_slice().into()]);
             }
@@ -247,6 +252,7 @@ mod tests {
         let offset = String::from_utf8(companion_key(b"lw:", b"lockwarden:offset")).expect("text");
         for (request, expected) in [
             (OwnRequest::Knock, "EXISTS ".to_owned()),
+            (OwnRequest::IsThere(b"lock:a"), "EXISTS lock:a".to_owned()),
             (OwnRequest::SpoilBlock, "GET".to_owned()),
             (OwnRequest::Value(b"lock:a"), "GET lock:a".to_owned()),
             (
@@ -261,7 +267,7 @@ mod tests {
                     lock: b"lock:a",
                     companion_prefix,
                 },
-                format!("GETRANGE {record} 0 66"),
+                format!("GETRANGE {record} 0 79"),
             ),
             (
                 OwnRequest::WatchRecords {

@@ -91,6 +91,11 @@ impl<'a> PassThrough<'a> {
         self.blocking
     }
 
+    /// Whether nobody but the server knows this command, so that it may do so.
+    pub fn is_unknown(&self) -> bool {
+        self.blocking && self.keys == KeySpec::Subcommands
+    }
+
     /// A copy that outlives the buffer that the request came in.
     pub fn keep(&self) -> Kept {
         Kept {

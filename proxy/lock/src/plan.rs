@@ -32,18 +32,22 @@ mod step;
 pub use acquire::grants_repetition;
 pub use asked::{KnownLease, ask_for_lease, known_lease};
 pub use breaking::{Broke, break_lease, broke};
-pub use era::{Surveyed, enter_era, entered, survey, surveyed};
+pub use era::{Surveyed, enter_era, survey, surveyed};
 pub use flush::flush;
-pub use index::{IndexEntry, Indexed, Orphan, index, indexed, orphans, read_orphans};
-pub use lease::{EnforcedTerms, outlive_ms};
+pub use index::{
+    IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans,
+};
+pub(crate) use lease::lengthened_to;
+pub use lease::{EnforcedTerms, keep_alive_ms, outlive_ms};
 pub use needs::{Guard, Needs, all_rights, own_rights};
 pub use record::{
     GaveBack, Noticed, gave_back, give_back, identify, let_go, notice, noticed, undelivered,
+    unwitnessed,
 };
 pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use script::guarded;
 pub use shorten::{Shorten, Shortened, shorten, shortened};
-pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
+pub use sweep::{SweepTerms, Swept, sweep, swept};
 pub use who::Who;
 
 use std::borrow::Cow;
@@ -243,7 +247,9 @@ pub fn plan(
             let grant = lock.drawn(draw);
             take::plan(&planning, lock, value, *ttl, script, grant)
         }
-        LockOp::AcquireAll { locks: pairs } => acquire_all::plan(&planning, locks, pairs, draw),
+        LockOp::AcquireAll { locks: pairs, ttl } => {
+            acquire_all::plan(&planning, locks, (pairs, *ttl), draw)
+        }
         LockOp::Store {
             value,
             ttl,
@@ -285,9 +291,15 @@ pub fn plan(
             keys,
             named,
             reach,
+            data,
         } => {
-            let named = (*keys, &named[..]);
-            script::plan(&planning, locks, places, script, named, reach, draw)
+            let about = script::About {
+                keys: *keys,
+                named,
+                reach,
+                data,
+            };
+            script::plan(&planning, locks, places, script, &about, draw)
         }
     }
 }

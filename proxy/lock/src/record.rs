@@ -14,6 +14,9 @@ const RANDOM: usize = 16;
 /// A client and its process are hashes; together they are an identity.
 const HASH: usize = 8;
 
+/// The rules of a namespace about ownership are told by so many hexadecimal digits.
+pub const RULES: usize = 8;
+
 /// The digits of a fencing token.
 pub const FENCE: usize = 16;
 /// The digits of a time or a span, ms.
@@ -36,20 +39,21 @@ pub const RECORD: [Field; 12] = [
 ];
 
 /// Who asks, as steps are told it. Behind it may stand the grant and the value that were observed.
-pub const WHO: [Field; 4] = [
+pub const WHO: [Field; 5] = [
     ("SESSION", RANDOM),
     ("CLIENT", HASH),
     ("PROCESS", HASH),
+    ("RULES", RULES),
     ("SEEN", REST),
 ];
 
-/// What a new record is made of, and how long a debt lives.
+/// What a new record is made of, then the rules and how long a debt lives.
 pub const HEAD: [Field; 5] = [
     ("GRANT", RANDOM),
     ("SESSION", RANDOM),
     ("CLIENT", HASH),
     ("PROCESS", HASH),
-    ("DEBT_MS", REST),
+    ("DEBT", REST),
 ];
 
 /// One release debt.
@@ -67,6 +71,15 @@ pub const DEBT_BYTES: usize = DEBT_ENDS + MS;
 /// Release debts of one lock, above which the oldest is forgotten.
 pub const MAX_DEBTS: u64 = 16;
 
+/// The letter of a debt that is open.
+pub const OPEN: u8 = b'o';
+/// The letter of a debt that is paid.
+pub const PAID: u8 = b'x';
+/// In place of a letter: this, and how many tries of an identity were refused and not given back yet.
+pub const COUNTED: u8 = 128;
+/// The letter of an identity whose refused tries are counted once a lease has run out.
+pub const WAITS: u8 = b'w';
+
 /// The flags of a record are the character that is this number and their bits.
 pub const NO_FLAGS: u8 = 64;
 /// The bit for a grant whose reply was not read.
@@ -77,6 +90,14 @@ pub const KEPT: u8 = 2;
 pub const INDEBTED: u8 = 4;
 /// The bit for an identity that is distinctive without its process.
 pub const DISTINCTIVE: u8 = 8;
+/// The bit for a lease whose holder, or somebody who may be it, wanted to be rid of it and was refused: it leaves no debt.
+pub const WANTED: u8 = 16;
+/// The bit for a lease that was named in a call that nobody could judge, and that may have ended it.
+pub const UNWITNESSED: u8 = 32;
+
+/// For how long at least, and at most, the doubtful releases of an identity are not believed after one too many, ms.
+const MIN_DOUBT_MS: u64 = 10_000;
+const MAX_DOUBT_MS: u64 = 600_000;
 
 /// An owner token with more bytes is kept as its SHA-1.
 pub const MAX_STORED_TOKEN: usize = 64;
@@ -87,15 +108,23 @@ pub const MAX_TTL_MS: u64 = 5_000_000_000_000;
 pub const WITHOUT_TTL_MS: u64 = 604_800_000;
 
 /// The numbers that scripts name.
-pub const NUMBERS: [(&str, u64); 11] = [
+pub const NUMBERS: [(&str, u64); 19] = [
     ("MS", MS as u64),
     ("DEBT_BYTES", DEBT_BYTES as u64),
     ("MAX_DEBTS", MAX_DEBTS),
+    ("OPEN", OPEN as u64),
+    ("PAID", PAID as u64),
+    ("COUNTED", COUNTED as u64),
+    ("WAITS", WAITS as u64),
     ("NO_FLAGS", NO_FLAGS as u64),
     ("UNDELIVERED", UNDELIVERED as u64),
     ("KEPT", KEPT as u64),
     ("INDEBTED", INDEBTED as u64),
     ("DISTINCTIVE", DISTINCTIVE as u64),
+    ("WANTED", WANTED as u64),
+    ("MIN_DOUBT_MS", MIN_DOUBT_MS),
+    ("MAX_DOUBT_MS", MAX_DOUBT_MS),
+    ("UNWITNESSED", UNWITNESSED as u64),
     ("MAX_STORED_TOKEN", MAX_STORED_TOKEN as u64),
     ("MAX_TTL_MS", MAX_TTL_MS),
     ("WITHOUT_TTL_MS", WITHOUT_TTL_MS),
@@ -138,10 +167,12 @@ mod tests {
             let told: Vec<_> = told.map(|(at, width)| (at, width.to_owned())).collect();
             assert_eq!(told, laid_out(fields), "{heading}");
         }
-        for bit in [UNDELIVERED, KEPT, INDEBTED, DISTINCTIVE] {
+        for bit in [UNDELIVERED, KEPT, INDEBTED, DISTINCTIVE, WANTED] {
             let row = format!("\n| {bit} | `{}` | ", char::from(NO_FLAGS + bit));
             assert!(PAGE.contains(&row), "{row}");
         }
+        assert_eq!(NO_FLAGS + UNWITNESSED, b'`', "which a page quotes by two");
+        assert!(PAGE.contains("\n| 32 | `` ` `` | "));
     }
 
     #[test]

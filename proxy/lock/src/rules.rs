@@ -1,6 +1,11 @@
 //! What an operator chose for a namespace. Here are only the choices; `settle` and `administration` say what
 //! follows from them.
 
+use sha1::{Digest, Sha1};
+
+use crate::record::RULES;
+use crate::token::hex;
+
 /// Whether refusals are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -87,6 +92,40 @@ pub enum TrustAddress {
     No,
 }
 
+/// What becomes of a release or extension that is not proven, and not proven wrong either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doubt {
+    /// It counts, unless its identity has given back more than it was granted.
+    #[default]
+    Believe,
+    /// It is refused.
+    Refuse,
+}
+
+/// What tells the rules of a namespace about ownership from those of another, and from those of before a reload. What was
+/// held against a client under other rules does not count any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RulesTag(pub [u8; RULES]);
+
+impl RulesTag {
+    /// Of a namespace with these settings of the policy about ownership, in whatever order.
+    pub fn of<'a>(namespace: &str, settings: impl Iterator<Item = (&'a str, &'a str)>) -> RulesTag {
+        let mut settings: Vec<_> = settings.collect();
+        settings.sort_unstable();
+        let mut digest = Sha1::new();
+        // Each with its length in front, so that no two lists read the same.
+        let pairs = settings.iter().flat_map(|(key, value)| [*key, *value]);
+        for word in std::iter::once(namespace).chain(pairs) {
+            digest.update((word.len() as u64).to_le_bytes());
+            digest.update(word);
+        }
+        let digits = hex(&digest.finalize());
+        let mut tag = [0; RULES];
+        tag.copy_from_slice(&digits.as_bytes()[..RULES]);
+        RulesTag(tag)
+    }
+}
+
 /// For whom a lease whose TTL the proxy chose is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAliveBy {
@@ -142,6 +181,14 @@ pub enum HolderLost {
     },
 }
 
+impl Rules {
+    /// Whether a lease of so many ms, without its grace, may be promised now.
+    pub fn may_promise(&self, ttl_ms: u64) -> bool {
+        let longest = self.longest_ms.filter(|_| self.mode == Mode::Enforce);
+        longest.is_none_or(|longest| ttl_ms.saturating_add(self.grace_ms) <= longest)
+    }
+}
+
 /// What an operator chose for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -161,6 +208,10 @@ pub struct Rules {
     pub on_repeat: OnRepeat,
     /// Whether a bare address tells a client from others.
     pub trust_address: TrustAddress,
+    /// What becomes of doubtful releases and extensions.
+    pub doubt: Doubt,
+    /// What tells these rules about ownership from others.
+    pub tag: RulesTag,
     /// For whom leases are kept alive.
     pub keep_alive_by: KeepAliveBy,
     /// What becomes of a lease whose holder is known to be gone.
@@ -174,6 +225,9 @@ pub struct Rules {
     pub hand_over: bool,
     /// No free lock is granted now: whether it is free, only the server before this one could say.
     pub quarantined: bool,
+    /// No lease may be longer from now on, its grace included, ms: a longer one could outlast what this proxy hears of another
+    /// primary. `None` where nothing bounds it.
+    pub longest_ms: Option<u64>,
     /// How long an identity owes a release, ms; `None` for ten ceilings.
     pub debt_max_age_ms: Option<u64>,
     /// What replicas must have confirmed before a client hears that it holds a lock.

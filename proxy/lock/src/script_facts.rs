@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use lockwarden_lua::{Analysis, InScript, Names, shebang_and_chunk};
+use lockwarden_lua::{Analysis, InScript, Names, Places, may_say_varargs, shebang_and_chunk};
 use sha1::{Digest, Sha1};
 
+use crate::companion;
 use crate::op::Reach;
 use crate::scripts;
 use crate::scripts::guard::{self, Guard};
@@ -64,8 +65,14 @@ pub struct ScriptFacts {
     pub analysis: Analysis,
     /// Whether it may call another script, around a guard.
     pub calls_others: bool,
+    /// Whether it may notice the guard around it by other means than a refusal.
+    pub minds_guard: bool,
+    /// Whether a server surely compiles it with a guard around it, if it does without.
+    pub has_room: bool,
     /// The text.
     pub text: Bytes,
+    /// Whether the text is another that does the same, because the script's own was never seen.
+    pub stands_in: bool,
     /// The names of the texts that it was put into lately.
     enveloped: Mutex<Vec<(Envelope, Arc<str>)>>,
     compiles: AtomicBool,
@@ -88,10 +95,22 @@ impl ScriptFacts {
             sha: ScriptSha::of(text),
             analysis: Analysis::of(text, &command),
             calls_others: guard::may_call_others(text),
+            minds_guard: guard::may_be_noticed(text),
+            has_room: guard::has_room(text),
             text: Bytes::copy_from_slice(text),
+            stands_in: false,
             enveloped: Mutex::default(),
             compiles: AtomicBool::new(false),
             takes: AtomicBool::new(false),
+        }
+    }
+
+    /// The facts of a script whose text was not seen, from one that does the same.
+    pub fn standing_in(sha: ScriptSha, text: &[u8]) -> ScriptFacts {
+        ScriptFacts {
+            sha,
+            stands_in: true,
+            ..ScriptFacts::of(text)
         }
     }
 
@@ -162,7 +181,15 @@ pub fn names_of_library(text: &[u8]) -> Names {
 }
 
 /// A command as the table of commands knows it, for one that a script calls.
-fn command(name: &[u8]) -> Option<InScript> {
+/// Whether a command may write, by its name.
+pub fn may_write(name: &[u8]) -> bool {
+    match command(name) {
+        Some(InScript::Keys { written, far, .. }) => written != Places::None || far,
+        Some(InScript::Sweeping) | None => true,
+    }
+}
+
+pub(crate) fn command(name: &[u8]) -> Option<InScript> {
     match lookup(&[name][..]) {
         Lookup::Known(spec) => Some(in_script(spec)),
         Lookup::UnknownSubcommand | Lookup::Unknown => None,
@@ -176,6 +203,8 @@ pub struct Envelope {
     pub judged: bool,
     /// It computes names of keys: what it calls is looked at before it happens.
     pub guard: Option<Arc<Guard>>,
+    /// It may touch locks that it does not declare.
+    pub adopts: bool,
 }
 
 impl Envelope {
@@ -184,9 +213,10 @@ impl Envelope {
         Envelope {
             judged: true,
             guard: match reach {
-                Reach::Guarded(guard) => Some(guard.clone()),
+                Reach::Guarded(guard) | Reach::Trusted(guard) => Some(guard.clone()),
                 Reach::Nothing | Reach::Others | Reach::Anything => None,
             },
+            adopts: matches!(reach, Reach::Trusted(_)),
         }
     }
 
@@ -194,21 +224,34 @@ impl Envelope {
     pub fn around(&self, application: &[u8]) -> Vec<u8> {
         let (shebang, chunk) = shebang_and_chunk(application);
         let (head, guard) = match &self.guard {
-            None => ("local f=function(...) ", NO_GUARD.to_owned()),
+            None => ("local f=function(", NO_GUARD.to_owned()),
             Some(guard) => {
                 let only = only_line(shebang, chunk).unwrap_or(0);
                 let behind = guard.behind(chunk);
-                (guard::HEAD, format!("local ONLY={only}\n{behind}"))
+                let tags = match self.adopts {
+                    true => companion::tags(),
+                    false => "",
+                };
+                (
+                    guard::HEAD,
+                    format!("local ONLY,TAGS={only},'{tags}'\n{behind}"),
+                )
             }
         };
         let tail = match self.judged {
             true => scripts::WRAP.text(),
             false => scripts::GUARDED.text(),
         };
+        let more = match (may_say_varargs(chunk), self.guard.is_some()) {
+            (false, _) => ") ",
+            (true, false) => "...) ",
+            (true, true) => ",...) ",
+        };
         // The application's first line stays the first line, and a comment on its last one ends.
-        let parts: [&[u8]; 6] = [
+        let parts: [&[u8]; 7] = [
             shebang,
             head.as_bytes(),
+            more.as_bytes(),
             chunk,
             b"\nend\n",
             guard.as_bytes(),
@@ -226,7 +269,8 @@ fn only_line(shebang: &[u8], chunk: &[u8]) -> Option<usize> {
 }
 
 /// What wrap.lua finds of a guard where there is none.
-const NO_GUARD: &str = "local declared,home,refused,before,placed={}\n";
+const NO_GUARD: &str =
+    "local TAGS,ENFORCES,declared,home,refused,noted,adopt,before,placed=nil,2,{}\n";
 
 fn nibble(digit: u8) -> Option<u8> {
     match digit {

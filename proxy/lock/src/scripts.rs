@@ -58,6 +58,11 @@ impl Script {
         self.name
     }
 
+    /// Whom it serves.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
     /// The whole text, as `EVAL` and `SCRIPT LOAD` take it.
     pub fn text(&self) -> &str {
         self.plain.text()
@@ -128,7 +133,7 @@ scripts! {
     ACQUIRE = "acquire" for Locks;
     /// Scripts that take a free lock and extend their own.
     TAKE = "take" for Locks;
-    /// MSETNX.
+    /// MSETNX, MSETEX … NX.
     ACQUIRE_ALL = "acquire_all" for Locks;
     /// SET, SETEX, PSETEX, SET … XX, GETSET, SET … GET.
     STORE = "store" for Locks;
@@ -156,6 +161,8 @@ scripts! {
     GUARDED = "guarded" for Scripts;
     /// A grant whose reply was never read.
     UNDELIVERED = "undelivered" for Own;
+    /// Leases that a call names which nobody can judge.
+    UNWITNESSED = "unwitnessed" for Own;
     /// FLUSHDB, FLUSHALL.
     FLUSH = "flush" for Flush;
     /// The process of a lease's holder.

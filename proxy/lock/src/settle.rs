@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::decision::{Decision, Denial, Obligations, Operation, Proofs, Verdict};
+use crate::decision::{Decision, Denial, Obligations, Proofs, Verdict};
 use crate::evidence::{DbKey, Facts};
 use crate::namespace::NamespaceId;
 use crate::op::{
@@ -19,12 +19,11 @@ use crate::op::{
 };
 use crate::outcome::NothingRun;
 use crate::pass_through::PassThrough;
+use crate::plan::lengthened_to;
 use crate::reason::Reason;
 use crate::rules::{Durability, Mode, OnFault, OnViolation, OpaqueScripts, Rules};
 use crate::time::ProxyTime;
 use crate::token::Grant;
-
-use judge::DEEDS;
 
 /// The circumstances of a command that are the same for all its keys.
 #[derive(Clone, Copy, Debug)]
@@ -71,14 +70,56 @@ impl Lock {
     }
 }
 
-/// A lock, and what the policies say: one decision; for a script whose meaning is not known three, one for each
-/// thing that it may do.
+/// A lock, and what the policies say.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The lock.
     pub lock: Lock,
     /// What the policies say.
-    pub decisions: SmallVec<[Decision; 1]>,
+    pub said: Said,
+}
+
+/// What the policies say of one lock. None of it can be missing, so that nothing is permitted because nobody was asked:
+///
+/// ```compile_fail,E0599
+/// use lockwarden_lock::decision::Decision;
+/// let missing: Option<Decision> = None;
+/// missing.unwrap_or_default();
+/// ```
+#[derive(Clone, Debug)]
+pub enum Said {
+    /// To what the command means.
+    Command(Decision),
+    /// To a script whose meaning is not known: one for each thing that it may do, in the order of `DEEDS`.
+    Script(Box<[Decision; 3]>),
+}
+
+impl Said {
+    /// What is said to the command as a whole: where it may do several things, what is said to all of them.
+    pub fn whole(self) -> Decision {
+        match self {
+            Said::Command(decision) => decision,
+            Said::Script(each) => {
+                let [acquire, extend, release] = *each;
+                acquire.and(extend).and(release)
+            }
+        }
+    }
+
+    /// What is said first: of what a script may do, an acquire comes first.
+    pub fn first(&self) -> &Decision {
+        match self {
+            Said::Command(decision) => decision,
+            Said::Script(each) => &each[0],
+        }
+    }
+
+    fn each(self) -> [Decision; 3] {
+        match self {
+            Said::Command(decision) => [decision.clone(), decision.clone(), decision],
+            Said::Script(each) => *each,
+        }
+    }
 }
 
 /// One lock of a command that may go on.
@@ -98,7 +139,7 @@ pub struct Allowed {
 }
 
 /// What the policies say to each thing that a script may do to a lock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Terms {
     /// Where it takes the lock: who refuses that.
     pub acquire: Option<Denial>,
@@ -121,6 +162,18 @@ pub struct Terms {
 pub struct Permitted {
     command: Box<LockCommand>,
     locks: SmallVec<[Allowed; 1]>,
+}
+
+impl Terms {
+    /// Where nobody was asked: it may do nothing.
+    pub(crate) fn nothing() -> Terms {
+        let no = Some(unsafe_script());
+        Terms {
+            acquire: no.clone(),
+            extend: (Obligations::default(), no.clone()),
+            release: (Obligations::default(), no),
+        }
+    }
 }
 
 impl Permitted {
@@ -203,12 +256,38 @@ impl Refused {
             command,
             target,
             code: Code::Denied,
-            denial: Denial {
-                detail: Some(detail),
-                ..unsafe_script()
-            },
+            denial: computes_names(detail),
             native: false,
         }
+    }
+
+    /// The refusal of a command that would write a key of the proxy's own which is about no lock: it is no data of any
+    /// application, so this does not depend on a mode.
+    pub fn of_own_key(command: &Command) -> Option<Refused> {
+        let Command::Opaque(opaque) = command else {
+            return None;
+        };
+        (opaque.kind == OpaqueKind::Own).then(|| Refused {
+            target: opaque.target.clone(),
+            command: command.clone(),
+            code: Code::Denied,
+            denial: Denial {
+                reason: opaque.kind.reason(),
+                detail: Some(
+                    "this key is lockwarden's own, for all locks on this server".to_owned(),
+                ),
+                policy: built_in(),
+            },
+            native: false,
+        })
+    }
+}
+
+/// Why a script or function that computes names of keys is refused, with a word on what it did or may do.
+pub fn computes_names(detail: String) -> Denial {
+    Denial {
+        detail: Some(detail),
+        ..unsafe_script()
     }
 }
 
@@ -267,9 +346,9 @@ pub fn settle(
     let command = match command {
         Command::Lock(command) => command,
         Command::Opaque(command) => {
-            let mut decisions = locks.into_iter().flat_map(|judged| judged.decisions);
+            let said = locks.into_iter().next().map(|judged| judged.said.whole());
             let rules = rules(command.target.namespace);
-            return settle_opaque(command, decisions.next().unwrap_or_default(), rules);
+            return settle_opaque(command, said, rules);
         }
     };
     // A refusal is of the whole command, so one lock that is enforced decides for all.
@@ -280,14 +359,16 @@ pub fn settle(
         return settle_script(command, locks, rules, enforces);
     }
     let mut allowed = SmallVec::new();
-    for Judged { lock, decisions } in locks {
-        let decision = decisions.into_iter().next().unwrap_or_default();
+    for Judged { lock, said } in locks {
+        let decision = said.whole();
         let rules = rules(lock.target.namespace);
         let (mut obligations, mut would) = (decision.obligations, None);
         let no = match decision.verdict {
             Verdict::Deny(denial) => Some((Code::Denied, denial)),
             Verdict::Permit => fault_of(decision.fault, rules),
         };
+        let no =
+            no.or_else(|| Some((Code::Denied, unpromised(&command.op, &obligations, &rules)?)));
         if let Some((code, denial)) = no {
             // Who releases must know where it could not even be judged.
             let native = code == Code::Denied
@@ -322,11 +403,14 @@ pub fn settle(
 }
 
 /// What has no lock meaning cannot be done to a lock, even where no policy objects.
-fn settle_opaque(command: Box<OpaqueCommand>, decision: Decision, rules: Rules) -> Settled {
-    let denial = match (command.kind, decision.verdict) {
+fn settle_opaque(command: Box<OpaqueCommand>, said: Option<Decision>, rules: Rules) -> Settled {
+    let denial = match (command.kind, said.map(|decision| decision.verdict)) {
         (OpaqueKind::Script, _) => unsafe_script(),
-        (OpaqueKind::Command | OpaqueKind::Companion, Verdict::Deny(denial)) => denial,
-        (OpaqueKind::Command | OpaqueKind::Companion, Verdict::Permit) => Denial {
+        (_, Some(Verdict::Deny(denial))) => denial,
+        (
+            OpaqueKind::Command | OpaqueKind::Companion | OpaqueKind::Own,
+            Some(Verdict::Permit) | None,
+        ) => Denial {
             reason: command.kind.reason(),
             detail: None,
             policy: built_in(),
@@ -375,47 +459,31 @@ fn settle_script(
         return Settled::Unjudged(Forwarded(command.into()));
     }
     let mut allowed = SmallVec::with_capacity(locks.len());
-    for Judged { lock, decisions } in locks {
-        let mut decisions = decisions.into_iter();
+    for Judged { lock, said } in locks {
         let rules = rules(lock.target.namespace);
-        let mut terms = Terms::default();
-        let mut obligations = Obligations::default();
-        for deed in DEEDS {
-            let decision = decisions.next().unwrap_or_default();
-            if let Some((code, denial)) = fault_of(decision.fault, rules) {
-                let target = lock.target;
-                return Settled::Refused(Refused {
-                    command: command.into(),
-                    target,
-                    code,
-                    denial,
-                    native: false,
-                });
-            }
-            let denial = match decision.verdict {
-                Verdict::Deny(denial) => Some(denial),
-                Verdict::Permit => None,
-            };
-            match deed {
-                Operation::Extend => terms.extend = (decision.obligations.clone(), denial),
-                Operation::Release => {
-                    terms.release = (decision.obligations, denial);
-                    continue;
-                }
-                Operation::Acquire
-                | Operation::TakeOver
-                | Operation::Inspect
-                | Operation::Write
-                | Operation::GuardedWrite => terms.acquire = denial,
-            }
-            obligations = obligations.merge(decision.obligations);
-        }
-        if rules.quarantined && rules.mode == Mode::Enforce {
-            terms.acquire.get_or_insert(Denial {
-                reason: Reason::Quarantine,
-                detail: None,
-                policy: built_in(),
+        let [acquire, extend, release] = said.each();
+        let faults = [&acquire, &extend, &release].map(|decision| decision.fault.clone());
+        if let Some((code, denial)) = faults.into_iter().find_map(|fault| fault_of(fault, rules)) {
+            let target = lock.target;
+            return Settled::Refused(Refused {
+                command: command.into(),
+                target,
+                code,
+                denial,
+                native: false,
             });
+        }
+        let obligations = acquire.obligations.merge(extend.obligations.clone());
+        let mut terms = Terms {
+            acquire: acquire.verdict.denial(),
+            extend: (extend.obligations, extend.verdict.denial()),
+            release: (release.obligations, release.verdict.denial()),
+        };
+        if rules.quarantined && rules.mode == Mode::Enforce {
+            terms.acquire.get_or_insert_with(quarantine);
+        }
+        if let Some(denial) = unpromised(&command.op, &obligations, &rules) {
+            terms.extend.1.get_or_insert(denial);
         }
         allowed.push(Allowed {
             lock,
@@ -427,6 +495,21 @@ fn settle_script(
     }
     let locks = allowed;
     Settled::Permitted(Permitted { command, locks })
+}
+
+/// The refusal of what would make a lease longer than may be promised now.
+fn unpromised(op: &LockOp, obligations: &Obligations, rules: &Rules) -> Option<Denial> {
+    rules.longest_ms?;
+    let ttl_ms = lengthened_to(op, obligations)?;
+    (!rules.may_promise(ttl_ms)).then(quarantine)
+}
+
+fn quarantine() -> Denial {
+    Denial {
+        reason: Reason::Quarantine,
+        detail: None,
+        policy: built_in(),
+    }
 }
 
 /// To a policy a script is a write like any other; people are told which.

@@ -13,7 +13,10 @@ pub(crate) mod replaced;
 mod rows;
 mod scripted;
 
-pub use foreign::{ForeignSpec, ForeignTable, SET_CONDITIONS, for_each_foreign_key};
+pub use foreign::{
+    Categories, ForeignSpec, ForeignTable, Reach, SET_CONDITIONS, Said, for_each_foreign_key,
+    lasting_name,
+};
 pub use integer::{NotAnInteger, parse_integer};
 pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};
@@ -26,8 +29,15 @@ pub const KEYS_UNCHECKED: [&str; 3] = ["georadius", "georadiusbymember", "pfmerg
 pub const KEYS_UNCHECKED_BEFORE_7: [&str; 1] = ["sort"];
 
 /// Every command.
-pub(crate) fn rows() -> impl Iterator<Item = &'static CommandSpec> {
+pub fn rows() -> impl Iterator<Item = &'static CommandSpec> {
     rows::ROWS.iter()
+}
+
+/// The options among which keys of a command hide, in lower case.
+pub fn option_words(command: &str) -> impl Iterator<Item = &'static str> {
+    let of_command = move |grammar: &&grammar::Grammar| grammar.command == command;
+    let all = grammar::GRAMMARS.iter().filter(of_command);
+    all.flat_map(|grammar| grammar.words.iter().map(|word| word.name))
 }
 
 /// The arguments of a command, its name included as argument 0.
@@ -147,6 +157,7 @@ pub enum Verb {
     PExpireAt,
     Persist,
     MSetNx,
+    MSetEx,
     Get,
     MGet,
     Incr,

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct ProxyTime(pub u64);
 
 /// A moment on Redis's clock, in Unix milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedisTime(pub u64);
 
 impl RedisTime {

@@ -169,6 +169,18 @@ sixteen_bytes! {
     /// The name of one lease: random bytes drawn for every grant. All proofs compare grants.
     Grant
 }
+impl Grant {
+    /// The name of one more lease that the same step grants, counted from 1. The script makes it likewise.
+    pub fn further(self, count: u16) -> Grant {
+        let hash = Sha1::new()
+            .chain_update(self.0)
+            .chain_update(count.to_string());
+        let mut name = [0; 16];
+        name.copy_from_slice(&hex(&hash.finalize()).as_bytes()[..16]);
+        Grant(name)
+    }
+}
+
 sixteen_bytes! {
     /// One client connection, for as long as it lives.
     SessionId

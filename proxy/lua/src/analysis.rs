@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use super::deeds::{Act, Deeds};
 use super::lexer::MAX_TEXT_LEN;
 use super::names::Names;
 use super::places::Commands;
@@ -25,6 +26,8 @@ pub struct Analysis {
     tree: Option<Block>,
     /// What it does in every call with one key, at the number of arguments minus one.
     releases: [OnceLock<Option<Release>>; MAX_ARGUMENTS],
+    /// What its text says of keys that it takes and gives back.
+    deeds: Deeds,
     /// Bytes that the tree takes.
     weight: usize,
     /// The names of the keys that it may write.
@@ -43,6 +46,7 @@ impl Analysis {
     pub fn of(text: &[u8], commands: Commands<'_>) -> Analysis {
         let (tree, names, tokens) = tree(text, commands).unwrap_or((None, Names::Computed, 0));
         Analysis {
+            deeds: tree.as_ref().map(Deeds::of).unwrap_or_default(),
             tree,
             releases: Default::default(),
             weight: tokens * TOKEN_WEIGHT,
@@ -103,10 +107,26 @@ impl Analysis {
         recognise::refusal(self.tree.as_ref()?, call)
     }
 
+    /// Returns which of its keys a call may take or give back, by what the text spells out. A hint: a script that is no recipe
+    /// may do anything besides.
+    pub fn deeds(&self, keys: &[Bytes], arguments: &[Bytes]) -> Vec<(Bytes, Act)> {
+        self.deeds.in_call(keys, arguments)
+    }
+
     /// Returns roughly how many bytes the tree takes; 0 if none is kept.
     pub fn weight(&self) -> usize {
         self.weight
     }
+}
+
+/// Whether a text behind its shebang may say `...` outside its functions. Only then it has to stand in a function that takes
+/// any arguments: Lua gives such a function a variable `arg`, which a script does not have.
+pub fn may_say_varargs(chunk: &[u8]) -> bool {
+    let parsed = || {
+        let fits = Some(chunk).filter(|chunk| chunk.len() <= MAX_TEXT_LEN);
+        fits.and_then(lexer::tokens).and_then(parser::parse)
+    };
+    chunk.windows(3).any(|three| three == b"...") && parsed().is_none_or(|tree| tree.takes_more)
 }
 
 /// Reads a text that Lua can read: its tree if it may be a recipe, the names of the keys that it writes, and the number

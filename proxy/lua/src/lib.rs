@@ -6,9 +6,10 @@
 //! can be in, with the keys and arguments of the call, and leaves a `trace` of each path; `recognise` finds the one
 //! [`Recipe`] that does the same in all states, or none. So a script counts by what it does and not by how it is spelled;
 //! a text that is not understood to the last token is no recipe. `release` does this once for all calls where no text
-//! is looked at. [`Names`] are the keys that a script may write, whichever call it is.
+//! is looked at. `deeds` are what the text of any other script says of taking keys and giving them back. [`Names`] are the keys that a script may write, whichever call it is.
 
 mod analysis;
+mod deeds;
 mod interpreter;
 mod lexer;
 mod names;
@@ -24,10 +25,11 @@ mod tests;
 mod trace;
 mod value;
 
-pub use analysis::Analysis;
+pub use analysis::{Analysis, may_say_varargs};
+pub use deeds::Act;
 pub use lexer::MAX_TEXT_LEN;
 pub use names::{Name, Names, Pattern};
-pub use places::{Commands, InScript, Places};
+pub use places::{Commands, InScript, Places, is_option};
 pub use recipe::{
     AcquireReplies, DeleteCommand, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies,
     TtlUnit,

@@ -22,7 +22,13 @@ use walk::Calls;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
     /// Those of its `KEYS`, and these.
-    Known(Vec<Name>),
+    Known {
+        /// The others.
+        names: Vec<Name>,
+        /// Places, from 0, of arguments that name a command. Its keys are among these names only in a call where that
+        /// command writes none.
+        commands: Vec<u8>,
+    },
     /// Any key: only the run tells.
     Computed,
 }
@@ -42,27 +48,42 @@ impl Names {
         Names::found(tree.and_then(|tree| walk::names(&tree.block, commands, Calls::Many)))
     }
 
-    fn found(names: Option<Vec<Name>>) -> Names {
-        names.map_or(Names::Computed, Names::Known)
+    fn found(names: Option<Names>) -> Names {
+        names.unwrap_or(Names::Computed)
     }
 
     /// No names beside `KEYS`.
     pub fn none() -> Names {
-        Names::Known(Vec::new())
+        Names::Known {
+            names: Vec::new(),
+            commands: Vec::new(),
+        }
     }
 
     /// Calls `each` with the keys that the names may be in a call, see [`Name::in_call`]. Does nothing for
     /// [`Names::Computed`].
     pub fn in_call(&self, keys: &[&[u8]], arguments: &[&[u8]], each: &mut impl FnMut(&Pattern)) {
-        if let Names::Known(names) = self {
+        if let Names::Known { names, .. } = self {
             for name in names {
                 name.in_call(keys, arguments, each);
             }
         }
     }
 
+    /// The commands that arguments name in a call. Where one of them may write, so may the script any key.
+    pub fn commands_in_call<'c>(&self, arguments: &[&'c [u8]]) -> impl Iterator<Item = &'c [u8]> {
+        let commands = match self {
+            Names::Known { commands, .. } => &commands[..],
+            Names::Computed => &[],
+        };
+        // Without the argument Redis raises an error.
+        commands
+            .iter()
+            .filter_map(|place| arguments.get(usize::from(*place)).copied())
+    }
+
     /// Whether every name comes from `KEYS` alone, in every call.
     pub fn come_from_keys(&self) -> bool {
-        matches!(self, Names::Known(others) if others.is_empty())
+        matches!(self, Names::Known { names, commands } if names.is_empty() && commands.is_empty())
     }
 }

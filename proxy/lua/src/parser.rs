@@ -45,6 +45,8 @@ pub(super) struct Tree {
     pub(super) block: Block,
     /// Whether it keeps to the part of Lua that recipes are written in.
     pub(super) plain: bool,
+    /// Whether it says `...` outside its functions.
+    pub(super) takes_more: bool,
 }
 
 /// Returns the tree of a text, or `None` if Lua refuses the text or the tree would be too deep.
@@ -54,12 +56,15 @@ pub(super) fn parse(text: Tokens<'_>) -> Option<Tree> {
         depth: 0,
         names: 0,
         plain: text.plain,
+        functions: 0,
+        takes_more: false,
     };
     let block = parser.block()?;
     match parser.tokens.next() {
         None => Some(Tree {
             block,
             plain: parser.plain,
+            takes_more: parser.takes_more,
         }),
         Some(_) => None,
     }
@@ -70,6 +75,9 @@ struct Parser<'t> {
     depth: usize,
     names: usize,
     plain: bool,
+    /// How many functions are around the current place.
+    functions: usize,
+    takes_more: bool,
 }
 
 impl<'t> Parser<'t> {
@@ -232,9 +240,11 @@ impl<'t> Parser<'t> {
         self.plain = false;
         self.expect(&Token::Open)?;
         let mut parameters: Vec<Name> = method.into_iter().collect();
+        let mut takes_more = false;
         if !self.accept(&Token::Close) {
             loop {
                 if self.accept(&Token::Varargs) {
+                    takes_more = true;
                     break;
                 }
                 parameters.push(self.name()?);
@@ -244,9 +254,15 @@ impl<'t> Parser<'t> {
             }
             self.expect(&Token::Close)?;
         }
+        self.functions += 1;
         let body = self.block()?;
+        self.functions -= 1;
         self.expect(&Token::End)?;
-        Some(Function { parameters, body })
+        Some(Function {
+            parameters,
+            takes_more,
+            body,
+        })
     }
 
     fn condition(&mut self) -> Option<Statement> {

@@ -49,3 +49,9 @@ pub enum Places {
 
 /// Looks up where the command of this name has its keys; `None` if there is no such command.
 pub type Commands<'c> = &'c dyn Fn(&[u8]) -> Option<InScript>;
+
+/// Whether a word is this option to Redis, which compares options as C strings: without case, up to the first NUL.
+pub fn is_option(word: &[u8], name: &str) -> bool {
+    let text = word.split(|&byte| byte == 0).next().unwrap_or_default();
+    text.eq_ignore_ascii_case(name.as_bytes())
+}

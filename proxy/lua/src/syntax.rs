@@ -40,6 +40,8 @@ pub(super) enum Statement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     pub(super) parameters: Vec<Name>,
+    /// Whether they end in `...`.
+    pub(super) takes_more: bool,
     pub(super) body: Block,
 }
 

@@ -1,6 +1,7 @@
 //! How a guest is built: shared by the build script and by the tests that need guests of their own.
 
-use std::ffi::OsStr;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,6 +30,7 @@ pub(crate) fn build(
     package: &str,
     target: &[&str],
 ) -> Result<PathBuf, String> {
+    look_for_the_target(root)?;
     let mut command = Command::new(cargo);
     // One target at a time: `cargo rustc` with one crate type is what makes LTO work.
     command
@@ -51,9 +53,27 @@ pub(crate) fn build(
     match command.status() {
         Ok(status) if status.success() => Ok(target_dir.join(TARGET).join("guest")),
         Ok(status) => Err(format!(
-            "building {package} for {TARGET} ended with {status}; if the target is missing: \
-             rustup target add {TARGET}"
+            "building {package} for {TARGET} ended with {status}"
         )),
         Err(error) => Err(format!("cannot run cargo for {package}: {error}")),
     }
+}
+
+/// Says what to type where the target is missing: a compiler says only that it "can't find crate for `core`". That
+/// rust-toolchain.toml names the target does not install it where the toolchain was there before.
+fn look_for_the_target(root: &Path) -> Result<(), String> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
+    let printed = Command::new(rustc)
+        .current_dir(root)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output();
+    let printed = printed.map_err(|error| format!("cannot run rustc: {error}"))?;
+    let path = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    if Path::new(&path).is_dir() {
+        return Ok(());
+    }
+    Err(format!(
+        "the policies are WebAssembly, and this Rust cannot build any: type `rustup target add {TARGET}` in this \
+         repository, or install the standard library for {TARGET} from where this Rust came from"
+    ))
 }

@@ -1,23 +1,47 @@
-//! When a policy is asked no more for a while, because its failures take too much of its thread's time. Each thread
-//! has one breaker for each policy and operation. A breaker knows no policy; `chains.rs` asks it.
+//! When a policy is asked no more for a while, because its failures take too much of its thread's time. Who causes them is
+//! charged first: the session, then its application, and only what several applications cause closes the policy to all. Each
+//! thread has these breakers for each policy and operation. They know no policy; `chains.rs` asks them.
 
 use std::time::{Duration, Instant};
 
-/// Failed calls may take one part in so many of their thread's time: so much plain commands can bear. Calls are not
-/// counted, because a policy that traps on the keys of one application costs the others nothing.
-const SHARE: u32 = 10;
+/// How much time failed calls may take, and what comes of more.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// One part in so many of their thread's time.
+    share: u32,
+    /// So much time at once.
+    allowance: Duration,
+    /// How long the policy is not asked then. After that one question is a probe: its failure opens the breaker again.
+    open_for: Duration,
+}
 
-/// So much time they may take at once.
-const ALLOWANCE: Duration = Duration::from_millis(20);
+/// For all: so much plain commands can bear. Calls are not counted, because a policy that traps on the keys of one
+/// application costs the others nothing.
+const ALL: Terms = Terms {
+    share: 10,
+    allowance: Duration::from_millis(20),
+    open_for: Duration::from_secs(1),
+};
 
-/// How long the policy is not asked. Then one question is a probe: its failure opens the breaker again.
-const OPEN_FOR: Duration = Duration::from_secs(1);
+/// For one application and for one session: less, so that theirs opens before that for all, and for longer, so that somebody
+/// else comes first when the policy is asked again.
+const APPLICATION: Terms = Terms {
+    share: 20,
+    allowance: Duration::from_millis(12),
+    open_for: Duration::from_secs(2),
+};
+const SESSION: Terms = Terms {
+    share: 40,
+    allowance: Duration::from_millis(8),
+    open_for: Duration::from_secs(2),
+};
 
 /// Opens when failed calls have used up their allowance, which comes back with time. Only the time counts, not the
 /// number: a policy that traps on the keys of one application at once costs the others nothing, and they
 /// would be refused with it.
-#[derive(Debug, Default)]
-pub(crate) struct Breaker {
+#[derive(Debug)]
+struct Breaker {
+    terms: Terms,
     /// `None` where nothing has failed lately: the usual case.
     trouble: Option<Trouble>,
 }
@@ -32,35 +56,44 @@ struct Trouble {
 
 /// What a breaker became.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+enum Change {
     None,
     Opened,
     Closed,
 }
 
 impl Breaker {
+    const fn on(terms: Terms) -> Breaker {
+        Breaker {
+            terms,
+            trouble: None,
+        }
+    }
+
     /// Whether a call failed lately, so that the next ones have to be timed.
-    pub(crate) fn is_wary(&self) -> bool {
+    fn is_wary(&self) -> bool {
         self.trouble.is_some()
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        let trouble = self.trouble.as_ref();
-        trouble.is_some_and(|trouble| trouble.open_until.is_some())
+    fn is_open(&self) -> bool {
+        self.open_until().is_some()
     }
 
     /// Whether the policy may be asked, by a probe if need be.
-    pub(crate) fn may_ask(&self, now: Instant) -> bool {
-        let open_until = self.trouble.as_ref().and_then(|trouble| trouble.open_until);
-        open_until.is_none_or(|until| now >= until)
+    fn may_ask(&self, now: Instant) -> bool {
+        self.open_until().is_none_or(|until| now >= until)
+    }
+
+    fn open_until(&self) -> Option<Instant> {
+        self.trouble.as_ref().and_then(|trouble| trouble.open_until)
     }
 
     /// It answered.
-    pub(crate) fn answered(&mut self, now: Instant) -> Change {
+    fn answered(&mut self, now: Instant) -> Change {
         let Some(trouble) = &mut self.trouble else {
             return Change::None;
         };
-        trouble.make_up(now);
+        trouble.make_up(now, self.terms.share);
         let closed = trouble.open_until.take().is_some();
         if trouble.debt.is_zero() {
             self.trouble = None;
@@ -69,18 +102,19 @@ impl Breaker {
     }
 
     /// It failed after this time.
-    pub(crate) fn failed(&mut self, took: Duration, now: Instant) -> Change {
+    fn failed(&mut self, took: Duration, now: Instant) -> Change {
+        let terms = self.terms;
         let trouble = self.trouble.get_or_insert(Trouble {
             debt: Duration::ZERO,
             since: now,
             open_until: None,
         });
-        trouble.make_up(now);
+        trouble.make_up(now, terms.share);
         trouble.debt = trouble.debt.saturating_add(took);
-        if trouble.debt <= ALLOWANCE && trouble.open_until.is_none() {
+        if trouble.debt <= terms.allowance && trouble.open_until.is_none() {
             return Change::None;
         }
-        let open_for = OPEN_FOR.max(took.saturating_mul(SHARE));
+        let open_for = terms.open_for.max(took.saturating_mul(terms.share));
         let was_closed = trouble.open_until.is_none();
         trouble.open_until = now.checked_add(open_for);
         if was_closed {
@@ -92,10 +126,131 @@ impl Breaker {
 }
 
 impl Trouble {
-    fn make_up(&mut self, now: Instant) {
+    fn make_up(&mut self, now: Instant, share: u32) {
         let passed = now.saturating_duration_since(self.since);
-        self.debt = self.debt.saturating_sub(passed / SHARE);
+        self.debt = self.debt.saturating_sub(passed / share);
         self.since = now;
+    }
+}
+
+/// Who asks: what is charged with a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// The session.
+    pub(crate) session: u64,
+    /// Its application, where that is known.
+    pub(crate) application: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suspect {
+    Session(u64),
+    Application(u64),
+}
+
+impl Asker {
+    fn is(&self, suspect: Suspect) -> bool {
+        match suspect {
+            Suspect::Session(session) => self.session == session,
+            Suspect::Application(application) => self.application == Some(application),
+        }
+    }
+
+    fn suspects(&self) -> impl Iterator<Item = Suspect> + use<> {
+        let application = self.application.map(Suspect::Application);
+        std::iter::once(Suspect::Session(self.session)).chain(application)
+    }
+}
+
+/// Most sessions and applications that are charged by themselves; beyond that their failures are charged to all only.
+const MAX_SUSPECTS: usize = 64;
+
+/// The breakers of one policy and operation.
+#[derive(Debug)]
+pub(crate) struct Breakers {
+    all: Breaker,
+    suspects: Vec<(Suspect, Breaker)>,
+}
+
+impl Default for Breakers {
+    fn default() -> Breakers {
+        Breakers {
+            all: Breaker::on(ALL),
+            suspects: Vec::new(),
+        }
+    }
+}
+
+impl Breakers {
+    /// Whether a call failed lately, so that the next ones have to be timed.
+    pub(crate) fn is_wary(&self) -> bool {
+        self.all.is_wary() || !self.suspects.is_empty()
+    }
+
+    /// How many are open.
+    pub(crate) fn open(&self) -> usize {
+        let suspects = self.suspects.iter().map(|(_, breaker)| breaker);
+        let each = suspects.chain(std::iter::once(&self.all));
+        each.filter(|breaker| breaker.is_open()).count()
+    }
+
+    /// Whether the policy may be asked by this one, as a probe if need be: where it is closed to all, who has caused failures is
+    /// not the first. What made up for its failures is forgotten.
+    pub(crate) fn may_ask(&mut self, asker: Asker, now: Instant) -> bool {
+        let closed_to_all = self.all.open_until();
+        self.suspects.retain_mut(|(_, breaker)| {
+            let share = breaker.terms.share;
+            let may_ask = breaker.may_ask(now) && closed_to_all.is_none();
+            breaker.trouble.as_mut().is_some_and(|trouble| {
+                trouble.make_up(now, share);
+                !may_ask || !trouble.debt.is_zero()
+            })
+        });
+        let mut own = self
+            .suspects
+            .iter()
+            .filter(|(suspect, _)| asker.is(*suspect));
+        let later = match own.clone().next() {
+            Some(_) => ALL.open_for,
+            None => Duration::ZERO,
+        };
+        closed_to_all.is_none_or(|until| now >= until + later)
+            && own.all(|(_, breaker)| breaker.may_ask(now))
+    }
+
+    /// It answered this one.
+    pub(crate) fn answered(&mut self, asker: Asker, now: Instant) {
+        self.all.answered(now);
+        for (suspect, breaker) in &mut self.suspects {
+            if asker.is(*suspect) {
+                breaker.answered(now);
+            }
+        }
+        self.suspects.retain(|(_, breaker)| breaker.is_wary());
+    }
+
+    /// It failed this one after this time.
+    pub(crate) fn failed(&mut self, asker: Asker, took: Duration, now: Instant) {
+        self.all.failed(took, now);
+        for suspect in asker.suspects() {
+            let known = self
+                .suspects
+                .iter()
+                .position(|(other, _)| *other == suspect);
+            let place = match known {
+                Some(place) => place,
+                None if self.suspects.len() == MAX_SUSPECTS => continue,
+                None => {
+                    let terms = match suspect {
+                        Suspect::Session(_) => SESSION,
+                        Suspect::Application(_) => APPLICATION,
+                    };
+                    self.suspects.push((suspect, Breaker::on(terms)));
+                    self.suspects.len() - 1
+                }
+            };
+            self.suspects[place].1.failed(took, now);
+        }
     }
 }
 
@@ -109,20 +264,20 @@ mod tests {
 
     #[test]
     fn it_opens_when_failures_took_their_allowance_and_closes_at_an_answer() {
-        let mut breaker = Breaker::default();
+        let mut breaker = Breaker::on(ALL);
         let start = Instant::now();
         for failure in 1..=10 {
             assert_eq!(breaker.failed(ms(2), start), Change::None, "{failure}");
             assert!(breaker.may_ask(start));
         }
         assert_eq!(breaker.failed(ms(2), start), Change::Opened);
-        assert!(!breaker.may_ask(start + OPEN_FOR - ms(1)));
+        assert!(!breaker.may_ask(start + ALL.open_for - ms(1)));
         // The probe fails, and the next one does not.
-        let probe = start + OPEN_FOR;
+        let probe = start + ALL.open_for;
         assert!(breaker.may_ask(probe));
         assert_eq!(breaker.failed(ms(2), probe), Change::None);
-        assert!(!breaker.may_ask(probe + OPEN_FOR - ms(1)));
-        let probe = probe + OPEN_FOR;
+        assert!(!breaker.may_ask(probe + ALL.open_for - ms(1)));
+        let probe = probe + ALL.open_for;
         assert!(breaker.may_ask(probe));
         assert_eq!(breaker.answered(probe), Change::Closed);
         assert!(!breaker.is_open() && !breaker.is_wary());
@@ -130,7 +285,7 @@ mod tests {
 
     #[test]
     fn failures_that_take_less_than_their_share_never_open_it() {
-        let mut breaker = Breaker::default();
+        let mut breaker = Breaker::on(ALL);
         let start = Instant::now();
         for call in 0..10_000_u32 {
             let now = start + call * ms(25);
@@ -142,7 +297,7 @@ mod tests {
 
     #[test]
     fn answers_in_between_do_not_hide_failures() {
-        let mut breaker = Breaker::default();
+        let mut breaker = Breaker::on(ALL);
         let now = Instant::now();
         let opened = (0..100).find(|_| {
             breaker.answered(now);
@@ -153,10 +308,83 @@ mod tests {
 
     #[test]
     fn a_long_failure_keeps_it_open_for_longer() {
-        let mut breaker = Breaker::default();
+        let mut breaker = Breaker::on(ALL);
         let now = Instant::now();
         assert_eq!(breaker.failed(ms(500), now), Change::Opened);
         assert!(!breaker.may_ask(now + ms(4_999)));
         assert!(breaker.may_ask(now + ms(5_000)));
+    }
+
+    const fn asker(session: u64, application: u64) -> Asker {
+        Asker {
+            session,
+            application: Some(application),
+        }
+    }
+
+    #[test]
+    fn a_session_that_causes_failures_bears_them_alone() {
+        let mut breakers = Breakers::default();
+        let start = Instant::now();
+        let (hostile, honest) = (asker(1, 1), asker(2, 1));
+        let mut asked = 0;
+        for call in 0..1_000_u32 {
+            let now = start + call * ms(10);
+            assert!(breakers.may_ask(honest, now), "{call}");
+            breakers.answered(honest, now);
+            if breakers.may_ask(hostile, now) {
+                asked += 1;
+                breakers.failed(hostile, ms(2), now);
+            }
+        }
+        // Three before its breaker opens, and a few each two seconds.
+        assert!((3..=50).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn an_application_that_makes_new_sessions_bears_them_alone() {
+        let mut breakers = Breakers::default();
+        let start = Instant::now();
+        let honest = asker(1, 2);
+        let mut asked = 0;
+        for call in 0..1_000_u32 {
+            let now = start + call * ms(10);
+            assert!(breakers.may_ask(honest, now), "{call}");
+            let hostile = asker(u64::from(call) + 10, 1);
+            if breakers.may_ask(hostile, now) {
+                asked += 1;
+                breakers.failed(hostile, ms(2), now);
+            }
+        }
+        assert!((6..=50).contains(&asked), "{asked}");
+        assert!(breakers.suspects.len() <= MAX_SUSPECTS);
+    }
+
+    #[test]
+    fn what_several_applications_cause_closes_the_policy_to_all_and_another_one_probes() {
+        let mut breakers = Breakers::default();
+        let now = Instant::now();
+        let hostile: Vec<Asker> = (1..=4).map(|each| asker(each, each)).collect();
+        while breakers.may_ask(asker(9, 9), now) {
+            for asker in &hostile {
+                breakers.failed(*asker, ms(2), now);
+            }
+        }
+        assert!(breakers.open() >= 1, "{breakers:?}");
+        // When it may be asked again, those who caused it may not.
+        let probe = now + ALL.open_for;
+        assert!(
+            hostile
+                .iter()
+                .all(|hostile| !breakers.may_ask(*hostile, probe))
+        );
+        assert!(breakers.may_ask(asker(9, 9), probe));
+        breakers.answered(asker(9, 9), probe);
+        assert!(breakers.may_ask(asker(8, 8), probe));
+        // All is forgotten with time.
+        let later = now + Duration::from_secs(60);
+        assert!(breakers.may_ask(hostile[0], later));
+        breakers.answered(hostile[0], later);
+        assert!(!breakers.is_wary() && breakers.open() == 0);
     }
 }

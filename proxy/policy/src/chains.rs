@@ -4,17 +4,20 @@
 //! `lockwarden_lock::decision`.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lockwarden_lock::decision::{
-    ClientDescription, Decide, Decision, Denial, Fault, FaultKind, Operation, Question, Verdict,
+    ClientDescription, Contradiction, Decide, Decision, Denial, Fault, FaultKind, Operation,
+    Question, Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
 
 use crate::bindings::v1;
-use crate::breaker::{Breaker, Change};
+use crate::breaker::{Asker, Breakers};
+use crate::deadline::thread_time;
 use crate::generation::Generation;
 use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
 use crate::meter::{Meter, Tally};
@@ -33,7 +36,7 @@ struct Slot {
     instance: Option<Instance>,
     tally: Tally,
     /// By operation: a policy that fails on releases may still be asked about acquires.
-    breakers: [Breaker; Operation::ALL.len()],
+    breakers: [Breakers; Operation::ALL.len()],
     meter: Arc<Meter>,
 }
 
@@ -90,7 +93,8 @@ impl Decide for Chains {
         let operation = v1::as_set(question.operation);
         let request = self.request.get_or_insert_with(v1::empty_request);
         let mut asked = Asked::new(question, request);
-        let mut decision = Decision::default();
+        let mut decision = Decision::permit();
+        let mut wanted_before: Option<&Member> = None;
         for (member, slot) in chain.members.iter().zip(live) {
             if !member.judged.contains(operation) {
                 continue;
@@ -98,6 +102,12 @@ impl Decide for Chains {
             match ask(member, slot, &mut asked, describe) {
                 Ok(v1::Answer::Permit(wants)) => {
                     let so_far = mem::take(&mut decision.obligations);
+                    // Where a policy denied all samples when the chain was loaded, only a client's command shows it.
+                    if let (Some(other), Some(what)) = (wanted_before, so_far.contradiction(&wants))
+                    {
+                        contradicts(member, other, question.operation, what);
+                    }
+                    wanted_before = Some(member);
                     decision.obligations = so_far.merge(wants);
                 }
                 Ok(v1::Answer::Deny { reason, detail }) => {
@@ -120,6 +130,16 @@ impl Decide for Chains {
     }
 }
 
+/// Counts that what a policy wants cannot be had together with what those before it want.
+fn contradicts(member: &Member, other: &Member, operation: Operation, what: Contradiction) {
+    let other = other.meter.policy();
+    let detail = format!(
+        "it contradicts {other}, or a policy before that, on {}: {what}",
+        operation.word()
+    );
+    member.meter.failed(FaultKind::BadReply, &detail);
+}
+
 impl Slot {
     fn empty(member: &Member) -> Slot {
         Slot {
@@ -133,8 +153,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let open = self.breakers.iter().filter(|breaker| breaker.is_open());
-        open.for_each(|_| self.meter.breaker_closed());
+        let open = self.breakers.iter().map(Breakers::open).sum();
+        self.meter.breakers_changed(open, 0);
     }
 }
 
@@ -150,12 +170,15 @@ fn ask(
     let wary = slot.breakers[place].is_wary();
     let sampled = slot.tally.called();
     let begun = (sampled || wary).then(Instant::now);
-    if let (true, Some(now)) = (wary, begun)
-        && !slot.breakers[place].may_ask(now)
-    {
-        let kind = FaultKind::BreakerOpen;
-        member.meter.failed(kind, "it failed too much lately");
-        return Err(kind);
+    let cpu_before = wary.then(thread_time);
+    let mut asker = None;
+    if let (true, Some(now)) = (wary, begun) {
+        let one = *asker.insert(who_asks(asked.client(), describe));
+        if !watched(slot, place, |breakers| breakers.may_ask(one, now)) {
+            let kind = FaultKind::BreakerOpen;
+            member.meter.failed(kind, "it failed too much lately");
+            return Err(kind);
+        }
     }
     let answer = attempt(member, slot, asked, describe);
     let took = begun.map(|begun| begun.elapsed());
@@ -165,8 +188,14 @@ fn ask(
     }
     if wary || answer.is_err() {
         // The first failure was not timed.
-        let took = took.unwrap_or(member.limits.deadline);
-        note(&mut slot.breakers[place], answer.is_ok(), took, member);
+        let used = cpu_before.map(|before| thread_time().saturating_sub(before));
+        let used = used.unwrap_or(member.limits.deadline);
+        let asker = asker.unwrap_or_else(|| who_asks(asked.client(), describe));
+        let (is_answered, now) = (answer.is_ok(), Instant::now());
+        watched(slot, place, |breakers| match is_answered {
+            true => breakers.answered(asker, now),
+            false => breakers.failed(asker, used, now),
+        });
     }
     answer.map_err(|failure| {
         member.meter.failed(failure.kind, &failure.detail);
@@ -174,17 +203,26 @@ fn ask(
     })
 }
 
-/// Tells a breaker what came of a call.
-fn note(breaker: &mut Breaker, answered: bool, took: Duration, member: &Member) {
-    let now = Instant::now();
-    let change = match answered {
-        true => breaker.answered(now),
-        false => breaker.failed(took, now),
-    };
-    match change {
-        Change::None => {}
-        Change::Opened => member.meter.breaker_opened(),
-        Change::Closed => member.meter.breaker_closed(),
+/// Does something with the breakers of an operation, and counts those that it opens or closes.
+fn watched<T>(slot: &mut Slot, operation: usize, change: impl FnOnce(&mut Breakers) -> T) -> T {
+    let breakers = &mut slot.breakers[operation];
+    let before = breakers.open();
+    let done = change(breakers);
+    slot.meter.breakers_changed(before, breakers.open());
+    done
+}
+
+/// Who is charged with a failure of this question. An application is what it cannot choose for itself: the user, the address and
+/// the certificate.
+fn who_asks(client: u64, describe: &dyn Fn(u64) -> Option<ClientDescription>) -> Asker {
+    let application = describe(client).map(|known| {
+        let mut hasher = DefaultHasher::new();
+        (known.user, known.address, known.certificate).hash(&mut hasher);
+        hasher.finish()
+    });
+    Asker {
+        session: client,
+        application,
     }
 }
 
@@ -231,7 +269,7 @@ fn no_chain() -> Decision {
             kind: FaultKind::Trap,
             policy: NO_CHAIN.into(),
         }),
-        ..Decision::default()
+        ..Decision::permit()
     }
 }
 

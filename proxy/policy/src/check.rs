@@ -2,6 +2,7 @@
 //! requests of every operation that it judges, and the answers are compared pairwise. It counts
 //! nothing that a metric shows as a client's.
 
+use lockwarden_lock::classify::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use lockwarden_lock::decision::{
     ClientDescription, Obligations, Operation, Proofs, Question, Traits,
 };
@@ -68,13 +69,32 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
             answers.push((question.operation, Obligations::default()));
             continue;
         }
-        let mut asked = Asked::new(&question, &mut request);
-        let doing = || format!("asked about a sample {}", question.operation.word());
-        let client = Some((question.client, ClientDescription::default()));
-        let budget = Budget::decide(&member.limits).patient();
-        let answer = instance
-            .ask(member, budget, &mut asked, client)
-            .map_err(|failure| faulty(namespace, member, doing(), failure))?;
+        let is_longest = question.key.len() == MAX_KEY_BYTES;
+        let doing = || {
+            let longest = match is_longest {
+                true => format!(
+                    " with a key of {MAX_KEY_BYTES} bytes and an owner token of {MAX_VALUE_BYTES}"
+                ),
+                false => String::new(),
+            };
+            format!(
+                "asked about a sample {}{longest}",
+                question.operation.word()
+            )
+        };
+        let patient = Budget::decide(&member.limits).patient();
+        // In the time that a client's command has, once what is done for the first time is done.
+        let strict = is_longest.then(|| Budget::decide(&member.limits));
+        let mut ask = |budget| {
+            let mut asked = Asked::new(&question, &mut request);
+            let client = Some((question.client, ClientDescription::default()));
+            let answer = instance.ask(member, budget, &mut asked, client);
+            answer.map_err(|failure| faulty(namespace, member, doing(), failure))
+        };
+        let mut answer = ask(patient)?;
+        if let Some(strict) = strict {
+            answer = ask(strict)?;
+        }
         let wants = match answer {
             v1::Answer::Permit(obligations) => obligations,
             v1::Answer::Deny { .. } => Obligations::default(),
@@ -106,7 +126,16 @@ fn faulty(namespace: &str, member: &Member, doing: String, failure: Failure) -> 
     })
 }
 
-/// Ordinary requests of every operation: with and without a TTL, an owner token and proofs.
+/// The longest key and owner token that a client can send.
+static LONGEST: [u8; MAX_VALUE_BYTES] = {
+    let mut bytes = [b'x'; MAX_VALUE_BYTES];
+    bytes.split_at_mut(SAMPLE.len()).0.copy_from_slice(SAMPLE);
+    bytes
+};
+
+const SAMPLE: &[u8] = b"lock:sample";
+
+/// Requests of every operation: ordinary ones with and without a TTL, an owner token and proofs, and the longest.
 fn samples() -> Vec<Question<'static>> {
     let mut samples = Vec::new();
     for operation in Operation::ALL {
@@ -116,7 +145,7 @@ fn samples() -> Vec<Question<'static>> {
                     samples.push(Question {
                         operation,
                         db: 0,
-                        key: b"lock:sample",
+                        key: SAMPLE,
                         owner_token,
                         ttl_ms,
                         proofs,
@@ -132,5 +161,14 @@ fn samples() -> Vec<Question<'static>> {
             }
         }
     }
+    let longest = samples.iter().step_by(samples.len() / Operation::ALL.len());
+    let longest: Vec<_> = longest
+        .map(|question| Question {
+            key: &LONGEST[..MAX_KEY_BYTES],
+            owner_token: Some(&LONGEST),
+            ..question.clone()
+        })
+        .collect();
+    samples.extend(longest);
     samples
 }

@@ -34,7 +34,7 @@ fn ticks(time: Duration) -> u64 {
 }
 
 /// The time that this thread has run.
-fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

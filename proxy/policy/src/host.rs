@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
 use wasmtime::Engine;
@@ -31,6 +31,8 @@ pub struct PolicyHost {
     pooled: bool,
     meters: Arc<Meters>,
     generations: AtomicU64,
+    /// What the last load compiled, by the digest of the module.
+    compiled: Mutex<BTreeMap<[u8; 32], Arc<Compiled>>>,
 }
 
 /// The chain of one namespace.
@@ -71,13 +73,14 @@ impl PolicyHost {
             pooled: new.pooled,
             meters: Arc::new(Meters::new(observer)),
             generations: AtomicU64::new(0),
+            compiled: Mutex::default(),
         })
     }
 
     /// Compiles every module, configures each policy with the settings of each namespace, and asks
     /// every chain sample requests to find contradictions. A chain may name a built-in policy that
-    /// is not among the sources. Takes milliseconds for the built-in policies: call it where nobody
-    /// waits.
+    /// is not among the sources. A module that the last load has compiled is not compiled again. Takes milliseconds for the built-in
+    /// policies, and seconds for large modules: call it where nobody waits.
     ///
     /// # Errors
     /// Everything that is wrong. Nothing is half loaded: what was in force stays in force.
@@ -101,7 +104,7 @@ impl PolicyHost {
             match compiled {
                 Ok(compiled) => {
                     policies.push(self.info(source, &compiled));
-                    entry.insert(Some((source, Arc::new(compiled))));
+                    entry.insert(Some((source, compiled)));
                 }
                 Err(error) => {
                     entry.insert(None);
@@ -117,6 +120,9 @@ impl PolicyHost {
         if !errors.is_empty() {
             return Err(errors);
         }
+        let kept = loaded.into_values().flatten();
+        let kept = kept.map(|(_, compiled)| (compiled.sha256, compiled));
+        *self.compiled.lock().unwrap_or_else(PoisonError::into_inner) = kept.collect();
         Ok(Generation {
             id: self.generations.fetch_add(1, Ordering::Relaxed) + 1,
             chains,
@@ -139,11 +145,14 @@ impl PolicyHost {
     }
 
     /// Compiles all modules at the same time: each has parts that only one core can work on.
-    fn compile(&self, sources: &[&PolicySource]) -> Vec<Result<Compiled, LoadError>> {
+    fn compile(&self, sources: &[&PolicySource]) -> Vec<Result<Arc<Compiled>, LoadError>> {
+        let compiled = self.compiled.lock();
+        let kept = compiled.unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = |sha256: &[u8; 32]| kept.get(sha256).cloned();
         thread::scope(|threads| {
             let compiling: Vec<_> = sources
                 .iter()
-                .map(|source| threads.spawn(|| loader::compile(&self.engine, source)))
+                .map(|source| threads.spawn(|| loader::compile(&self.engine, source, &kept)))
                 .collect();
             let compiled = compiling.into_iter().map(ScopedJoinHandle::join);
             compiled
@@ -256,5 +265,43 @@ fn setting((name, value): &(String, String)) -> v1::Setting {
     v1::Setting {
         name: name.clone(),
         value: value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_that_is_as_it_was_is_not_compiled_again() {
+        let host = PolicyHost::new().expect("this machine runs it");
+        let chain = |ceiling: &str, names: &[&str]| ChainSpec {
+            namespace: "orders".to_owned(),
+            policies: names
+                .iter()
+                .map(|name| {
+                    let ceiling = ("ceiling".to_owned(), ceiling.to_owned());
+                    let settings = (*name == "ttl-ceiling").then_some(ceiling);
+                    ((*name).to_owned(), settings.into_iter().collect())
+                })
+                .collect(),
+        };
+        let load = |chain: ChainSpec| host.load(&[], &[chain]);
+        let compiled = |generation: &Generation| {
+            let members = generation.chains[0].members.iter();
+            members
+                .map(|member| member.compiled.clone())
+                .collect::<Vec<_>>()
+        };
+        let names = ["fencing", "ttl-ceiling"];
+        let first = compiled(&load(chain("1m", &names)).expect("it is right"));
+        assert!(load(chain("a minute", &names)).is_err());
+        let second = compiled(&load(chain("2m", &names)).expect("it is right"));
+        assert!(first.iter().zip(&second).all(|(a, b)| Arc::ptr_eq(a, b)));
+
+        // What no chain names any more is not kept.
+        load(chain("2m", &["fencing"])).expect("it is right");
+        let third = compiled(&load(chain("2m", &names)).expect("it is right"));
+        assert!(Arc::ptr_eq(&first[0], &third[0]) && !Arc::ptr_eq(&first[1], &third[1]));
     }
 }

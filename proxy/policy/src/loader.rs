@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Module};
@@ -28,8 +29,12 @@ pub(crate) struct Compiled {
     pub(crate) sha256: [u8; 32],
 }
 
-/// Compiles a policy.
-pub(crate) fn compile(engine: &Engine, source: &PolicySource) -> Result<Compiled, LoadError> {
+/// Compiles a policy, unless its module was `kept`.
+pub(crate) fn compile(
+    engine: &Engine,
+    source: &PolicySource,
+    kept: &impl Fn(&[u8; 32]) -> Option<Arc<Compiled>>,
+) -> Result<Arc<Compiled>, LoadError> {
     check_limits(source)?;
     let about = About {
         policy: &source.name,
@@ -57,14 +62,17 @@ pub(crate) fn compile(engine: &Engine, source: &PolicySource) -> Result<Compiled
             found: hex(&sha256),
         });
     }
+    if let Some(compiled) = kept(&sha256) {
+        return Ok(compiled);
+    }
     let component = about.component(engine, bytes)?;
     let asks_clients = about.imports(engine, &component)?;
     let policy = link(engine, &component).map_err(|error| about.misfit(&error))?;
-    Ok(Compiled {
+    Ok(Arc::new(Compiled {
         policy,
         asks_clients,
         sha256,
-    })
+    }))
 }
 
 fn check_limits(source: &PolicySource) -> Result<(), LoadError> {

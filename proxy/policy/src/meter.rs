@@ -225,12 +225,10 @@ impl Meter {
                 .is_ok()
     }
 
-    pub(crate) fn breaker_opened(&self) {
-        self.open_breakers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn breaker_closed(&self) {
-        self.open_breakers.fetch_sub(1, Ordering::Relaxed);
+    /// So many breakers of a thread were open, and so many are now.
+    pub(crate) fn breakers_changed(&self, before: usize, now: usize) {
+        self.open_breakers.fetch_add(now, Ordering::Relaxed);
+        self.open_breakers.fetch_sub(before, Ordering::Relaxed);
     }
 
     pub(crate) fn memory_taken(&self, bytes: usize) {

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lockwarden_lock::decision::{
-    ClientDescription, Decide, Decision, FaultKind, Operation, Proofs, Question, Traits, Verdict,
+    ClientDescription, Decide, Decision, FaultKind, Fence, Operation, Proofs, Question, Traits,
+    Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::ProxyTime;
@@ -185,9 +186,30 @@ fn every_way_to_fail_is_a_fault_of_its_kind_and_the_next_call_works() {
         assert_eq!(world.fault(key), kind, "{key}");
         assert_eq!(world.failures(kind), before + 1, "{key}");
         let next = world.ask("ordinary");
-        assert_eq!(next, Decision::default(), "after {key}");
+        assert_eq!(next, Decision::permit(), "after {key}");
     }
     assert_eq!(world.host.counters()[0].1.calls, 12);
+}
+
+/// What a client can do with a long key is found when the policy is loaded.
+#[test]
+fn a_policy_is_asked_about_the_longest_key_and_owner_token_when_it_is_loaded() {
+    let source = || [source("naughty", ModuleSource::File(naughty()))];
+    // An ordinary key costs it some 50,000 units of fuel, the longest five millions.
+    let dear = chain("orders", &[("naughty", &[("per_byte", "1000")])]);
+    let lines = load_errors(&source(), &[dear]);
+    assert_one_error(
+        &lines,
+        &[
+            "naughty",
+            "with a key of 1024 bytes and an owner token of 16384",
+        ],
+    );
+    let cheap = chain("orders", &[("naughty", &[("per_byte", "10")])]);
+    PolicyHost::new()
+        .unwrap()
+        .load(&source(), &[cheap])
+        .unwrap();
 }
 
 #[test]
@@ -200,7 +222,7 @@ fn the_wall_clock_stops_what_has_fuel_left() {
     assert_eq!(world.fault("loop"), FaultKind::Timeout);
     assert_eq!(world.failures(FaultKind::Timeout), 1);
     assert_eq!(world.host.counters()[0].1.calls, 1);
-    assert_eq!(world.ask("ordinary"), Decision::default());
+    assert_eq!(world.ask("ordinary"), Decision::permit());
 }
 
 /// However busy the machine is: what counts is the time that the thread has run.
@@ -311,6 +333,36 @@ fn a_fault_does_not_keep_the_other_policies_from_answering() {
     let decision = chains.decide(NamespaceId(0), &question(b"trap"), &|_| None);
     assert_eq!(decision.fault.unwrap().kind, FaultKind::Trap);
     assert_eq!(decision.obligations.ttl_cap_ms, Some(3_600_000));
+}
+
+/// Where a policy denies all samples, loading finds no contradiction: a client's command does.
+#[test]
+fn a_contradiction_that_only_a_command_shows_is_counted() {
+    let host = PolicyHost::new().unwrap();
+    let policies = [source("naughty", ModuleSource::File(naughty()))];
+    let fences = |samples| {
+        let settings = [("fence", "sequential"), ("samples", samples)];
+        host.load(
+            &policies,
+            &[chain("orders", &[("fencing", &[]), ("naughty", &settings)])],
+        )
+    };
+    let found = fences("answer").unwrap_err();
+    assert!(found[0].to_string().contains("contradict each other"));
+
+    let mut chains = Chains::new();
+    chains.follow(&Arc::new(fences("deny").unwrap()));
+    for _ in 0..3 {
+        let decision = chains.decide(NamespaceId(0), &question(b"lock:a"), &|_| None);
+        assert!(decision.fault.is_none(), "{decision:?}");
+        assert_eq!(decision.obligations.fence, Fence::Hybrid);
+    }
+    let counters = host.counters();
+    let (_, naughty) = counters
+        .iter()
+        .find(|(name, _)| &**name == "naughty")
+        .unwrap();
+    assert_eq!(naughty.failures(FaultKind::BadReply), 3);
 }
 
 #[test]

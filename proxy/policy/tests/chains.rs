@@ -113,7 +113,7 @@ fn the_default_chain_answers_every_operation() {
     for operation in [Operation::Inspect, Operation::GuardedWrite] {
         assert_eq!(
             ask(&mut chains, 0, &question(operation)),
-            Decision::default()
+            Decision::permit()
         );
     }
 }
@@ -121,14 +121,19 @@ fn the_default_chain_answers_every_operation() {
 #[test]
 fn traits_reach_the_policies() {
     let host = PolicyHost::new().unwrap();
-    let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
+    let void: Settings<'_> = &[("void_after_refusal", "identity")];
+    let specs = [
+        default_chain("orders"),
+        chain("jobs", &[("owner-token", void)]),
+    ];
+    let mut chains = follow(host.load(&[], &specs).unwrap());
     let refused = Question {
         traits: Traits::REFUSED_SINCE,
         ..question(Operation::Release)
     };
-    let decision = ask(&mut chains, 0, &refused);
-    let want = Proofs::ALL.without(Proofs::IDENTITY);
-    assert_eq!(decision.obligations.require, Some(want));
+    let mut required = |namespace| ask(&mut chains, namespace, &refused).obligations.require;
+    assert_eq!(required(0), Some(Proofs::ALL));
+    assert_eq!(required(1), Some(Proofs::ALL.without(Proofs::IDENTITY)));
 }
 
 #[test]
@@ -191,7 +196,7 @@ fn each_namespace_has_settings_of_its_own() {
         denied(&ask(&mut chains, 1, &long)),
         (Reason::TtlTooLong, "ttl-ceiling")
     );
-    assert_eq!(ask(&mut chains, 2, &long), Decision::default());
+    assert_eq!(ask(&mut chains, 2, &long), Decision::permit());
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod tests;
 mod token;
 pub(crate) mod token_file;
 
-pub(crate) use control::{Control, ControlError, NotReady, ReloadError, Weaker};
+pub(crate) use control::{Control, ControlError, Harm, Leap, NotReady, ReloadError, Weaker};
 pub(crate) use routes::AdminOptions;
 pub(crate) use token::AdminToken;
 

@@ -24,7 +24,7 @@ use lockwarden_policy::{Observer, PolicyHost};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admin::token_file::TokenFile;
-use crate::admin::{AdminOptions, AdminToken, Control as _, Weaker};
+use crate::admin::{AdminOptions, AdminToken, Control as _, Leap, Weaker};
 use crate::backend::server_info::{Standing, open_network_refusal};
 use crate::backend::{Address, server_info};
 use crate::config::{Config, Finding, Report};
@@ -46,10 +46,11 @@ use crate::telemetry::metrics::{BUILD, Metrics};
 #[cfg(feature = "otel")]
 use crate::telemetry::otel;
 use crate::telemetry::vocabulary::Side;
+use crate::text::terminal::complain;
 use crate::view::{Fold, ViewService, gauges};
 use crate::{clock, config, maintenance};
 use accept::Patience;
-use control::{Controller, Source};
+use control::{Controller, Source, aftermath};
 use endpoints::{Endpoints, Opened};
 use private_redis::PrivateRedis;
 use signals::{Ask, Signals};
@@ -59,7 +60,7 @@ use workers::Workers;
 pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let loaded = source.load();
     if !loaded.findings.is_empty() {
-        eprintln!("{}", Report(&loaded.findings));
+        complain!("{}", Report(&loaded.findings));
     }
     let Some(config) = loaded.config else {
         return exit_code::configuration();
@@ -67,7 +68,7 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let (guard, filter) = match logging::init(config.log_format) {
         Ok(log) => log,
         Err(error) => {
-            eprintln!("lockwarden: {error}");
+            complain!("lockwarden: {error}");
             return exit_code::configuration();
         }
     };
@@ -78,11 +79,11 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let code = match Prepared::new(config, source, filter, arrival) {
         Ok(prepared) => prepared.serve(),
         Err(Failure::Findings(findings)) => {
-            eprintln!("{}", Report(&findings));
+            complain!("{}", Report(&findings));
             exit_code::configuration()
         }
         Err(Failure::Line(line)) => {
-            eprintln!("lockwarden: {line}");
+            complain!("lockwarden: {line}");
             exit_code::configuration()
         }
     };
@@ -250,7 +251,7 @@ impl Prepared {
         }) {
             Ok(both) => both,
             Err(error) => {
-                eprintln!("lockwarden: cannot start: {error}");
+                complain!("lockwarden: cannot start: {error}");
                 return exit_code::configuration();
             }
         };
@@ -268,11 +269,11 @@ impl Prepared {
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(Failure::Line(line)) => {
-                eprintln!("lockwarden: {line}");
+                complain!("lockwarden: {line}");
                 exit_code::configuration()
             }
             Err(Failure::Findings(findings)) => {
-                eprintln!("{}", Report(&findings));
+                complain!("{}", Report(&findings));
                 exit_code::configuration()
             }
         }
@@ -303,6 +304,7 @@ impl Serving {
         tokio::spawn(renewals::run(shared.clone(), orders));
         tokio::spawn(certificates::run(shared.clone()));
         tokio::spawn(connection_age::run(shared.clone()));
+        tokio::spawn(aftermath::watch(controller.clone()));
         tokio::spawn(systemd::watchdog());
         let refreshing = shared.clone();
         tokio::spawn(async move {
@@ -406,7 +408,7 @@ impl Asks {
                     let controller = self.controller.clone();
                     systemd::reloading();
                     // The outcome is in the log.
-                    let reload = move || controller.reload(Weaker::Refused);
+                    let reload = move || controller.reload(Weaker::Refused, Leap::Looks);
                     let _ = tokio::task::spawn_blocking(reload).await;
                     systemd::ready(SERVING);
                 }

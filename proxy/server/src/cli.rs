@@ -31,6 +31,8 @@ use crate::app::control::Source;
 use crate::config::Overrides;
 use crate::net::listener::Arrival;
 use crate::telemetry::metrics;
+use crate::text::escape::readable_lines;
+use crate::text::terminal::complain;
 
 /// Makes the locks of legacy applications safe: a proxy in front of Redis.
 #[derive(Debug, Parser)]
@@ -149,7 +151,16 @@ impl Settings {
 /// Does what the command line says.
 pub(crate) fn main() -> ExitCode {
     // A wrong command line ends with 2, which is ours for it too.
-    match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let text = error.render().to_string();
+        if readable_lines(&text) == text {
+            error.exit();
+        }
+        // It repeats the word that was wrong.
+        complain!("{}", text.trim_end());
+        std::process::exit(error.exit_code());
+    });
+    match cli.command {
         Command::Run { settings, takeover } => {
             let arrival = match takeover {
                 true => Arrival::TakingOver,

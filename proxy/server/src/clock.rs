@@ -23,6 +23,23 @@ impl Moment {
         }
     }
 
+    /// So long before this one.
+    pub(crate) fn ago(self, span: Duration) -> Moment {
+        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Moment {
+            at: self.at.checked_sub(span).unwrap_or(self.at),
+            unix_ms: self.unix_ms.saturating_sub(span_ms),
+        }
+    }
+
+    /// This moment, or that which is so long before `now`, whichever is later.
+    pub(crate) fn or_ago(self, span: Duration, now: Moment) -> Moment {
+        match now.at.saturating_duration_since(self.at) > span {
+            true => now.ago(span),
+            false => self,
+        }
+    }
+
     /// A moment soon after this one, as told by the clock that only goes on.
     pub(crate) fn then(self, at: Instant) -> Moment {
         let passed: Duration = at.saturating_duration_since(self.at);

@@ -22,6 +22,7 @@ mod finding;
 mod guard;
 mod history;
 mod keys;
+mod listed;
 mod listener;
 mod logging;
 mod meaning;
@@ -40,6 +41,7 @@ mod settings;
 mod suggest;
 mod summary;
 mod tls;
+mod typed_change;
 mod types;
 mod upgrade;
 mod user_map;
@@ -48,7 +50,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use administration::{AdministrationConfig, ComputedNames};
+pub(crate) use administration::{AdministrationConfig, ComputedNames, unknown_command};
 pub(crate) use advertise::target as advertised_listener;
 pub(crate) use application::ApplicationRule;
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
@@ -63,6 +65,7 @@ pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Place, Position, Report, Severity, Unusable};
 pub(crate) use guard::{GUARD, GuardConfig};
 pub(crate) use history::{Effect, History, Version, What, WrittenFor};
+pub(crate) use listed::Listed;
 pub(crate) use listener::{Group, ListenAddress, Listener};
 pub(crate) use logging::LogFormat;
 pub(crate) use meaning::{Meaning, Says, short_digest};
@@ -80,6 +83,7 @@ pub(crate) use secret::{
     password_in, without_line_end,
 };
 pub(crate) use summary::Summary;
+pub(crate) use typed_change::{TypedChange, changed as with_typed_changes};
 pub(crate) use types::{Config, Sessions};
 pub(crate) use upgrade::{Difference, Upgrade, compare as compare_upgrade};
 pub(crate) use user_map::UserMapping;
@@ -112,11 +116,35 @@ pub(crate) fn load(
     overrides: &Overrides,
     env: impl Iterator<Item = (String, String)>,
 ) -> Loaded {
+    let read = |draft: &mut Draft, findings: &mut Findings| {
+        if let Some(path) = path {
+            file::read(path, draft, findings);
+        }
+    };
+    layered(path, read, overrides, env)
+}
+
+/// The same with this text in place of what is in the file.
+pub(crate) fn load_text(
+    (path, text): (&Path, &str),
+    overrides: &Overrides,
+    env: impl Iterator<Item = (String, String)>,
+) -> Loaded {
+    let read = |draft: &mut Draft, findings: &mut Findings| {
+        file::read_text((path, text), draft, findings);
+    };
+    layered(Some(path), read, overrides, env)
+}
+
+fn layered(
+    path: Option<&Path>,
+    read: impl FnOnce(&mut Draft, &mut Findings),
+    overrides: &Overrides,
+    env: impl Iterator<Item = (String, String)>,
+) -> Loaded {
     let mut findings = Findings::default();
     let mut draft = Draft::built_in();
-    if let Some(path) = path {
-        file::read(path, &mut draft, &mut findings);
-    }
+    read(&mut draft, &mut findings);
     overrides::environment(&mut draft, env, &mut findings);
     overrides::flags(&mut draft, overrides, &mut findings);
     let config = draft.finish(path, &mut findings);

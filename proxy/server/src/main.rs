@@ -2,6 +2,8 @@
 //! and those of one paragraph do not import one another (`tests/tests/all/layers.rs`). The way of a command begins in
 //! `app::accept` and is told in `session::intercept`.
 
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod clock;
 mod net;
 mod random;

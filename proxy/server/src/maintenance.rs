@@ -17,6 +17,7 @@ pub(crate) mod sentinels;
 mod strict;
 mod sweep;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ use crate::backend::server_info::{Role, RoleQuestion, Scripts, Standing, Without
 use crate::backend::{BackendError, Conversation, server_info};
 use crate::state::ProxyState;
 use crate::telemetry::vocabulary::{ConnectionState, ReconnectReason};
+use era::Eras;
 use prefix_mark::PrefixMark;
 
 /// Between two looks at a server that is there.
@@ -40,6 +42,8 @@ const USED_EVERY: Duration = Duration::from_secs(15);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// How long newcomers wait for a connection that is made again. A server that is there needs some milliseconds.
+const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// Heartbeats between two looks at the server's memory settings.
 const BEATS_A_LOOK: u32 = 60;
 /// Why clients are not served where locks are enforced.
@@ -54,19 +58,35 @@ pub(crate) async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
     let mut pause = FIRST_PAUSE;
     let mut known = Known::default();
     loop {
-        let ended = match primary::followed(&shared).await {
-            Err(error) => Err(error),
-            Ok(followed) => tokio::select! {
+        let begun = Instant::now();
+        let attempt = async {
+            let followed = primary::followed(&shared).await?;
+            tokio::select! {
                 biased;
                 changed = primary::changes(&shared, followed.as_ref()) => Err(changed),
                 ended = connection(&shared, &refusal, &mut pause, &mut known) => ended,
-            },
+            }
+        };
+        let ended = tokio::select! {
+            ended = attempt => ended,
+            never = end_the_wait(&shared, begun) => match never {},
         };
         if let Err(error) = ended {
             shared.metrics.backend_reconnects.at(reason(&error)).inc();
             known.was_demoted = matches!(error, BackendError::Replica);
-            shared.metrics.backend_up.set(0);
-            stand(&shared, Standing::NotServing(error.to_string()), "");
+            if known.was_demoted {
+                known.eras.demoted();
+            }
+            let had_served = *shared.backend.server.standing() == Standing::Serving;
+            if had_served && let BackendError::Broken(_) = error {
+                stand(&shared, Standing::Reconnecting(error.to_string()), "");
+                // A server that closes each new connection gets no more tries than one that is not there.
+                if begun.elapsed() >= HEARTBEAT {
+                    continue;
+                }
+            } else {
+                serve_nobody(&shared, error.to_string());
+            }
             if let BackendError::PrimaryChanged { .. } = error {
                 primary::leave(&shared);
                 continue;
@@ -80,6 +100,21 @@ pub(crate) async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
         }
         pause = (pause * 2).min(MAX_PAUSE);
     }
+}
+
+/// Newcomers wait no longer for a connection that has been in the making since then.
+async fn end_the_wait(shared: &ProxyState, since: Instant) -> Infallible {
+    tokio::time::sleep_until((since + RECONNECT_WITHIN).into()).await;
+    if let Standing::Reconnecting(why) = &*shared.backend.server.standing() {
+        serve_nobody(shared, why.clone());
+    }
+    std::future::pending().await
+}
+
+/// The backend does not answer.
+fn serve_nobody(shared: &ProxyState, why: String) {
+    shared.metrics.backend_up.set(0);
+    stand(shared, Standing::NotServing(why), "");
 }
 
 fn reason(error: &BackendError) -> ReconnectReason {
@@ -111,6 +146,7 @@ struct Known {
     /// It said that it is a replica now: on connections to it no write is lost.
     was_demoted: bool,
     prefix_mark: PrefixMark,
+    eras: Eras,
     /// Why namespaces grant no lock whose `durability` is strict, as was said.
     unmet: strict::Unmet,
 }
@@ -126,14 +162,13 @@ async fn connection(
     // Over another connection: this one has logged in.
     let without_login = WithoutLogin::ask(&shared.backend.address).await;
     shared.backend.server.set_without_login(without_login);
-    let is_logged_in = shared.backend.address.user().is_some();
-    let (report, commands) =
-        server_info::ask(&mut conversation, without_login, is_logged_in).await?;
+    let (report, commands) = server_info::ask(&mut conversation, without_login).await?;
     shared.backend.server.set_version(&report.version);
     if let Some(commands) = commands {
         shared.backend.server.set_commands(commands);
     }
     // A server that was started again counts as another one: it may have lost what was held.
+    known.eras.connected(&report.run_id, &known.run_id);
     if report.run_id != known.run_id {
         if !known.run_id.is_empty() {
             shared.metrics.backend_eras.inc();
@@ -152,10 +187,10 @@ async fn connection(
         commands: None,
         report,
         prefix_mark: &mut known.prefix_mark,
+        eras: &mut known.eras,
         unmet: &mut known.unmet,
         asking: None,
         beats: 0,
-        enters_era: true,
     };
     shared
         .backend
@@ -188,14 +223,20 @@ async fn connection(
 
 /// Says in one log line that clients are served, or that they are not; only when it is news.
 fn stand(shared: &ProxyState, standing: Standing, version: &str) {
-    if !shared.backend.server.set_standing(standing.clone()) {
+    let Some(before) = shared.backend.server.set_standing(standing.clone()) else {
         return;
-    }
-    match standing {
-        Standing::Serving => {
+    };
+    match (standing, &*before) {
+        (Standing::Serving, Standing::Reconnecting(why)) => {
+            tracing::info!(backend = %shared.backend.address, why, "the proxy's own connection ended, and was made again");
+        }
+        (Standing::Serving, Standing::Serving | Standing::NotServing(_)) => {
             tracing::info!(backend = %shared.backend.address, version, "the backend is up: clients are served");
         }
-        Standing::NotServing(why) => {
+        (Standing::Reconnecting(why), _) => {
+            tracing::debug!(backend = %shared.backend.address, why, "the proxy's own connection ended");
+        }
+        (Standing::NotServing(why), _) => {
             tracing::error!(backend = %shared.backend.address, why, "no client is served");
         }
     }
@@ -273,13 +314,13 @@ struct Upkeep<'a> {
     report: server_info::Report,
     /// Which prefix is in use.
     prefix_mark: &'a mut PrefixMark,
+    /// Since when servers are the primary.
+    eras: &'a mut Eras,
     unmet: &'a mut strict::Unmet,
     /// Finds out whether a password is wanted.
     asking: Option<JoinHandle<()>>,
     /// Heartbeats so far.
     beats: u32,
-    /// It may say since when the server is the primary.
-    enters_era: bool,
 }
 
 impl Drop for Upkeep<'_> {
@@ -346,12 +387,7 @@ impl Upkeep<'_> {
                     .await?;
                 self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {
-                    let (reason, repeated) = (folded.reason.word(), folded.repeated);
-                    tracing::info!(
-                        reason,
-                        repeated,
-                        "refused again; the same client, key and reason"
-                    );
+                    folded.log();
                 }
                 for line in shared.observations.drain(now) {
                     line.log();
@@ -398,15 +434,14 @@ impl Upkeep<'_> {
         }));
     }
 
-    /// Finds out what is not known yet of this era: since when it is, and which leases it has.
+    /// Finds out what is not known yet of this era: since when it is, what others have entered of it, and which leases it has.
     async fn look_at_era(&mut self, shared: &ProxyState) {
         if !self.report.may_ask {
             return;
         }
         // Where nobody wants to know, the server gets no key of ours.
-        let is_wanted = self.enters_era && shared.active.load().quarantines;
-        if is_wanted && shared.backend.server.primary_since().is_none() {
-            self.enters_era = era::enter(shared, &self.report.run_id).await;
+        if shared.active.load().quarantines {
+            self.eras.look(shared, &self.report.run_id).await;
         }
         era::survey(shared).await;
     }

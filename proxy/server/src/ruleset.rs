@@ -3,30 +3,35 @@
 //! does that. Reads no file.
 
 pub(crate) mod activate;
-mod ceiling;
 pub(crate) mod certificate_logins;
 pub(crate) mod guards;
 pub(crate) mod load_policies;
 pub(crate) mod rollout;
+mod without_ttl;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
-use lockwarden_lock::classify::ComputedNames;
+use lockwarden_lock::classify::{ComputedNames, OperatorSays};
+use lockwarden_lock::decision::Obligations;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::hidden::OwnKeys;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::promise::Terms;
 use lockwarden_lock::rules::{Mode, Rules};
+use lockwarden_lock::script_facts::ScriptSha;
 use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_policy::Generation;
+use smallvec::SmallVec;
 
 use crate::clock::Moment;
 use crate::config;
-use crate::config::{Meaning, Secret};
+use crate::config::{Listed, Meaning, Secret};
 use crate::telemetry::applications::{ApplicationMap, Looks};
 use crate::telemetry::audit::{InForce, Policy};
 use crate::telemetry::events::{EventKind, LockEvent};
@@ -84,18 +89,29 @@ pub(crate) struct Twin {
 #[derive(Default)]
 pub(crate) struct Rollouts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
 
+/// For so long the authority may be silent without a word to anybody: leases end later by that on a server that takes the
+/// place of another. Sentinel tells a server after ten seconds that another is the primary.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+
 /// Who may administer the server, and which functions are trusted with locks.
 pub(crate) struct Administration {
     pub(crate) server_commands: ServerCommands,
-    /// Client names and ACL users.
-    pub(crate) identities: HashSet<Bytes>,
+    pub(crate) identities: Listed,
     /// What is done with scripts that compute names of keys, where something is enforced.
     pub(crate) computed_names: config::ComputedNames,
     /// In lower case: to Redis the case of a function's name does not matter.
     pub(crate) trusted_functions: HashSet<Vec<u8>>,
+    /// What becomes of commands that the table does not have, by their names in lower case.
+    pub(crate) unknown_commands: HashMap<Vec<u8>, OperatorSays>,
 }
 
 impl Administration {
+    /// What the operator says of a command that the table does not have.
+    pub(crate) fn says_of(&self, command: &[u8]) -> Option<OperatorSays> {
+        let said = self.unknown_commands.get(&command.to_ascii_lowercase());
+        said.copied()
+    }
+
     /// Whether the operator answers for this function.
     pub(crate) fn trusts(&self, function: &[u8]) -> bool {
         !self.trusted_functions.is_empty()
@@ -109,18 +125,42 @@ impl Administration {
 #[derive(Clone)]
 pub(crate) struct NamespaceDetails {
     pub(crate) name: Arc<str>,
+    /// It is there because no file names one.
+    pub(crate) is_implied: bool,
     /// For whoever looks: the namespace's own, or those of a client in `partly`.
     pub(crate) rules: Rules,
     /// Where it is enforced for some only.
     pub(crate) rollout: Option<Arc<Rollout>>,
-    /// The longest TTL that its policies allow, ms; for the words of a refusal.
-    pub(crate) ceiling_ms: Option<u64>,
+    /// What its policies say to an acquire that names no TTL.
+    pub(crate) without_ttl: Obligations,
     /// For how long no free lock is granted after another server has become the primary.
     pub(crate) quarantine: Option<Duration>,
+    /// Scripts that may touch its locks without declaring them.
+    pub(crate) trusted_scripts: Arc<HashSet<ScriptSha>>,
     pub(crate) metrics: Arc<NamespaceMetrics>,
 }
 
 impl NamespaceDetails {
+    /// The longest TTL that its policies allow, ms.
+    pub(crate) fn ceiling_ms(&self) -> Option<u64> {
+        self.without_ttl.ttl_cap_ms
+    }
+
+    /// What its quarantine means for what may be promised; `None` where it has none.
+    pub(crate) fn terms<'a>(&self, active: &'a Active) -> Option<Terms<'a>> {
+        let quarantine = self.quarantine?;
+        let ceiling_ms = self.ceiling_ms().filter(|ceiling| *ceiling > 0);
+        let longest = ceiling_ms
+            .map(|ceiling| Duration::from_millis(ceiling.saturating_add(self.rules.grace_ms)));
+        Some(Terms {
+            quarantine,
+            longest,
+            // A quarantine that its operator wants shorter than leases are bounds none of them.
+            reach: longest.map(|longest| quarantine.max(longest + SILENCE)),
+            rules: active.meaning.hash(),
+        })
+    }
+
     /// Where its `durability` is strict: how many replicas the server must have.
     pub(crate) fn strict(&self) -> Option<u16> {
         let durability = self.rules.durability;
@@ -144,6 +184,12 @@ impl NamespaceDetails {
     }
 }
 
+impl fmt::Debug for Active {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Active({})", self.meaning.hash())
+    }
+}
+
 impl Active {
     /// The namespace with this place in the configuration.
     pub(crate) fn namespace(&self, id: NamespaceId) -> &NamespaceDetails {
@@ -152,6 +198,25 @@ impl Active {
 
     pub(crate) fn rules(&self, id: NamespaceId) -> Rules {
         self.namespace(id).rules
+    }
+
+    /// The namespace that a lock belongs to now. What is kept over a reload keeps the key, or a name: another
+    /// configuration may have another namespace in the same place.
+    pub(crate) fn of_lock(&self, key: &[u8]) -> Option<&NamespaceDetails> {
+        Some(self.namespace(self.namespaces.find(key)?))
+    }
+
+    /// The namespace with this name.
+    pub(crate) fn named(&self, name: &str) -> Option<&NamespaceDetails> {
+        self.details.iter().find(|details| *details.name == *name)
+    }
+
+    /// The namespaces whose locks this script may touch without declaring them.
+    pub(crate) fn trusting(&self, sha: &ScriptSha) -> SmallVec<[NamespaceId; 1]> {
+        let all = (0..).map(NamespaceId).zip(&self.details);
+        all.filter(|(_, details)| details.trusted_scripts.contains(sha))
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// Which keys are the proxy's own.
@@ -251,7 +316,9 @@ impl Active {
         match (guard, self.administration.computed_names) {
             (None, _) | (_, config::ComputedNames::Forward) => ComputedNames::Forward,
             (Some(guard), config::ComputedNames::Watch) => ComputedNames::Watch(Arc::new(guard)),
-            (Some(_), config::ComputedNames::Deny) => ComputedNames::Deny,
+            (Some(guard), config::ComputedNames::Deny) => ComputedNames::Deny {
+                enforces: guard.enforces(),
+            },
         }
     }
 }

@@ -25,7 +25,7 @@ mod intercept;
 mod judge;
 mod key_listings;
 mod learn;
-mod lease_questions;
+pub(crate) mod lease_questions;
 pub(crate) mod multiplexing;
 mod not_logged_in;
 mod observed_reads;
@@ -44,6 +44,7 @@ pub(crate) mod transport;
 mod twin;
 mod understand;
 mod unjudged;
+mod unwitnessed;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -64,6 +65,7 @@ use crate::net::stream::Stream;
 use crate::random;
 use crate::registry::clients::{ClientConnection, Holder};
 use crate::state::ProxyState;
+use crate::state::quarantine::longest_ms;
 use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, ProtocolErrorKind, Side};
 use awaited::{InFlight, Look};
@@ -358,8 +360,10 @@ impl Session {
         for (key, lease) in self.client.shared.renewals.of_session(self.client.number) {
             // A renewal is a write, and would make the client's transaction on this key fail.
             let watched = self.client.connection.watched.contains(&key);
-            if key.db == self.client.connection.selected && !watched {
-                let step = plan::renew(std::iter::once((&lease.renewal, true)), prefix);
+            let longest = longest_ms(&self.client.shared, &key, Instant::now());
+            if key.db == self.client.connection.selected && !watched && longest != Some(0) {
+                let renewal = (&lease.renewal, longest, true);
+                let step = plan::renew(std::iter::once(renewal), prefix);
                 self.transport.execute(
                     &step,
                     Form::Text,
@@ -462,10 +466,9 @@ impl Drop for Session {
         self.count_redirects();
         self.client.unwatch();
         // First, so that this connection is not found as the one that goes on for its own leases.
-        self.client
-            .shared
-            .clients
-            .remove(self.client.connection.who().session);
+        let session = self.client.connection.who().session;
+        let left = self.client.ended.at();
+        self.client.shared.clients.remove(session, left);
         // Before the leases are handed over: a job that goes on with one comes before other connections.
         if let Some((key, grant)) = self.client.first_lock.take() {
             jobs::client_left(&self.client.shared, key, grant, self.client.ended);

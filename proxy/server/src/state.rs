@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use lockwarden_lock::library_scripts;
+use lockwarden_lock::script_facts::ScriptSha;
 use tokio::sync::{Notify, watch};
 
 use crate::backend::functions::Functions;
@@ -57,7 +59,7 @@ pub(crate) struct ProxyState {
     /// How many clients there may be, where the configuration says so.
     pub(crate) max_clients: Option<u64>,
     pub(crate) rights: Rights,
-    pub(crate) script_cache: ScriptCache,
+    pub(crate) script_cache: Arc<ScriptCache>,
     pub(crate) functions: Arc<Functions>,
     pub(crate) watched_keys: WatchedKeys,
     pub(crate) mirror: LeaseMirror,
@@ -101,6 +103,11 @@ pub(crate) struct ProxyState {
 }
 
 impl ProxyState {
+    /// Whether anything is known of a script: its text was seen, or it is one of a library.
+    pub(crate) fn knows_script(&self, sha: &ScriptSha) -> bool {
+        library_scripts::find(sha).is_some() || self.script_cache.get(sha).is_some()
+    }
+
     /// With registers in which nothing is yet. Fails where the thread that looks processes up cannot be started.
     pub(crate) fn new(
         config: &Config,
@@ -120,7 +127,7 @@ impl ProxyState {
             sessions: config.sessions,
             max_clients: config.max_clients,
             rights: Rights::default(),
-            script_cache: ScriptCache::default(),
+            script_cache: Arc::default(),
             functions: Arc::default(),
             watched_keys: WatchedKeys::default(),
             mirror: LeaseMirror::default(),

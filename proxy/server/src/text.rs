@@ -3,3 +3,5 @@
 pub(crate) mod durations;
 pub(crate) mod escape;
 pub(crate) mod numbers;
+pub(crate) mod terminal;
+pub(crate) mod unknown_command;

@@ -4,6 +4,7 @@
 //! and no session ever waits for it.
 
 mod advice;
+mod aftermath;
 pub(crate) mod api;
 mod applications;
 mod connections;
@@ -17,6 +18,7 @@ mod key_patterns;
 mod leases;
 mod lock_history;
 mod lock_list;
+mod lock_time;
 mod losses;
 mod mending;
 mod pattern_list;
@@ -33,9 +35,11 @@ mod tally;
 mod tests;
 mod topology;
 mod wait_cycles;
+pub(crate) mod what_if;
 pub(crate) mod why;
 mod wording;
 
+pub(crate) use aftermath::Harmed;
 pub(crate) use api::{
     ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
 };

@@ -32,6 +32,12 @@ const (
 // Whether misuse does its damage here.
 var damaged = os.Getenv("LOCK_WORLD") == "direct"
 
+// isWanted is whether a check is to run; by default all are.
+func isWanted(check string) bool {
+	wanted, some := os.LookupEnv("LOCK_CHECKS")
+	return !some || slices.Contains(strings.Split(wanted, ";"), check)
+}
+
 // Library is one lock library.
 type Library struct {
 	name, module string
@@ -170,6 +176,9 @@ func run(library Library, server Server, prefix string) {
 		all[name] = library.own[name]
 	}
 	for _, name := range names {
+		if !isWanted(name) {
+			continue
+		}
 		result := line{Client: library.name, Version: version(library.module), Check: name}
 		result.print(guarded(func() { all[name](checks, prefix+strings.ReplaceAll(name, " ", "-")) }))
 	}

@@ -25,6 +25,10 @@ func main() {
 			runShop(server, prefix+"sale:7")
 			continue
 		}
+		if name == "jobs" {
+			runJobs(server)
+			continue
+		}
 		library, known := libraries[name]
 		if !known {
 			log.Fatalf("no library %s", name)

@@ -11,8 +11,9 @@ if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then
     apt-get -q install -y --no-install-recommends openjdk-17-jdk-headless maven >&2
 fi
 
-built_from=$(cat setup.sh pom.xml resources/* src/lockwarden/clients/* | sha256sum)
+built_from=$(cat setup.sh pom.xml resources/* src/lockwarden/clients/* quartz/pom.xml quartz/src/lockwarden/quartz/* | sha256sum)
 if [ "$(cat "$home/built-from.txt" 2>/dev/null)" = "$built_from" ]; then exit 0; fi
-rm -rf "${home:?}/classes" "${home:?}/lib" "${home:?}/built-from.txt"
+rm -rf "${home:?}/classes" "${home:?}/lib" "${home:?}/quartz" "${home:?}/built-from.txt"
 mvn -q -B -ntp -Dstyle.color=never compile >&2
+mvn -q -B -ntp -Dstyle.color=never -f quartz/pom.xml compile >&2
 printf '%s\n' "$built_from" >"$home/built-from.txt"

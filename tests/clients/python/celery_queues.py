@@ -2,19 +2,18 @@
 worker, which it starts, does them. Each lock is taken here and given back there, by key alone. The
 broker is a directory. Prints a JSON line a check, as `checks.py` does for the others."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from importlib import metadata
 
 from celery import Celery
 from celery_once import AlreadyQueued, QueueOnce
 from celery_singleton import Singleton
+
+from said import check
 
 HOST, PORT = os.environ["LOCK_HOST"], os.environ["LOCK_PORT"]
 # What tells both processes from strangers: one name for the whole application.
@@ -121,16 +120,6 @@ def once_only_one():
 def is_locked(pattern):
     redis = single.singleton_backend.redis
     return next(redis.scan_iter(match=pattern), None) is not None
-
-
-def check(package, name, run):
-    said = {"client": package, "version": metadata.version(package), "check": name}
-    try:
-        run()
-        print(json.dumps({**said, "result": "ok"}), flush=True)
-    except Exception:
-        detail = traceback.format_exc(limit=-1)
-        print(json.dumps({**said, "result": "failed", "detail": detail}), flush=True)
 
 
 def main():

@@ -1,6 +1,6 @@
 """SETNX and DEL with one value for all, by threads that share connections: on the wire, a release looks the same
-whoever sends it. `LOCK_VOID` names the setting of `void_after_refusal` that the proxy runs with (nothing in front:
-no variable). Each check asserts what that setting promises, and tells how it went."""
+whoever sends it. `LOCK_VOID` names the setting of `void_after_refusal` that the proxy runs with beside `doubt = "refuse"`,
+or "default" (nothing in front: no variable). Each check asserts what that setting promises, and tells how it went."""
 
 import json
 import os
@@ -19,7 +19,7 @@ WITHIN_S = 20
 WAITING_WITHIN_S = 5
 
 HOST, PORT = os.environ["LOCK_HOST"], int(os.environ["LOCK_PORT"])
-VOID = os.environ.get("LOCK_VOID")  # None, "", "identity" or "session,identity"
+VOID = os.environ.get("LOCK_VOID")  # None, "default", "", "identity" or "session,identity"
 
 
 def pool(**more):
@@ -89,7 +89,7 @@ class Contest:
         return f"{len(self.leases)} grants, {sum(self.freed)} released by DEL, {self.overlaps()} overlaps{rest}"
 
 
-ALL = {None, "", "identity", "session,identity"}
+ALL = {None, "default", "", "identity", "session,identity"}
 
 
 def check(name, client, releases, in_finally=False, ttl_ms=TTL_MS):
@@ -116,7 +116,7 @@ def check(name, client, releases, in_finally=False, ttl_ms=TTL_MS):
 
 
 def main():
-    of_a_pool, of_a_connection = {None, ""}, {None, "", "identity"}
+    of_a_pool, of_a_connection = {None, "default", ""}, {None, "default", "", "identity"}
     check("named pool", named_pool, of_a_pool)
     check("pool without a name", pool, of_a_pool)
     check("shared connection", shared_connection, of_a_connection)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Three environments: aioredlock brings hiredis, which redis-py would use wherever it is installed, and Celery
-# much else.
+# Four environments: aioredlock brings hiredis, which redis-py would use wherever it is installed, Celery
+# much else, and arq wants an older redis-py.
 set -eu
 cd "$(dirname "$0")"
 home=../../../target/clients/python
@@ -24,3 +24,4 @@ mkdir -p "$home"
 environment usual requirements.txt
 environment aioredlock requirements-aioredlock.txt
 environment celery requirements-celery.txt
+environment jobs requirements-jobs.txt

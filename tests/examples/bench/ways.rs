@@ -344,7 +344,7 @@ fn lockwarden(listen: &str, backend: &str, sessions: Option<&str>, namespaces: &
 /// Whether a binary knows the two kinds of sessions; an error is anything else that it says of the
 /// configuration.
 pub(crate) fn knows_sessions(binary: &Path, directory: &Path) -> Result<bool, Box<dyn Error>> {
-    let (any, redis) = ("127.0.0.1:6379", "redis://127.0.0.1:6379");
+    let (any, redis) = ("127.0.0.1:6380", "redis://127.0.0.1:6379");
     let file = directory.join("sessions.conf");
     fs::write(
         &file,

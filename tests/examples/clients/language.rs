@@ -74,6 +74,11 @@ impl Language {
         Ok(keys)
     }
 
+    /// Scripts that take locks which they do not declare.
+    pub(crate) fn trusted_scripts(&self) -> Result<Vec<String>, Box<dyn Error>> {
+        self.patterns("trusted_scripts.txt")
+    }
+
     /// Locks that one process takes and another gives back.
     pub(crate) fn handed_over(&self) -> Result<Vec<String>, Box<dyn Error>> {
         self.patterns("handed_over.txt")

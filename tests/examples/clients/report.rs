@@ -1,9 +1,11 @@
 //! What a language's program said in one world, read from its JSON lines, and what is wrong when
 //! worlds are laid side by side. Knows nothing about processes and pages.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The checks of one world, in the order in which they ran.
 pub(crate) struct Report {
@@ -14,6 +16,8 @@ pub(crate) struct Report {
     pub(crate) faults: Vec<String>,
     /// How many locks the proxy gave; none where there is no proxy.
     pub(crate) acquires: Option<f64>,
+    /// What the proxy's own report says of it; null where there is no proxy.
+    pub(crate) told: Value,
 }
 
 /// One line of a program.
@@ -55,6 +59,7 @@ impl Report {
             checks: Vec::new(),
             faults: Vec::new(),
             acquires: None,
+            told: Value::Null,
         }
     }
 
@@ -77,6 +82,34 @@ impl Report {
     pub(crate) fn find(&self, wanted: &Check) -> Option<&Check> {
         let same = |check: &&Check| (&check.client, &check.name) == (&wanted.client, &wanted.name);
         self.checks.iter().find(same)
+    }
+
+    /// A namespace that was used, and that the proxy does not call ready to be enforced, is a fault.
+    pub(crate) fn is_ready(&mut self) {
+        let namespaces = self.told["namespaces"].as_array();
+        let used = namespaces
+            .into_iter()
+            .flatten()
+            .filter(|one| one["operations"] != 0);
+        for one in used {
+            let told = format!("{}: {}", one["namespace"], one["verdict"]);
+            eprintln!("{told}");
+            if one["ready"] != true {
+                self.faults.push(format!("not ready: {told}"));
+            }
+        }
+    }
+
+    /// A client of another world that ran no check here is a fault.
+    pub(crate) fn has_clients_of(&mut self, worlds: &[Report]) {
+        let names = |worlds: &[Report]| -> BTreeSet<String> {
+            let clients = worlds.iter().flat_map(Report::clients);
+            clients.map(|client| client.name.to_owned()).collect()
+        };
+        let here = names(std::slice::from_ref(self));
+        let missing = names(worlds).into_iter().filter(|one| !here.contains(one));
+        self.faults
+            .extend(missing.map(|client| format!("{client} ran no check")));
     }
 
     /// The clients in the order of their first checks.
@@ -210,6 +243,25 @@ mod tests {
         report.read(r#"{"client":"c","version":"1","check":"b","result":"perhaps"}"#);
         assert_eq!(report.checks.len(), 1);
         assert_eq!(report.faults.len(), 3, "{:?}", report.faults);
+    }
+
+    #[test]
+    fn a_namespace_that_was_used_and_is_not_ready_is_told() {
+        let of = |namespace: &str, operations: u64, ready: bool| serde_json::json!({"namespace": namespace, "operations": operations, "ready": ready, "verdict": "v"});
+        let mut report = Report::of("here");
+        report.told = serde_json::json!({"namespaces": [of("a", 9, true), of("b", 0, false), of("c", 9, false)]});
+        report.is_ready();
+        assert_eq!(report.faults, [r#"not ready: "c": "v""#]);
+    }
+
+    #[test]
+    fn a_client_that_ran_no_check_is_a_fault() {
+        let mut few = Report::of("here");
+        few.has_clients_of(&[report("there", &[("a", "ok")])]);
+        assert_eq!(few.faults, ["c ran no check"]);
+        let mut same = report("here", &[("b", "ok")]);
+        same.has_clients_of(&[report("there", &[("a", "ok")])]);
+        assert_eq!(same.faults, Vec::<String>::new());
     }
 
     #[test]

@@ -40,9 +40,17 @@ const HARMLESS: &[&str] = &[
     "DBSIZE",
 ];
 
+/// With a user `operator`.
+fn redis_with_an_operator() -> Redis {
+    let redis = Redis::start();
+    let user = "ACL SETUSER operator on >pw ~* &* +@all";
+    redis.client().sends(user).gets("+OK");
+    redis
+}
+
 #[test]
 fn where_server_commands_are_refused_only_those_on_the_list_administer() {
-    let redis = Redis::start();
+    let redis = redis_with_an_operator();
     let proxy = Proxy::builder(&redis)
         .mode(Mode::Monitor)
         .top("server_commands", "\"refuse\"")
@@ -71,7 +79,7 @@ fn where_server_commands_are_refused_only_those_on_the_list_administer() {
     alice.sends("PING").gets("+PONG");
 
     let operator = proxy.client();
-    operator.sends("CLIENT SETNAME operator").gets("+OK");
+    operator.sends("AUTH operator pw").gets("+OK");
     operator.sends("CONFIG SET maxmemory 0").gets("+OK");
     operator.sends("FLUSHALL").gets("+OK");
     operator.sends("MONITOR").gets("+OK");
@@ -113,21 +121,21 @@ in_every_world!(administration_passes_by_default);
 
 #[test]
 fn those_on_the_list_may_erase_locks_and_the_log_says_so() {
-    let redis = Redis::start();
+    let redis = redis_with_an_operator();
     redis
         .client()
         .sends("ACL SETUSER keeper on >pw ~* &* +@all")
         .gets("+OK");
     let proxy = Proxy::builder(&redis)
-        .top("admin_identities", "[\"operator\", \"keeper\"]")
+        .top("admin_identities", "[\"operator\", \"user:keeper\"]")
         .start();
     let alice = proxy.client();
-    let (by_name, by_user) = (proxy.client(), proxy.client());
-    by_name.sends("CLIENT SETNAME operator").gets("+OK");
-    by_user.sends("AUTH keeper pw").gets("+OK");
+    let (operator, keeper) = (proxy.client(), proxy.client());
+    operator.sends("AUTH operator pw").gets("+OK");
+    keeper.sends("AUTH keeper pw").gets("+OK");
     for (listed, who) in [
-        (&by_name, "\"name\":\"operator\""),
-        (&by_user, "\"user\":\"keeper\""),
+        (&operator, "\"user\":\"operator\""),
+        (&keeper, "\"user\":\"keeper\""),
     ] {
         alice.sends("SET lock:1 a1 NX PX 8000").gets("+OK");
         alice.sends("SET lock:2 a1 NX PX 8000").gets("+OK");
@@ -166,10 +174,10 @@ fn those_on_the_list_may_erase_locks_and_the_log_says_so() {
         "\"counted_by\":\"proxy\"",
     ]);
     proxy.logs(&["let through", "\"cmd\":\"RESTORE\""]);
-    // A name that is given up is no longer on the list.
-    by_name.sends("CLIENT SETNAME worker").gets("+OK");
+    // Who logs out is no longer on the list.
+    keeper.sends("RESET").gets("+RESET");
     alice.sends("SET lock:1 a1 NX PX 8000").gets("+OK");
-    by_name
+    keeper
         .sends("FLUSHALL")
         .gets_error("LOCKDENIED bulk-delete");
     proxy.counts(
@@ -180,12 +188,12 @@ fn those_on_the_list_may_erase_locks_and_the_log_says_so() {
 
 #[test]
 fn a_lease_that_was_erased_by_leave_is_not_kept_alive() {
-    let redis = Redis::start();
+    let redis = redis_with_an_operator();
     let proxy = Proxy::builder(&redis)
         .top("admin_identities", "[\"operator\"]")
         .start();
     let (alice, operator) = (proxy.client(), proxy.client());
-    operator.sends("CLIENT SETNAME operator").gets("+OK");
+    operator.sends("AUTH operator pw").gets("+OK");
     alice.sends("SETNX lock:job a1").gets(":1");
     operator.sends("FLUSHALL").gets("+OK");
     proxy.counts("lockwarden_locks_held{ttl=\"finite\"}", 0.0);
@@ -204,16 +212,21 @@ fn a_lease_that_was_erased_by_leave_is_not_kept_alive() {
 
 #[test]
 fn the_list_is_read_again_with_the_configuration() {
-    let redis = Redis::start();
+    let redis = redis_with_an_operator();
     let builder = Proxy::builder(&redis);
     let text = builder.text();
     let proxy = builder.start();
-    let alice = proxy.client();
-    alice.sends("CLIENT SETNAME operator").gets("+OK");
+    let (alice, mallory) = (proxy.client(), proxy.client());
+    alice.sends("AUTH operator pw").gets("+OK");
+    mallory.sends("CLIENT SETNAME operator").gets("+OK");
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     alice.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete");
     proxy.reload(&format!("admin_identities = [\"operator\"]\n{text}"));
     proxy.logs(&["configuration loaded"]);
+    // Any client may call itself so.
+    mallory
+        .sends("FLUSHALL")
+        .gets_error("LOCKDENIED bulk-delete");
     alice.sends("FLUSHALL").gets("+OK");
 }
 
@@ -266,7 +279,7 @@ fn a_trusted_function_may_name_a_lock_key() {
 /// In the debugger `redis del lock:a` is a line that no proxy understands.
 #[test]
 fn a_script_is_not_debugged_where_locks_are_enforced() {
-    let redis = Redis::start();
+    let redis = redis_with_an_operator();
     let proxy = Proxy::builder(&redis)
         .mode(Mode::Enforce)
         .top("admin_identities", "[\"operator\"]")
@@ -288,7 +301,7 @@ fn a_script_is_not_debugged_where_locks_are_enforced() {
     client.sends("MULTI").gets("+OK");
     client.sends("SCRIPT DEBUG YES").gets_error("LOCKDENIED");
     client.sends("EXEC").gets_error("EXECABORT");
-    client.sends("CLIENT SETNAME operator").gets("+OK");
+    client.sends("AUTH operator pw").gets("+OK");
     client.sends("SCRIPT DEBUG SYNC").gets("+OK");
 
     let watching = Proxy::monitoring(&redis);

@@ -1,6 +1,7 @@
 //! The audit trail: what stands in it, that every line is what the schema says, and that no trouble with
 //! it reaches a client, unless the operator wants no decision without its record.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -158,7 +159,7 @@ fn every_line_of_a_varied_day_is_what_the_schema_says_and_shows_no_owner_token()
     assert!(!text.contains("secret-of"), "an owner token is in the file");
     let numbers = lines.iter().map(|line| line["seq"].as_u64().unwrap());
     assert!(numbers.eq(1..=lines.len() as u64), "no line is missing");
-    let events: std::collections::BTreeSet<&str> = lines
+    let events: BTreeSet<&str> = lines
         .iter()
         .map(|line| line["event"].as_str().unwrap())
         .collect();
@@ -264,6 +265,39 @@ fn a_lock_that_does_its_work_leaves_no_problem_and_a_loop_leaves_one_line_a_seco
 }
 
 #[test]
+fn lines_of_folded_refusals_say_whose_and_which() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, bob) = (proxy.client(), proxy.client());
+    alice.sends("SET lock:a a1 NX PX 60000").gets("+OK");
+    for _ in 0..3 {
+        bob.sends("DEL lock:a").gets(":0");
+    }
+    let of_bob = format!("\"client\":\"{}\"", bob.source());
+    let line = [
+        "\"message\":\"refused again\"",
+        "\"namespace\":\"locks\"",
+        "\"key\":\"lock:a\"",
+        "\"cmd\":\"DEL\"",
+        "\"reason\":\"not-owner\"",
+        "\"repeated\":2",
+        &of_bob,
+    ];
+    proxy.logs(&line);
+
+    let watching = Proxy::monitoring(&redis);
+    let (carol, dave) = (watching.client(), watching.client());
+    carol.sends("SET lock:b c1 NX PX 60000").gets("+OK");
+    for _ in 0..3 {
+        dave.sends("SET lock:b d1 PX 60000").gets("+OK");
+        carol.sends("SET lock:b c1 PX 60000").gets("+OK");
+    }
+    let again = "\"message\":\"would have been refused again\"";
+    watching.logs(&[again, "lock:b", "\"cmd\":\"SET\""]);
+    assert_eq!(watching.logged(&["\"message\":\"refused again\""]), 0);
+}
+
+#[test]
 fn a_full_file_makes_room_and_why_finds_what_stands_in_the_older_ones() {
     let redis = Redis::start();
     let audited = Audited::start(&redis, |proxy| {
@@ -347,6 +381,50 @@ fn why_asks_the_proxy_and_tells_who_sent_what_and_what_to_do() {
     );
     drop(proxy);
     assert_eq!(why(&[&id, "--admin", &admin]).code, Some(3));
+}
+
+/// A command on several locks is answered with one error, which names one of them and its own record.
+#[test]
+fn the_error_about_several_locks_names_the_record_of_the_lock_that_it_names() {
+    let redis = Redis::start();
+    let audited = Audited::start(&redis, |proxy| {
+        proxy
+            .namespace("on_violation", "\"error\"")
+            .top("audit", "\"all\"")
+    });
+    let (alice, bob) = (audited.proxy.client(), audited.proxy.client());
+    let locks = ["lock:a", "lock:b", "lock:c"];
+    for lock in locks {
+        alice
+            .sends(format!("SET {lock} a1 NX PX 60000"))
+            .gets("+OK");
+    }
+    let mut seen = BTreeSet::new();
+    for line in ["DEL lock:a lock:b", "UNLINK lock:b lock:c lock:a"] {
+        let error = bob.sends(line).gets_error("LOCKDENIED not-owner");
+        let id = id_in(&error);
+        let record = audited.line("the record", |line| line["id"] == id.as_str());
+        let key = record["key"].as_str().unwrap();
+        assert!(error.contains(&format!(" key={key} ")), "{error}: {record}");
+        let told = why(&[&id, "--log", audited.path().to_str().unwrap()]);
+        assert!(
+            told.stdout.contains(&format!(" {key} was refused")),
+            "{}",
+            told.stdout
+        );
+        seen.insert(id);
+    }
+    let path = audited.path();
+    let refused = lines(&path)
+        .into_iter()
+        .filter(|line| line["reason"] == "not-owner");
+    let ids: Vec<String> = refused.map(|line| line["id"].to_string()).collect();
+    let unique: BTreeSet<&String> = ids.iter().collect();
+    assert_eq!(
+        (ids.len(), unique.len()),
+        (5, 5),
+        "an id belongs to one lock"
+    );
 }
 
 #[test]

@@ -441,6 +441,7 @@ fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder)
         &["locks", "show", "lock:a"],
         &["locks", "list", "-o", "json"],
         &["audit"],
+        &["audit", "--all"],
         &["audit", "-o", "json"],
     ] {
         let done = run_to_end(&mut lockwarden(&[words, &["--admin", &admin]].concat()));

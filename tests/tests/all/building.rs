@@ -1,20 +1,21 @@
 //! What a build says of itself, and what a machine is told that cannot build.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockwarden_tests::run_to_end;
+use lockwarden_tests::{installed, run_to_end};
 use tempfile::TempDir;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The build script of the binary, as a program.
-fn build_script(into: &TempDir) -> PathBuf {
+/// A build script, as a program.
+fn build_script(of: &str, into: &TempDir) -> PathBuf {
     let program = into.path().join("script");
-    let source = repository().join("proxy/server/build.rs");
+    let source = repository().join(of);
     let mut rustc = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()));
     let end = run_to_end(
         rustc
@@ -37,8 +38,11 @@ fn git(directory: &Path, words: &[&str]) -> String {
 
 #[test]
 fn a_release_knows_the_revision_that_it_was_built_of() {
+    if !installed(&["git"]) {
+        return;
+    }
     let directory = tempfile::tempdir().expect("a directory");
-    let program = build_script(&directory);
+    let program = build_script("proxy/server/build.rs", &directory);
     let revision = |source: &Path, profile: &str, given: &str| {
         let mut command = Command::new(&program);
         command
@@ -79,6 +83,50 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
         revision(&source, "release", "v1.2"),
         ("v1.2".to_owned(), false)
     );
+}
+
+/// Where the toolchain was installed before without the target, rustup installs nothing by itself.
+#[test]
+fn a_build_without_the_target_of_the_policies_says_what_to_type() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = build_script("proxy/policy/build.rs", &directory);
+    let (rustc, cargo) = (
+        directory.path().join("rustc"),
+        directory.path().join("cargo"),
+    );
+    let library = directory.path().join("library");
+    for (program, text) in [
+        (&rustc, format!("echo {}", library.display())),
+        (&cargo, "echo built; exit 3".to_owned()),
+    ] {
+        fs::write(program, format!("#!/bin/sh\n{text}\n")).expect("the directory is ours");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(program, mode).expect("the file is ours");
+    }
+    let build = || {
+        let mut command = Command::new(&script);
+        command
+            .env("RUSTC", &rustc)
+            .env("CARGO", &cargo)
+            .env("CARGO_MANIFEST_DIR", repository().join("proxy/policy"))
+            .env("OUT_DIR", directory.path());
+        run_to_end(&mut command)
+    };
+    let end = build();
+    let error = end.stdout.lines().last().unwrap_or_default();
+    assert!(
+        error.starts_with("cargo::error=")
+            && error.contains("type `rustup target add wasm32-unknown-unknown`"),
+        "{end:?}"
+    );
+    assert!(!end.stdout.contains("built"), "{end:?}");
+    assert_eq!(end.code, Some(1), "{end:?}");
+
+    // Where it is there, cargo is asked, and says itself what is wrong.
+    fs::create_dir(&library).expect("the directory is ours");
+    let end = build();
+    assert!(end.stdout.contains("built\n"), "{end:?}");
+    assert!(!end.stdout.contains("rustup"), "{end:?}");
 }
 
 /// A machine with a Rust of its own, which is a few scripts: `rustup target add` runs `repair`.
@@ -171,4 +219,48 @@ fn a_damaged_rust_is_mended_or_the_machine_is_told_what_to_type() {
             .contains("rustc does not run (error: no such thing)"),
         "{end:?}"
     );
+}
+
+/// Of a minimal Debian, where there is neither `kill` nor `ps`.
+const EVERYWHERE: [&str; 9] = [
+    "bash", "chroot", "find", "gzip", "id", "mkfifo", "setpriv", "sh", "tar",
+];
+/// With what is built already or was asked for: Rust, npm, and the libraries of `make test-clients`.
+const COMES_ALONG: [&str; 3] = ["cargo", "java", "node"];
+
+#[test]
+fn tests_run_no_program_that_neither_a_minimal_system_has_nor_set_up_looks_for() {
+    let set_up = fs::read_to_string(repository().join(".ci/setup.sh")).expect("it is there");
+    let is_looked_for = |program: &str| {
+        let mut words = set_up.split(|c: char| !c.is_alphanumeric() && c != '-');
+        words.any(|word| word == program)
+    };
+    let mut programs = BTreeSet::new();
+    for folder in ["src", "tests", "examples"] {
+        for file in sources(&repository().join("tests").join(folder)) {
+            let source = fs::read_to_string(&file).expect("it is there");
+            let found = source.split("Command::new(\"").skip(1);
+            programs
+                .extend(found.map(|rest| rest.split('"').next().unwrap_or_default().to_owned()));
+        }
+    }
+    assert!(programs.contains("sh"), "{programs:?}");
+    programs.retain(|program| {
+        let known = [&EVERYWHERE[..], &COMES_ALONG].concat();
+        !known.contains(&&**program) && !is_looked_for(program)
+    });
+    assert_eq!(programs, BTreeSet::new());
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("it is there") {
+        let path = entry.expect("it is there").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
 }

@@ -11,6 +11,9 @@ use lockwarden_tests::cases::{
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, encode, wait_for};
 
 mod barrier;
+mod frames;
+mod grammar;
+mod names;
 mod random;
 
 /// A lock that nobody holds.
@@ -41,10 +44,11 @@ local all = {}
 for at, key in ipairs(KEYS) do all[at] = seen(key) end
 return all";
 
-/// Deletes what is not in the first argument's namespace and makes the plain keys anew.
+/// Deletes what is neither a lock nor guarded, or everything, and makes the plain keys anew.
 const FURNISH: &str = "\
 for _, key in ipairs(redis.call('KEYS', '*')) do
-  if ARGV[1] == 'all' or (key:sub(1, 5) ~= 'lock:' and key:sub(1, 3) ~= 'lw:') then
+  local kept = key:sub(1, 5) == 'lock:' or key:sub(1, 3) == 'lw:' or key:sub(1, 8) == 'guarded:'
+  if ARGV[1] == 'all' or not kept then
     redis.call('UNLINK', key)
   end
 end

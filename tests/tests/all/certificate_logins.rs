@@ -343,9 +343,13 @@ impl Place {
         let (cert, key) = server.issue(&Subject::server()).write(folder, "tls");
         let client_ca = folder.join("clients.pem");
         fs::write(&client_ca, clients.pem()).expect("the folder is ours");
+        let name = match more.contains("client_name") {
+            true => "",
+            false => "client_name = \"uri\"\n",
+        };
         let configuration = format!(
             "[[listener]]\naddress = \"127.0.0.1:0\"\ntls = true\n[tls]\ncert = {cert:?}\nkey = {key:?}\n\
-             client_ca = {client_ca:?}\nclient_cert = \"{wanted}\"\n{more}\n"
+             client_ca = {client_ca:?}\nclient_cert = \"{wanted}\"\n{name}{more}\n"
         );
         Place {
             server,

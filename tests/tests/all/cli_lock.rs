@@ -415,20 +415,45 @@ fn the_question_for_a_fencing_token_is_one_that_redis_does_not_know() {
         .client()
         .sends("LOCKWARDEN FENCE lock:a")
         .gets_error(unknown);
-    for line in [
-        "LOCKWARDEN",
-        "LOCKWARDEN FENCE",
-        "LOCKWARDEN FENCE a b",
-        "LOCKWARDEN OTHER a",
-    ] {
-        client.sends(line).gets_error(unknown);
+    for line in ["LOCKWARDEN FENCE", "LOCKWARDEN FENCE a b"] {
+        client
+            .sends(line)
+            .gets_error("ERR syntax error: LOCKWARDEN FENCE key");
     }
+    client
+        .sends("LOCKWARDEN STATUS")
+        .gets_error("ERR unknown subcommand 'STATUS'. Try LOCKWARDEN HELP.");
+    client
+        .sends("LOCKWARDEN")
+        .gets_error("ERR unknown subcommand ''. Try LOCKWARDEN HELP.");
+    client.sends("MULTI").gets("+OK");
+    client.sends("LOCKWARDEN STATUS").gets_error("ERR");
+    client.sends("EXEC").gets_error("EXECABORT");
     // In a block it spoils the block, as any unknown command.
     client.sends("MULTI").gets("+OK");
     client.sends("LOCKWARDEN FENCE lock:a").gets_error(unknown);
     client.sends("EXEC").gets_error("EXECABORT");
     client.sends("HELLO 3").reply();
     client.sends("LOCKWARDEN FENCE lock:a").gets("null");
+}
+
+#[test]
+fn a_key_in_no_namespace_is_locked_as_anywhere_and_that_is_said() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let script = "echo fence=$LOCKWARDEN_FENCE";
+    let said = ends_with(under_lock(proxy.address(), &["cron:nightly"], script), 0);
+    assert_eq!(said.stdout, "fence=\n");
+    let told = "lockwarden: cron:nightly is in no namespace of the proxy";
+    assert!(said.stderr.starts_with(told), "{said:?}");
+    // Of a lock, and by Redis itself, nothing is said.
+    for (to, key) in [
+        (proxy.address(), "lock:nightly"),
+        (redis.address(), "cron:nightly"),
+    ] {
+        let said = ends_with(under_lock(to, &[key], script), 0);
+        assert_eq!(said.stderr, "");
+    }
 }
 
 #[test]

@@ -151,6 +151,39 @@ fn settings_that_a_policy_refuses_are_told_with_the_policys_words() {
     );
 }
 
+#[test]
+fn settings_that_a_policy_rejects_are_told_each_at_its_own_line() {
+    let text = usual()
+        .setting("owner-token", "proofs", "[\"trust\"]")
+        .setting("owner-token", "take_over", "\"soon\"")
+        .setting("owner-token", "doubt", "\"some\"")
+        .setting("ttl-ceiling", "keep_alive", "\"long\"")
+        .setting("ttl-ceiling", "on_excess", "\"shout\"")
+        .setting("ttl-ceiling", "max_hold", "\"a while\"")
+        .text();
+    let end = told("check", &text, &[]);
+    assert_eq!(end.code, Some(2), "{end:?}");
+    for (name, word) in [
+        ("proofs", "trust"),
+        ("take_over", "soon"),
+        ("doubt", "some"),
+        ("keep_alive", "long"),
+        ("on_excess", "shout"),
+        ("max_hold", "a while"),
+    ] {
+        let is_it = |line: &str| line.contains(&format!("{name} =")) && line.contains(word);
+        let line = text.lines().position(is_it).expect("it stands there") + 1;
+        let place = format!(":{line}:");
+        let said = format!("{}{}", end.stdout, end.stderr);
+        let finding = said.lines().find(|said| said.contains(&place));
+        let finding = finding.unwrap_or_else(|| panic!("nothing is said of {name}: {said}"));
+        assert!(
+            finding.contains(name) && finding.contains(word),
+            "{finding}"
+        );
+    }
+}
+
 fn with_module(file: &str) -> String {
     usual()
         .namespace(

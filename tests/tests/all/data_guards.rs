@@ -120,7 +120,7 @@ fn who_never_had_the_lock_writes_only_where_that_is_allowed() {
     is_refused(&stranger, "SET stock:7 99", "not-owner", STRANGER);
     reloads(
         &proxy,
-        &proxy_text(&redis, "unlocked = \"allow\"\nexempt = [\"import\"]\n"),
+        &proxy_text(&redis, "unlocked = \"allow\"\nexempt = [\"name:import\"]\n"),
     );
     stranger.sends("SET stock:7 99").gets("+OK");
     takes(&holder);
@@ -226,7 +226,7 @@ fn what_a_guard_says_is_told_of_applications_and_is_no_word_on_the_namespace() {
     assert_eq!(namespace["operations"], 2, "the acquires: {namespace}");
     assert_eq!(namespace["would_refuse"], 0, "{namespace}");
     let admin = proxy.admin_address().to_string();
-    let said = run_to_end(&mut lockwarden(&["audit", "--admin", &admin])).stdout;
+    let said = run_to_end(&mut lockwarden(&["audit", "--all", "--admin", &admin])).stdout;
     for part in [
         "seller",
         "SET stock:8 from 127.0.0.2",
@@ -375,6 +375,46 @@ fn a_clients_own_watch_is_kept_and_covers_the_record() {
     );
 }
 
+/// What takes a lock away from its holder is refused for that, whatever else it would write.
+#[test]
+fn a_theft_of_the_lock_by_a_command_that_writes_guarded_data_is_refused_as_a_theft() {
+    let redis = Redis::start();
+    let proxy = with_guard(&redis, "").start();
+    let (holder, stranger) = (proxy.client(), proxy.client_from("127.0.0.7"));
+    takes(&holder);
+    holder.sends("SET stock:7 5").gets("+OK");
+    for (request, says) in [
+        (
+            "DEL lock:sale:7 stock:7",
+            "LOCKDENIED not-owner key=lock:sale:7 cmd=DEL",
+        ),
+        (
+            "UNLINK stock:7 lock:sale:7",
+            "LOCKDENIED not-owner key=lock:sale:7 cmd=UNLINK",
+        ),
+        (
+            "RENAME stock:7 lock:sale:7",
+            "LOCKDENIED opaque-write key=lock:sale:7 cmd=RENAME",
+        ),
+        (
+            "RENAME lock:sale:7 stock:7",
+            "LOCKDENIED opaque-write key=lock:sale:7 cmd=RENAME",
+        ),
+        (
+            "MSET stock:7 0 lock:sale:7 x",
+            "LOCKDENIED opaque-write key=lock:sale:7 cmd=MSET",
+        ),
+    ] {
+        stranger.sends(request).gets_error(says);
+        assert_eq!(redis.value("stock:7"), "$1 5");
+        assert!(!redis.is_free("lock:sale:7"));
+    }
+    holder
+        .sends("DEL lock:sale:7 stock:7")
+        .gets_error("LOCKLIMIT guarded-write key=stock:7 cmd=DEL");
+    holder.sends("DEL lock:sale:7").gets(":1");
+}
+
 #[test]
 fn what_cannot_be_checked_is_refused_with_what_to_do() {
     let redis = Redis::start();
@@ -404,6 +444,64 @@ fn what_cannot_be_checked_is_refused_with_what_to_do() {
     holder
         .sends("INCR stock:7")
         .gets("-WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+
+#[test]
+fn a_lock_of_another_database_opens_no_guarded_data() {
+    let redis = Redis::start();
+    let proxy = with_guard(&redis, "").start();
+    let client = proxy.client();
+    redis.client().sends("SET stock:7 9").gets("+OK");
+    client.sends("SELECT 1").gets("+OK");
+    takes(&client);
+    client.sends("SET xx 0").gets("+OK");
+    client.sends("SET stock:7 1").gets("+OK");
+    let elsewhere = "this writes in another database than that whose lock would be read";
+    for request in ["COPY xx stock:7 DB 0 REPLACE", "MOVE stock:7 0"] {
+        let said = client.sends(request).reply().to_string();
+        assert!(
+            said.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd="),
+            "{request}: {said}"
+        );
+        assert!(said.contains(elsewhere), "{request}: {said}");
+    }
+    client.sends("COPY xx stock:7 DB 1 REPLACE").gets(":1");
+    client.sends("MULTI").gets("+OK");
+    client.sends("SELECT 0").gets("+QUEUED");
+    let said = client.sends("SET stock:7 0").reply().to_string();
+    assert!(said.contains(elsewhere), "{said}");
+    let said = client.sends("EXEC").reply().to_string();
+    assert!(said.starts_with("-EXECABORT"), "{said}");
+    // Nor one that was watched there.
+    client.sends("WATCH stock:7").gets("+OK");
+    client.sends("SELECT 0").gets("+OK");
+    client.sends("MULTI").gets("+OK");
+    let said = client.sends("SET stock:7 0").reply().to_string();
+    assert!(said.contains("WATCH the guarded key too"), "{said}");
+    let stands = redis.client().sends("GET stock:7").reply().to_string();
+    assert_eq!(stands, "$1 9");
+}
+
+#[test]
+fn a_guarded_key_that_a_script_names_in_its_text_is_judged() {
+    let redis = Redis::start();
+    let proxy = with_guard(&redis, "").start();
+    let (late, holder) = late_and_holder(&proxy, &redis);
+    for (text, arguments) in [
+        ("return redis.call('set', 'stock:7', '0')", vec![]),
+        ("return redis.call('set', ARGV[1], '0')", vec!["stock:7"]),
+        (
+            "return redis.call('set', 'stock:' .. ARGV[1], '0')",
+            vec!["7"],
+        ),
+    ] {
+        let said = late.eval(text, &[], &arguments);
+        assert!(
+            said.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL "),
+            "{text}: {said}"
+        );
+        assert_eq!(holder.eval(text, &[], &arguments), "+OK", "{text}");
+    }
 }
 
 #[test]

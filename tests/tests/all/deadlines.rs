@@ -262,3 +262,37 @@ fn a_deadline_that_lay_ahead_is_taken_over_when_it_has_passed() {
         waiter.sends("DEL lock:job").gets(":1");
     }
 }
+
+/// A deadline in whole seconds that begins less than a tenth of a second after the lock was taken is one, too.
+#[test]
+fn a_deadline_in_whole_seconds_is_one_though_it_is_near() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, bob) = (proxy.client(), proxy.client());
+    let mut near = 0;
+    while near < 3 {
+        wait_for("the last tenth of a second", || clock(0) % 1_000 > 910);
+        let deadline = clock(0) / 1_000 + 1;
+        alice.sends(format!("SETNX lock:job {deadline}")).gets(":1");
+        let names = redis.client().sends("KEYS lw:{*}:lock:job").reply();
+        let name = names.elements()[0].text();
+        let own = redis.client();
+        let since = own.sends(format!("GETRANGE {name} 67 79")).text();
+        let since: i64 = since.parse().expect("it is a time");
+        let ahead = deadline * 1_000 - since;
+        if !(1..100).contains(&ahead) {
+            alice.sends("DEL lock:job").gets(":1");
+            continue;
+        }
+        near += 1;
+        // By a clock that is behind, it has not passed yet.
+        wait_for("the deadline to pass", || clock(0) > deadline * 1_000 + 5);
+        bob.sends("GET lock:job").gets(format!("$10 {deadline}"));
+        let next = clock(60_000) / 1_000;
+        bob.sends(format!("GETSET lock:job {next}"))
+            .gets(format!("$10 {deadline}"));
+        alice.sends("DEL lock:job").gets(":0");
+        assert_eq!(redis.value("lock:job"), format!("$10 {next}"));
+        bob.sends("DEL lock:job").gets(":1");
+    }
+}

@@ -195,6 +195,47 @@ fn a_grant_that_no_replica_has_is_given_back_at_once() {
     bob.sends("DEL lock:job").gets(":1");
 }
 
+/// Nor is it the last holder of that lock, who may write what the lock guards for as long as nobody else is granted it.
+#[test]
+fn who_was_told_nil_writes_no_guarded_data() {
+    let pair = Pair::start();
+    let guard = r#"
+[[guard]]
+name = "stock"
+keys = ["stock:{id}"]
+lock = "lock:sale:{id}"
+mode = "enforce"
+"#;
+    let proxy = pair.builder().more(guard).start();
+    let (alice, twin) = (
+        proxy.client_from("127.0.0.2"),
+        proxy.client_from("127.0.0.2"),
+    );
+    let takes = "SET lock:sale:7 3b241101-e2bb-4255 NX PX 9000";
+    pair.replica.freeze();
+    alice.sends(takes).gets("nil");
+    for client in [&alice, &twin] {
+        client
+            .sends("SET stock:7 0")
+            .gets_error("LOCKDENIED not-owner key=stock:7 cmd=SET lock=lock:sale:7");
+    }
+    assert_eq!(pair.primary.value("stock:7"), "nil");
+    // A lock that others hold a share in goes by its TTL, and its record says no more whose it is.
+    let joins =
+        "redis.call('hset', KEYS[1], ARGV[1], 1, ARGV[2], 1) redis.call('pexpire', KEYS[1], 9000)";
+    let shares = ["job-8c1f0a2e9b7d4f6a", "job-4d7c0d2b1d5e41f6"];
+    let said = alice.eval(joins, &["lock:sale:8"], &shares);
+    assert!(said.starts_with("-NOREPLICAS"), "{said}");
+    assert!(!pair.primary.is_free("lock:sale:8"));
+    alice
+        .sends("SET stock:8 0")
+        .gets_error("LOCKDENIED not-owner key=stock:8");
+    pair.hears_again();
+    comes_to(&alice, takes, "+OK");
+    alice.sends("SET stock:7 1").gets("+OK");
+    assert!(!proxy.log().contains("shared"), "{}", proxy.log());
+}
+
 #[test]
 fn an_extension_that_no_replica_has_is_told_as_one_that_failed_and_nothing_is_undone() {
     let pair = Pair::start();

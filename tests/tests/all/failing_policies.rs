@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use lockwarden_tests::{
-    Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
+    Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for, wait_for_value,
 };
 
 #[path = "../../../proxy/policy/build/guest.rs"]
@@ -50,6 +50,52 @@ fn with_limits(redis: &Redis, setting: (&str, &str), limits: &str) -> ProxyBuild
             "[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n{limits}",
             naughty()
         ))
+}
+
+/// What another policy forbids, and what to do about it, only its own words say.
+#[test]
+fn a_refusal_of_an_own_policy_says_nothing_but_the_policys_own_words() {
+    let redis = Redis::start();
+    let id_of = |line: &str| {
+        let (_, rest) = line.split_once(" id=").expect("it has one");
+        rest.split(' ').next().unwrap_or_default().to_owned()
+    };
+    let proxy = with_naughty(&redis, ("deny", "acquire"))
+        .setting("naughty", "deny_as", "\"limited\"")
+        .start();
+    let line = proxy
+        .client()
+        .sends("SET lock:a a1 NX PX 5000")
+        .gets_error("LOCKDENIED limited");
+    assert!(
+        line.contains("hint=\"one report a minute: ask later\""),
+        "{line}"
+    );
+    let admin = proxy.admin_address().to_string();
+    let told = wait_for_value("the proxy to know", || {
+        let end = run_to_end(lockwarden(&["why", &id_of(&line), "--admin"]).arg(&admin));
+        (end.code == Some(0)).then_some(end.stdout)
+    });
+    assert!(told.contains("one report a minute: ask later"), "{told}");
+    assert!(!told.contains("give the lock back"), "{told}");
+
+    let proxy = with_naughty(&redis, ("deny", "acquire"))
+        .setting("naughty", "deny_as", "\"too-long\"")
+        .start();
+    let line = proxy
+        .client()
+        .sends("SET lock:a a1 NX PX 9000")
+        .gets_error("LOCKDENIED ttl-too-long");
+    assert!(line.contains(" ttl_ms=9000 hint=\"at most 5 s\""), "{line}");
+    let proxy = Proxy::builder(&redis)
+        .ceiling("5s")
+        .setting("ttl-ceiling", "on_excess", "\"deny\"")
+        .start();
+    let line = proxy
+        .client()
+        .sends("SET lock:a a1 NX PX 9000")
+        .gets_error("LOCKDENIED ttl-too-long");
+    assert!(line.contains(" ttl_ms=9000 max_ms=5000 "), "{line}");
 }
 
 #[test]
@@ -222,6 +268,43 @@ fn a_release_that_a_policy_refuses_ends_keep_alive_as_well() {
     holder.sends("SETNX lock:job a1").gets(":1");
     holder.sends("DEL lock:job").gets(":0");
     is_let_go(&redis, "lock:job", &holder);
+}
+
+/// Who causes failures bears them, and nobody else.
+#[test]
+fn a_client_that_makes_a_policy_fail_switches_off_nobodys_locks() {
+    let redis = Redis::start();
+    let limits = "deadline = \"2ms\"\nfuel = 1000000000000\n";
+    let proxy = with_limits(&redis, ("spin_on", "acquire"), limits).start();
+    // On each of the proxy's threads.
+    let honest: Vec<Client> = (0..8).map(|_| proxy.client()).collect();
+    let hostile = proxy.client();
+    let not_asked = "lockwarden_policy_failures_total{policy=\"naughty\",kind=\"breaker-open\"}";
+    let mut refused = 0;
+    wait_for("the hostile one is asked about no more", || {
+        hostile
+            .sends("SETNX lock:spin a1")
+            .gets_error("LOCKPOLICY other");
+        refused += 1;
+        proxy.metric(not_asked) > 0.0
+    });
+    for round in 0..200 {
+        hostile
+            .sends("SETNX lock:spin a1")
+            .gets_error("LOCKPOLICY other");
+        refused += 1;
+        for (number, client) in honest.iter().enumerate() {
+            client
+                .sends(format!("SETNX lock:{number} a{round}"))
+                .gets(":1");
+            client.sends(format!("DEL lock:{number}")).gets(":1");
+        }
+    }
+    // Hardly any of its commands cost the policy's time.
+    let timeouts =
+        proxy.metric("lockwarden_policy_failures_total{policy=\"naughty\",kind=\"timeout\"}");
+    assert_eq!(proxy.metric(not_asked) + timeouts, f64::from(refused));
+    assert!(timeouts < 50.0, "{timeouts} of {refused}");
 }
 
 /// The time that a worker thread of the proxy may lose to it is bounded, whatever its fuel.

@@ -333,10 +333,10 @@ fn families_in_a_block(world: &World) {
     let acquire = "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) or redis.call('ttl', KEYS[1])";
     let queues = |text: &str, key: &str, me: &str| {
         alice
-            .sends_arguments(&["EVAL", text, "1", key, me, "9000"])
+            .sends_arguments(&["EVAL", text, "1", key, me, "9400"])
             .gets("+QUEUED");
     };
-    bob.sends(format!("SET lock:busy {BOBS} NX PX 9000"))
+    bob.sends(format!("SET lock:busy {BOBS} NX PX 9400"))
         .gets("+OK");
     alice.sends("MULTI").gets("+OK");
     queues(take, "lock:job", ALICES);

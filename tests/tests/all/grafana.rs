@@ -100,7 +100,7 @@ fn alerts() -> Vec<Alert> {
             alert.rest.push('\n');
         }
     }
-    assert_eq!(alerts.len(), 37, "alerts.rules.yml is read wrongly");
+    assert_eq!(alerts.len(), 38, "alerts.rules.yml is read wrongly");
     alerts
 }
 
@@ -344,13 +344,10 @@ fn promtool_finds_nothing_wrong_with_the_rules_and_their_tests_pass() {
     for arguments in [
         &["check", "config", "prometheus.yml"][..],
         &["check", "rules", "recording.rules.yml", "alerts.rules.yml"],
-        &[
-            "test",
-            "rules",
-            "tests/locks.yml",
-            "tests/proxy.yml",
-            "tests/links_and_sums.yml",
-        ],
+        // Each by itself: together they take a quarter of a minute.
+        &["test", "rules", "tests/locks.yml"],
+        &["test", "rules", "tests/proxy.yml"],
+        &["test", "rules", "tests/links_and_sums.yml"],
     ] {
         let checked = run_to_end(
             Command::new("promtool")

@@ -351,7 +351,7 @@ fn alerts_arrive_where_alertmanager_sends_them() {
         .iter()
         .flat_map(|group| group["rules"].as_array().into_iter().flatten())
         .collect();
-    assert_eq!(rules.len(), 42);
+    assert_eq!(rules.len(), 43);
     for rule in rules {
         assert!(rule["health"] != "err", "{rule}");
     }

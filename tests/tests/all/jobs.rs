@@ -18,7 +18,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    fn starts(proxy: &Proxy, script: &str) -> Job {
+    pub(crate) fn starts(proxy: &Proxy, script: &str) -> Job {
         Job::starts_with("redis-cli".into(), proxy, script)
     }
 

@@ -327,3 +327,26 @@ fn a_refused_overwrite_says_nothing_about_keep_alive() {
     stays(&redis, "lock:job", Duration::from_millis(1_500));
     alice.sends("DEL lock:job").gets(":1");
 }
+
+/// Whether its lock is a job's is looked at for a second: meanwhile nobody is there for whom it would be renewed.
+#[test]
+fn the_lock_of_a_client_that_died_at_once_is_not_renewed_any_more() {
+    for by in ["identity", "connection"] {
+        let redis = Redis::start();
+        let proxy = Proxy::builder(&redis)
+            .default_ttl("3s")
+            .setting("ttl-ceiling", "keep_alive_by", &format!("{by:?}"))
+            .start();
+        let alice = proxy.client();
+        alice.sends("SETNX lock:job a1").gets(":1");
+        let own = redis.client();
+        let mut left = own.sends("PTTL lock:job").integer();
+        alice.resets();
+        wait_for("the lock to be free", || {
+            let now = own.sends("PTTL lock:job").integer();
+            assert!(now <= left, "{by}: {now} ms are left, and were {left}");
+            left = now;
+            now == -2
+        });
+    }
+}

@@ -231,9 +231,11 @@ fn an_equal_identity_that_proves_nothing_may_extend_but_not_shorten() {
 }
 
 #[test]
-fn another_thread_that_was_refused_the_lock_may_not_extend_it() {
+fn another_thread_that_was_refused_the_lock_may_not_extend_it_where_doubt_is_refused() {
     let redis = Redis::start();
-    let proxy = Proxy::enforcing(&redis);
+    let proxy = Proxy::builder(&redis)
+        .setting("owner-token", "doubt", "\"refuse\"")
+        .start();
     let alice = proxy.client_from("127.9.9.8");
     let loser = proxy.client_from("127.9.9.8");
     alice.sends("SET lock:job a1 NX PX 3000").gets("+OK");

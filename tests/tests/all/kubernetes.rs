@@ -253,6 +253,19 @@ fn both_overlays_are_what_kubernetes_takes_and_a_slip_is_found() {
     }
 }
 
+/// The server has a password, which the proxy's own login uses: the application needs it as well.
+#[test]
+fn the_example_application_logs_in() {
+    let root = root();
+    let text = std::fs::read_to_string(
+        root.join("docs/examples/kubernetes/overlays/sidecar/application.yaml"),
+    )
+    .expect("it is there");
+    let (_, password) = text.split_once("name: REDIS_PASSWORD").expect("it is told");
+    assert!(password.contains("name: lockwarden-redis") && password.contains("key: password"));
+    assert!(password.contains("redis://:$(REDIS_PASSWORD)@127.0.0.1:6380"));
+}
+
 #[test]
 fn the_binary_starts_as_each_overlay_says_and_answers_its_probes() {
     if !is_installed() {

@@ -159,6 +159,38 @@ fn who_does_not_read_leaves_its_replies_with_redis_and_gets_them_later() {
     wait_for("nothing is waiting any more", || held(&proxy) == 0.0);
 }
 
+/// Each has a connection of its own, on which the rest of its replies waits, as it would without a proxy.
+#[test]
+fn of_replies_that_are_not_read_a_megabyte_for_each_client_is_kept() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .top("sessions", "\"dedicated\"")
+        .start();
+    let value = "v".repeat(MIB);
+    let set = redis.client();
+    set.sends_arguments(&["SET", "big", &value]).gets("+OK");
+    let deaf: Vec<Client> = (0..5).map(|_| proxy.client()).collect();
+    let memory = || proxy.metric("process_resident_memory_bytes");
+    let before = memory();
+    for client in &deaf {
+        client.write(&encode(&["GET", "big"]).repeat(100));
+        client.leaves_a_reply_unread();
+    }
+    wait_for("replies are waiting", || held(&proxy) >= 5.0 * MIB as f64);
+    let quick = proxy.client();
+    for _ in 0..100 {
+        quick.sends("PING").gets("+PONG");
+    }
+    assert!(held(&proxy) <= 5.0 * 1.5 * MIB as f64, "{}", held(&proxy));
+    let grown = memory() - before;
+    assert!(grown < 48.0 * MIB as f64, "grown by {grown} bytes");
+    for client in &deaf {
+        for _ in 0..100 {
+            assert!(client.raw_reply().len() > MIB);
+        }
+    }
+}
+
 #[test]
 fn unfinished_requests_take_no_more_than_their_bound_and_the_greediest_goes() {
     let redis = Redis::start();

@@ -253,6 +253,12 @@ fn each_command_of_the_proxys_own_may_be_forbidden_and_what_comes_of_it_is_said(
 }
 
 fn is_forbidden(command: &str, then: Then) {
+    // Any answer to a heartbeat will do, so nothing is lost and nothing said.
+    let then = if command == "PING" {
+        Then::Nothing
+    } else {
+        then
+    };
     is_transparent(&forbidding(command), &forbidding(command), command);
     let redis = forbidding(command);
     let proxy = Proxy::enforcing(&redis);
@@ -290,7 +296,7 @@ fn is_refused(proxy: &Proxy, redis: &Redis, command: &str) {
         0,
         "{command}"
     );
-    proxy.logs(&["a user lacks rights", "acquire"]);
+    proxy.logs(&["its lock commands are refused", "acquire"]);
 }
 
 #[test]

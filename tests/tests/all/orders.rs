@@ -411,7 +411,7 @@ fn what_several_proxies_saw_is_added_up_for_audit() {
     let stock = stock.expect("it misused a lock at both");
     assert_eq!(stock["ready"], false);
     assert_eq!(stock["namespaces"][0]["refusals"][0]["count"], 5, "{stock}");
-    let said = ends_with(asks_all(&both, &[], &["audit"]), 1).stdout;
+    let said = ends_with(asks_all(&both, &[], &["audit", "--all"]), 1).stdout;
     assert!(said.starts_with("What 2 proxies saw"), "{said}");
     let row = said.lines().find(|line| line.starts_with("locks  "));
     let row = row.expect("one line for the namespace");

@@ -72,13 +72,66 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
         "opt/lw/bin/lockwarden",
         "opt/lw/etc/lockwarden/lockwarden.toml",
         "opt/lw/lib/systemd/system/lockwarden.service",
+        "opt/lw/lib/systemd/system/lockwarden.service.d/processes.conf",
         "opt/lw/share/bash-completion/completions/lockwarden",
-        "opt/lw/share/doc/lockwarden/examples/lockwarden-processes.conf",
         "opt/lw/share/fish/vendor_completions.d/lockwarden.fish",
-        "opt/lw/share/man/man1/lockwarden.1.gz",
         "opt/lw/share/zsh/site-functions/_lockwarden",
     ];
-    assert_eq!(files_below(stage.path()), expected);
+    let installed = files_below(stage.path());
+    let (documents, rest): (Vec<_>, Vec<_>) = installed
+        .iter()
+        .partition(|path| path.starts_with("opt/lw/share/doc/lockwarden/"));
+    let (pages, rest): (Vec<_>, Vec<_>) = rest
+        .into_iter()
+        .partition(|path| path.starts_with("opt/lw/share/man/man1/"));
+    assert_eq!(rest, expected);
+    // A page for each command.
+    let made = stage.path().join("made");
+    fs::create_dir(&made).expect("it is ours");
+    runs(Command::new(binary()).args(["man", "--dir"]).arg(&made));
+    let wanted = files_below(&made);
+    fs::remove_dir_all(&made).expect("it is ours");
+    let wanted: Vec<_> = wanted
+        .iter()
+        .map(|page| format!("opt/lw/share/man/man1/{page}.gz"))
+        .collect();
+    assert_eq!(pages.into_iter().cloned().collect::<Vec<_>>(), wanted);
+    assert!(wanted.len() > 20, "{wanted:?}");
+    // Every page, and what watches the proxy.
+    let has = |path: &str| {
+        let path = format!("opt/lw/share/doc/lockwarden/{path}");
+        assert!(documents.contains(&&path), "{path} is not installed");
+    };
+    for page in files_below(&repository().join("docs")) {
+        has(&format!("docs/{page}"));
+    }
+    for file in [
+        "grafana/prometheus/alerts.rules.yml",
+        "grafana/prometheus/recording.rules.yml",
+        "grafana/prometheus/prometheus.yml",
+        "grafana/dashboards/lockwarden.json",
+        "grafana/provisioning/dashboards/lockwarden.yaml",
+        // The proxy's own log names it.
+        "examples/lockwarden-processes.conf",
+    ] {
+        has(file);
+    }
+    // What the files name that a person reads first is there.
+    for file in [expected[1], expected[2]] {
+        let text = fs::read_to_string(stage.path().join(file)).expect("it is there");
+        let named: Vec<&str> = text
+            .split(|c: char| c.is_whitespace() || ",:;()".contains(c))
+            .map(|word| word.trim_end_matches('.'))
+            .filter(|word| word.ends_with(".md"))
+            .collect();
+        assert!(!named.is_empty(), "{file}");
+        for page in named {
+            let page = page
+                .strip_prefix('/')
+                .unwrap_or_else(|| panic!("{file}: {page}"));
+            assert!(stage.path().join(page).exists(), "{file}: {page}");
+        }
+    }
     let config = stage.path().join("opt/lw/etc/lockwarden/lockwarden.toml");
     assert_eq!(mode(&config), 0o640);
     runs(
@@ -89,6 +142,12 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
     let unit = fs::read_to_string(stage.path().join(expected[2])).expect("it is there");
     let start = "ExecStart=/opt/lw/bin/lockwarden run --config /opt/lw/etc/lockwarden/lockwarden.toml --takeover";
     assert!(unit.lines().any(|line| line == start), "{unit}");
+    // It works at once: the rights to see processes are given beside the unit, not only shown as an example.
+    let drop_in = fs::read_to_string(stage.path().join(expected[3])).expect("it is there");
+    assert_eq!(
+        capabilities(&drop_in, "AmbientCapabilities="),
+        ["sys_ptrace", "dac_read_search"]
+    );
     // A configuration that somebody has written is not replaced.
     fs::write(&config, "listen = \"127.0.0.1:7000\"\n").expect("it is ours");
     make("install", &settings);
@@ -171,7 +230,10 @@ fn a_package_works_in_a_fresh_debian_and_leaves_nothing_behind() {
         "/etc/lockwarden/lockwarden.toml",
     ]));
     assert_eq!(owner.trim(), "640 root:lockwarden");
-    assert!(root.join("usr/share/man/man1/lockwarden.1.gz").exists());
+    assert!(
+        root.join("usr/share/man/man1/lockwarden-check.1.gz")
+            .exists()
+    );
 
     let redis = Redis::start();
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
@@ -190,6 +252,8 @@ fn a_package_works_in_a_fresh_debian_and_leaves_nothing_behind() {
         .lines()
         .find_map(|line| line.strip_prefix("User="))
         .expect("it has a user");
+    let drop_in = "lib/systemd/system/lockwarden.service.d/processes.conf";
+    assert!(root.join(drop_in).exists(), "it works at once");
     let mut command = Command::new("chroot");
     command
         .arg(format!("--userspec={user}:{user}"))

@@ -198,3 +198,77 @@ fn a_reload_that_means_it_changes_the_prefix() {
     assert_eq!(status, 200, "{answer}");
     becomes(&two, 200);
 }
+
+/// One write of the mark stopped every proxy on that Redis: these keys are no data of an application's, so they are refused where
+/// locks are only watched, too.
+#[test]
+fn where_all_is_only_watched_no_key_of_the_proxys_own_about_all_locks_is_written() {
+    let redis = Redis::start();
+    let proxy = Proxy::monitoring(&redis);
+    let (client, straight) = (proxy.client(), redis.client());
+    client.sends("SET lock:job a1 NX PX 60000").gets("+OK");
+    wait_for("the mark to be there", || marked(&redis) == "$3 lw:");
+    let dump = straight.sends("DUMP lock:job").reply().to_string();
+    straight.sends("SET plain x").gets("+OK");
+    for name in [
+        MARK,
+        "lw:{}:lockwarden-era",
+        "lw:{}:lockwarden-kept",
+        "lw:{}:lockwarden-surplus:da39a3ee5e6b4b0d3255bfef95601890afd80709",
+    ] {
+        let before = straight.sends(format!("DUMP {name}")).reply().to_string();
+        for line in [
+            format!("SET {name} x"),
+            format!("DEL {name}"),
+            format!("DEL lock:no lw:{{x}}:lock:no {name}"),
+            format!("UNLINK plain {name}"),
+            format!("COPY plain {name} REPLACE"),
+            format!("RENAME plain {name}"),
+            format!("RESTORE {name} 0 x REPLACE"),
+            format!("PEXPIRE {name} 1"),
+            format!("ZADD {name} 1 x"),
+        ] {
+            client.sends(&line).gets_error("LOCKDENIED opaque-write");
+        }
+        for (text, keys, arguments) in [
+            ("redis.call('del', KEYS[1])", vec![name], vec![]),
+            ("redis.call('set', ARGV[1], 'x')", vec![], vec![name]),
+            (
+                "redis.call('set', redis.call('echo', ARGV[1]), 'x')",
+                vec![],
+                vec![name],
+            ),
+            (
+                "redis.call('set', 'lw:{}:lockwarden-prefix', 'x')",
+                vec![],
+                vec![],
+            ),
+            (
+                "redis.call('set', ARGV[1], 'x')",
+                vec!["lock:job"],
+                vec![name],
+            ),
+        ] {
+            let said = client.eval(text, &keys, &arguments);
+            assert!(said.starts_with("-LOCKDENIED "), "{name}: {text}: {said}");
+        }
+        client.sends("MULTI").gets("+OK");
+        client
+            .sends(format!("SET {name} x"))
+            .gets_error("LOCKDENIED opaque-write");
+        client.sends("EXEC").gets_error("EXECABORT");
+        let after = straight.sends(format!("DUMP {name}")).reply().to_string();
+        assert_eq!(after, before, "{name}");
+    }
+    // A script that deletes all that it finds finds none of them.
+    let text = "local found = redis.call('keys', ARGV[1]) for _, key in ipairs(found) do redis.call('del', key) end return #found";
+    assert_eq!(client.eval(text, &[], &["lw:*"]), ":0");
+    // What is read is Redis's answer, and what is not ours is nobody's affair.
+    client.sends(format!("GET {MARK}")).gets("$3 lw:");
+    client.sends("SET lw:of-an-application x").gets("+OK");
+    client.sends("SET lw:{}:own x").gets("+OK");
+    let after = straight.sends("DUMP lock:job").reply().to_string();
+    assert_eq!(after, dump);
+    assert_eq!(proxy.ready(), Some(200));
+    proxy.logs(&["refused", "lockwarden-prefix", "opaque-write"]);
+}

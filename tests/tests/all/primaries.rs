@@ -1,16 +1,16 @@
 //! The primary changes: the proxy follows the sentinels, closes what leads to the old one, says which leases were lost, and
 //! where a namespace has a quarantine, grants no free lock that the old one may have granted.
 
+mod promised;
 mod shown;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use lockwarden_tests::{
     Client, Failover, Proxy, ProxyBuilder, Redis, Sentinels, holds_for, wait_for,
 };
+
+use promised::Oracle;
 
 const ERAS: &str = "lockwarden_backend_era_changes_total";
 const LOST: &str = "lockwarden_leases_lost_total{namespace=\"locks\"}";
@@ -266,40 +266,6 @@ fn sentinels_that_are_gone_stop_nobody_but_who_wants_a_free_lock_with_a_quaranti
     assert_eq!(proxy.ready(), Some(200));
 }
 
-/// Answers as a sentinel does that knows better than all others.
-fn liar(named: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
-    let master = format!("*2\r\n{}{}", bulk("config-epoch"), bulk("999"));
-    let place = format!(
-        "*2\r\n{}{}",
-        bulk(&named.ip().to_string()),
-        bulk(&named.port().to_string())
-    );
-    let answers = format!("{master}{place}*0\r\n");
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let answers = answers.clone();
-            thread::spawn(move || {
-                let mut buffer = [0; 4096];
-                while let Ok(read @ 1..) = stream.read(&mut buffer) {
-                    let asked = String::from_utf8_lossy(&buffer[..read]).to_uppercase();
-                    let said = match asked.contains("SUBSCRIBE") {
-                        true => "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n",
-                        false => answers.as_str(),
-                    };
-                    if stream.write_all(said.as_bytes()).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
-
 #[test]
 fn a_sentinel_that_names_what_is_no_primary_is_believed_for_some_seconds_only() {
     if Sentinels::are_lacking() {
@@ -307,10 +273,9 @@ fn a_sentinel_that_names_what_is_no_primary_is_believed_for_some_seconds_only() 
     }
     let all = Sentinels::start();
     let replica = (0..3).find(|number| Some(*number) != all.primary());
-    let liar = liar(all.server(replica.expect("there are two")).address());
-    let url = all
-        .url()
-        .replace("redis-sentinel://", &format!("redis-sentinel://{liar},"));
+    let lie = Oracle::names(all.server(replica.expect("there are two")), 999);
+    let liar = format!("redis-sentinel://{},", lie.address());
+    let url = all.url().replace("redis-sentinel://", &liar);
     let proxy = ProxyBuilder::for_backend(&url).without_waiting().start();
     wait_for("the proxy to serve all the same", || {
         proxy.ready() == Some(200)

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockwarden_tests::{
-    Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for_value,
+    Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
 };
 use serde_json::{Value, json};
 
@@ -174,6 +174,93 @@ fn data_under_locks_of_a_namespace_gets_a_guard_too() {
     is_taken(&proxy, &format!("{governed}{proposed}"));
 }
 
+/// As celery's redbeat begins: it writes its schedule, takes the lock, and writes the schedule while it has that.
+fn beats(beat: &Client) {
+    let entry = "HSET redbeat:cleanup definition {} meta {}";
+    beat.sends("MULTI").gets("+OK");
+    beat.sends(entry).gets("+QUEUED");
+    beat.sends("ZADD redbeat::schedule 0 redbeat:cleanup")
+        .gets("+QUEUED");
+    beat.sends("EXEC").reply();
+    beat.sends("SET redbeat::lock f81d4fae-7dec-11d0 NX EX 60")
+        .gets("+OK");
+    for tick in 0..20 {
+        beat.sends(entry).gets(":0");
+        beat.sends(format!("ZADD redbeat::schedule {tick} redbeat:cleanup"))
+            .gets(":0");
+    }
+    // Of this nothing was written before.
+    for tick in 0..20 {
+        beat.sends(format!("SET redbeat:last:run {tick}"))
+            .gets("+OK");
+    }
+    beat.sends("DEL redbeat::lock").gets(":1");
+}
+
+/// So often it is started: fewer grants than five say nothing of the lock.
+const STARTED: u64 = 6;
+
+const STARTS: &str = "written before the lock is taken, over the same connection, which a guard would refuse; connections that began so: ";
+
+/// What is found of it: how often the lock was held, and no guard but that of data that is written under the lock alone.
+fn says_why_there_is_no_guard(found: &[Value], proposed: &str) {
+    for one in found {
+        let is_started_with = one["keys"] != json!("redbeat:last:run");
+        let by = &one["starters"][0]["connections"];
+        let times = if is_started_with {
+            json!(STARTED)
+        } else {
+            Value::Null
+        };
+        assert_eq!(by, &times, "{one}");
+    }
+    assert!(
+        proposed.contains("keys = [\"redbeat:last:run\"]\nlock = \"redbeat::lock\"\n"),
+        "{proposed}"
+    );
+    assert_eq!(proposed.matches("[[guard]]").count(), 1, "{proposed}");
+    for keys in ["redbeat:cleanup", "redbeat::schedule"] {
+        let why = format!("# no guard for {keys} under redbeat::lock: {STARTS}");
+        assert!(proposed.contains(&why), "{why}: {proposed}");
+    }
+}
+
+#[test]
+fn data_that_is_written_before_the_lock_is_taken_gets_no_guard_and_why_is_said() {
+    let redis = Redis::start();
+    for keys in ["[\"none\"]", "[\"redbeat::lock\"]"] {
+        redis.client().sends("FLUSHALL").gets("+OK");
+        let proxy = Proxy::builder(&redis).namespace("keys", keys).start();
+        // They stay: of a connection that is gone at once the process is not found on a busy machine.
+        let all: Vec<Client> = (0..STARTED).map(|_| proxy.client()).collect();
+        all.iter().for_each(beats);
+        let all = wait_for_value("all writes to be told", || {
+            let all = guards(&discover(&proxy, "json"));
+            let is_told = |one: &Value| one["under"] == json!(20 * STARTED);
+            (all.len() == 3 && all.iter().all(is_told)).then_some(all)
+        });
+        let proposed = discover(&proxy, "toml");
+        says_why_there_is_no_guard(&all, &proposed);
+        let text = discover(&proxy, "text");
+        let why = "No guard for redbeat::schedule: written before redbeat::lock is taken, over the same connection, which a guard would refuse";
+        assert!(text.contains(why), "{text}");
+        let governed = "[[namespace]]\nname = \"a\"\nkeys = [\"redbeat::lock\"]\n";
+        let namespaces = match proposed.contains("[[namespace]]") {
+            true => "",
+            false => governed,
+        };
+        is_taken(&proxy, &format!("{namespaces}{proposed}"));
+        // The guard that is proposed refuses nothing of it, where the others would have.
+        redis.client().sends("FLUSHALL").gets("+OK");
+        let proposed = proposed.replace("mode = \"monitor\"", "mode = \"enforce\"");
+        let enforced = Proxy::builder(&redis)
+            .namespace("keys", keys)
+            .more(&proposed)
+            .start();
+        beats(&enforced.client());
+    }
+}
+
 /// Locks of a cache or of a marker, and data that anybody writes, are no reason for a guard.
 #[test]
 fn nothing_is_proposed_where_locks_protect_nothing() {
@@ -202,6 +289,45 @@ fn nothing_is_proposed_where_locks_protect_nothing() {
     });
     let keys: Vec<&Value> = all.iter().map(|one| &one["keys"]).collect();
     assert_eq!(keys, ["order:{id}:last", "stock:{id}"]);
+}
+
+/// Of a connection that was there before nobody knows what it did before.
+#[test]
+fn by_monitor_it_is_said_of_connections_that_begin_meanwhile() {
+    let redis = Redis::start();
+    let url = format!("redis://{}", redis.address());
+    for is_new in [true, false] {
+        redis.client().sends("FLUSHALL").gets("+OK");
+        let is_over = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let old = redis.client();
+                old.sends("PING").gets("+PONG");
+                let watches = || {
+                    let list = redis.client().sends("CLIENT LIST").text();
+                    list.contains("cmd=monitor")
+                };
+                wait_for("MONITOR to have begun", watches);
+                for _ in 0..STARTED {
+                    match is_new {
+                        true => beats(&redis.client()),
+                        false => beats(&old),
+                    }
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let words = ["discover", "--from-monitor", "4", "-o", "toml"];
+            let rate = ["--max-rate", "1000000", "--backend-url", &url];
+            said(lockwarden(&words).args(rate))
+        });
+        assert!(is_over.load(Ordering::Relaxed), "it has worked in time");
+        let guarded = found.stdout.matches("[[guard]]").count();
+        let left_out = found.stdout.matches(STARTS).count();
+        let expected = if is_new { (1, 2) } else { (1, 0) };
+        assert_eq!((guarded, left_out), expected, "{}", found.stdout);
+        let has_schedule = found.stdout.contains("\"redbeat::schedule\"");
+        assert_eq!(has_schedule, !is_new, "{}", found.stdout);
+    }
 }
 
 #[test]

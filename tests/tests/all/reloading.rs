@@ -194,3 +194,119 @@ fn the_command_line_orders_modes_and_reloads() {
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.stdout.contains("in force"), "{end:?}");
 }
+
+/// The configuration with a namespace of other keys ahead of the one that there is, in the place that it had.
+fn with_another_ahead(text: &str) -> String {
+    let other =
+        "[[namespace]]\nname = \"other\"\nkeys = [\"zzz:*\"]\nmode = \"monitor\"\n\n[[namespace]]";
+    text.replacen("[[namespace]]", other, 1)
+}
+
+/// A sum of series, of which there may be none yet.
+fn counted(proxy: &Proxy, selector: &str) -> f64 {
+    proxy.metrics().find(selector).unwrap_or(0.0)
+}
+
+#[test]
+fn what_is_kept_over_a_reload_stays_with_its_own_namespace() {
+    let redis = Redis::start();
+    let client = redis.client();
+    client.sends("SET lock:old same").gets("+OK");
+    client.sends("SET lock:older same").gets("+OK");
+    let builder = Proxy::builder(&redis).mode(Mode::Monitor);
+    let text = builder.text();
+    let proxy = builder.start();
+    let alice = proxy.client();
+    alice.sends("SET lock:1 a1 NX").gets("+OK");
+    alice.sends("SET lock:2 a2 NX PX 60000").gets("+OK");
+    // What the walk over the server found is known, too.
+    let report = |name: &str| {
+        let report = proxy.api("report");
+        let namespaces = report["namespaces"].as_array().expect("an array").clone();
+        let is_it = |one: &&serde_json::Value| one["namespace"] == name;
+        namespaces.iter().find(is_it).expect("it is there").clone()
+    };
+    wait_for("the walk", || report("locks")["equal_values"] == 2);
+    let before = report("locks");
+    assert_eq!(before["without_ttl"], 3, "{before}");
+    let (status, answer) = proxy.reloads(with_another_ahead(&text).as_bytes(), "/reload");
+    assert_eq!(status, 200, "{answer}");
+
+    let other = report("other");
+    assert_eq!(
+        (&other["without_ttl"], &other["equal_values"]),
+        (&0.into(), &0.into()),
+        "{other}"
+    );
+    assert_eq!(other["without_ttl_examples"], serde_json::json!([]));
+    let after = report("locks");
+    for what in [
+        "without_ttl",
+        "without_ttl_examples",
+        "equal_values",
+        "equal_values_examples",
+        "operations",
+    ] {
+        assert_eq!(after[what], before[what], "{what}");
+    }
+    let locks = proxy.api("locks");
+    for lock in locks["locks"].as_array().expect("an array") {
+        assert_eq!(lock["namespace"], "locks", "{lock}");
+    }
+    let held = |name: &str| {
+        counted(
+            &proxy,
+            &format!("lockwarden_locks_held{{namespace=\"{name}\"}}"),
+        )
+    };
+    assert_eq!((held("other"), held("locks")), (0.0, 2.0));
+    let config = proxy.api("config");
+    let config = config["namespaces"].as_array().cloned().unwrap_or_default();
+    for one in &config {
+        let expected = if one["name"] == "locks" { 2 } else { 0 };
+        assert_eq!(one["held"], expected, "{one}");
+    }
+    // A lease that ends after the reload is the namespace's whose lock it was.
+    alice.sends("DEL lock:2").gets(":1");
+    let holds = |name: &str| {
+        counted(
+            &proxy,
+            &format!("lockwarden_lock_hold_duration_seconds_count{{namespace=\"{name}\"}}"),
+        )
+    };
+    assert_eq!((holds("other"), holds("locks")), (0.0, 1.0));
+}
+
+#[test]
+fn a_block_that_was_begun_before_a_reload_is_counted_where_it_was_judged() {
+    let redis = Redis::start();
+    let builder = three(&redis).mode(Mode::Monitor);
+    let text = builder.text();
+    let proxy = builder.start();
+    let alice = proxy.client();
+    alice.sends("MULTI").gets("+OK");
+    alice
+        .sends("SET nightly_running a1 NX PX 5000")
+        .gets("+QUEUED");
+    // What was the third namespace is none any more.
+    let text = text
+        .split("[[namespace]]")
+        .take(2)
+        .collect::<Vec<_>>()
+        .join("[[namespace]]");
+    let (status, answer) = proxy.reloads(text.as_bytes(), "/reload?allow=weaker");
+    assert_eq!(status, 200, "{answer}");
+    alice.sends("EXEC").gets("[+OK]");
+    alice.sends("MULTI").gets("+OK");
+    alice.sends("SET lock:a a1 NX PX 5000").gets("+QUEUED");
+    let (status, answer) = proxy.reloads(with_another_ahead(&text).as_bytes(), "/reload");
+    assert_eq!(status, 200, "{answer}");
+    alice.sends("EXEC").gets("[+OK]");
+    let granted = |name: &str| {
+        counted(
+            &proxy,
+            &format!("lockwarden_decisions_total{{namespace=\"{name}\",operation=\"acquire\"}}"),
+        )
+    };
+    assert_eq!((granted("other"), granted("locks")), (0.0, 1.0));
+}

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::scripts;
 use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Record, Redis, Reply, Server, State, lockwarden, run_to_end,
-    wait_for,
+    Client, Finished, Mode, Proxy, ProxyBuilder, Record, Redis, Reply, Server, State, lockwarden,
+    run_to_end, wait_for,
 };
 
 use idioms::{IDIOMS, Idiom};
@@ -288,13 +288,7 @@ fn the_check_names_what_users_lack() {
             .sends(format!("ACL SETUSER {user} on >pw {rules}"))
             .gets("+OK");
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let check = |url: &str| {
-        let file = directory.path().join("check.toml");
-        std::fs::write(&file, format!("backend = \"{url}\"\n")).expect("the directory is ours");
-        let mut command = lockwarden(&["check", "--backend", "--config"]);
-        run_to_end(command.arg(&file)).stdout
-    };
+    let check = |url: &str| checked(url).stdout;
     let said = check(&format!("redis://{}", redis.address()));
     assert!(!said.contains("own user"), "{said}");
     let told = said.contains(
@@ -308,8 +302,106 @@ fn the_check_names_what_users_lack() {
         .sends("ACL SETUSER keeper on >pw ~lock:* ~lw:* +@all -time -setrange")
         .gets("+OK");
     let said = check(&format!("redis://keeper:pw@{}", redis.address()));
-    let line = "backend: the proxy's own user keeper lacks +setrange +time\n";
+    let line = "backend: the proxy's own user keeper lacks +setrange +time: leases whose TTL";
     assert!(said.contains(line), "{said}");
+}
+
+/// `lockwarden check --backend` of a server at this URL.
+fn checked(url: &str) -> Finished {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("check.toml");
+    std::fs::write(&file, format!("backend = \"{url}\"\n")).expect("the directory is ours");
+    let mut command = lockwarden(&["check", "--backend", "--config"]);
+    run_to_end(command.arg(&file))
+}
+
+/// Nobody named a user, so it is the default one that is logged in.
+#[test]
+fn a_default_user_without_info_is_one_that_is_logged_in() {
+    let redis = Redis::start();
+    redis
+        .client()
+        .sends("ACL SETUSER default -info")
+        .gets("+OK");
+    let proxy = ProxyBuilder::for_backend(&redis.url()).start();
+    let alice = proxy.client();
+    alice.sends("SETNX lock:a 1").gets(":1");
+    proxy.logs(&["WARN", "+info"]);
+    assert_eq!(proxy.logged(&["may not log in"]), 0, "{}", proxy.log());
+    let said = checked(&redis.url()).stdout;
+    assert!(!said.contains("may not log in"), "{said}");
+    assert!(
+        said.contains("the proxy's own user default lacks +info"),
+        "{said}"
+    );
+    let mut shown = serde_json::Value::Null;
+    wait_for("the lock to be shown", || {
+        shown = proxy.api("locks/lock:a")["lock"].clone();
+        shown["fence"].is_u64()
+    });
+    let order = format!(
+        "{{\"db\":0,\"fence\":{},\"reason\":\"a test\"}}",
+        shown["fence"]
+    );
+    let (status, answer) = proxy.orders("/api/v1/locks/lock:a/break", &order);
+    assert_eq!(status, 200, "{answer}");
+}
+
+#[test]
+fn a_command_that_a_server_has_under_another_name_is_no_lack_of_rights() {
+    for command in ["SET", "DEL"] {
+        let redis = Redis::with_arguments(&["--rename-command", command, "other"]);
+        let proxy = ProxyBuilder::for_backend(&redis.url())
+            .mode(Mode::Enforce)
+            .start();
+        proxy.logs(&[
+            "ERROR",
+            "the server lacks commands",
+            &format!("\"commands\":\"{command}\""),
+        ]);
+        let client = proxy.client();
+        let asked = match command {
+            "SET" => "SETNX lock:a 1",
+            _ => "UNLINK lock:a",
+        };
+        let said = client.sends(asked).reply().to_string();
+        let blames = |text: &str| text.contains(&format!("+{}", command.to_lowercase()));
+        assert!(!said.contains("this user lacks"), "{said}");
+        assert_eq!(proxy.logged(&["lacks rights"]), 0, "{}", proxy.log());
+        let checked = checked(&redis.url()).stdout;
+        assert!(
+            checked.contains(&format!("the server has no {command}")),
+            "{checked}"
+        );
+        assert!(
+            !checked
+                .lines()
+                .any(|line| line.contains("lacks") && blames(line)),
+            "{checked}"
+        );
+    }
+}
+
+#[test]
+fn a_full_server_is_complained_of_once_and_its_end_is_told() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (admin, client) = (redis.client(), proxy.client());
+    client.sends("SETNX lock:a 1").gets(":1");
+    admin
+        .sends("CONFIG SET maxmemory-policy noeviction")
+        .gets("+OK");
+    admin.sends("CONFIG SET maxmemory 1").gets("+OK");
+    let trouble = "cannot be found by other proxies";
+    proxy.logs(&["WARN", trouble, "OOM"]);
+    let begun = Instant::now();
+    wait_for("four seconds, and some tries", || {
+        begun.elapsed() > Duration::from_secs(4)
+    });
+    assert_eq!(proxy.logged(&[trouble]), 1, "{}", proxy.log());
+    admin.sends("CONFIG SET maxmemory 0").gets("+OK");
+    proxy.logs(&["INFO", "are found by other proxies again"]);
+    assert_eq!(proxy.logged(&[trouble]), 1);
 }
 
 #[test]
@@ -328,8 +420,25 @@ fn what_the_own_user_lacks_is_said_once_as_an_error() {
     let proxy = Proxy::enforcing(&redis);
     proxy.client().sends("SETNX lock:a 1").gets(":1");
     assert_eq!(proxy.logged(&["lacks rights"]), 0);
+    // What it costs is said of what is missing, and of nothing else.
+    let admin = redis.client();
+    admin
+        .sends("ACL SETUSER keeper reset on >pw ~* +@all -set")
+        .gets("+OK");
+    let proxy = ProxyBuilder::for_backend(&url).start();
+    let free = "a namespace with a quarantine grants no free lock";
+    proxy.logs(&["ERROR", "+set", free]);
+    assert_eq!(proxy.logged(&["are not renewed"]), 0);
+    admin
+        .sends("ACL SETUSER keeper reset on >pw ~* +@all -ping")
+        .gets("+OK");
+    let proxy = ProxyBuilder::for_backend(&url).start();
+    proxy.client().sends("SETNX lock:b 1").gets(":1");
+    assert_eq!(proxy.logged(&["lacks rights"]), 0);
+    let said = checked(&url);
+    assert_eq!(said.code, Some(0), "{said:?}");
     // It is not asked for again and again.
     let begun = Instant::now();
     wait_for("two seconds", || begun.elapsed() > Duration::from_secs(2));
-    assert_eq!(lacking.logged(&[index]), 1);
+    assert_eq!(lacking.logged(&["WARN", index]), 1);
 }

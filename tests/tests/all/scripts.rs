@@ -236,3 +236,34 @@ fn monitor_mode_runs_an_unknown_script_with_its_own_reply_in_a_block_too() {
         .gets("+QUEUED");
     alice.sends("EXEC").gets("[$1 v]");
 }
+
+/// Such a text takes as many steps to be read as are taken for any, and is read beside the threads that serve clients.
+#[test]
+fn a_long_text_is_understood_like_a_short_one() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, bob) = (proxy.client(), proxy.client());
+    let long = |which: &str| {
+        let piece = |at| format!("t.f{at}={{u}} u.f{at}=t[KEYS[1]] ");
+        let pieces: String = (0..400).map(piece).collect();
+        format!("local t={{}} local u={{}} {pieces}return redis.call('del', KEYS[1]) -- {which}")
+    };
+    alice.sends("SET lock:job a1 NX PX 30000").gets("+OK");
+    let theft = long("theft");
+    bob.sends_arguments(&["EVAL", &theft, "1", "lock:job"])
+        .gets_error("LOCKDENIED not-owner");
+    let loaded = long("loaded");
+    let sha = bob
+        .sends_arguments(&["SCRIPT", "LOAD", &loaded])
+        .reply()
+        .to_string();
+    let sha = sha.trim_start_matches("$40 ").to_owned();
+    bob.sends_arguments(&["EVALSHA", &sha, "1", "lock:job"])
+        .gets_error("LOCKDENIED not-owner");
+    assert_eq!(redis.value("lock:job"), "$2 a1");
+    let own = long("own");
+    alice
+        .sends_arguments(&["EVAL", &own, "1", "lock:job"])
+        .gets(":1");
+    assert_eq!(redis.value("lock:job"), "nil");
+}

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use lockwarden_lock::outcome::{Answers, AskedBack, asked_back, read};
+use lockwarden_lock::record::{DEBT_BYTES, DEBT_ENDS, WAITS};
 use lockwarden_lock::scripts::{ACQUIRE, EXTEND, RELEASE, Script};
 use lockwarden_resp::{Protocol, Value, parse_reply};
 use lockwarden_tests::{Client, Numbers, Redis};
@@ -64,6 +65,9 @@ const VALUES: [&str; 5] = [
 const GRANTS: [&[u8]; 2] = [b"grant-grant-gran", b"another-grant-of"];
 const SESSIONS: [&[u8]; 2] = [b"session-session-", b"another-session-"];
 const CLIENTS: [&[u8]; 2] = [b"client-A", b"client-B"];
+/// The rules about ownership, and what debts that were made under them call each client: the first digits of a SHA-1 over both.
+const RULES: &[u8] = b"01234567";
+const DEBTORS: [&[u8]; 2] = [b"2d89728c", b"3b2206fc"];
 const PROCESSES: [&[u8]; 4] = [&[0; 8], &[255; 8], b"process1", b"process2"];
 
 fn stored(value: &str) -> String {
@@ -83,7 +87,7 @@ fn who(numbers: &mut Numbers) -> Vec<u8> {
 }
 
 fn record(numbers: &mut Numbers, value: &str) -> Vec<u8> {
-    let flags = 64 + numbers.mostly(&[0_u8, 1, 2, 3, 4, 6, 8, 10, 12, 15]);
+    let flags = 64 + numbers.mostly(&[0_u8, 1, 2, 3, 4, 6, 8, 10, 12, 15, 16, 24, 32, 44, 63]);
     let since = numbers.mostly(&[CLOCK_MS - 2_000, CLOCK_MS - 20_000, CLOCK_MS - 4_000_000]);
     let fence = numbers.mostly(&[
         since * 1_000,
@@ -114,8 +118,8 @@ fn debts(numbers: &mut Numbers) -> Vec<u8> {
     let mut debts = Vec::new();
     for _ in 0..numbers.below(3) {
         let ends = numbers.one_of(&[CLOCK_MS + 50_000, CLOCK_MS - 50_000]);
-        debts.extend_from_slice(numbers.one_of(&["o", "p", "x"]).as_bytes());
-        debts.extend_from_slice(numbers.one_of(&CLIENTS));
+        debts.extend_from_slice(numbers.one_of(&["o", "o", "x"]).as_bytes());
+        debts.extend_from_slice(numbers.one_of(&DEBTORS));
         debts.extend_from_slice(numbers.one_of(&PROCESSES));
         debts.extend_from_slice(format!("{ends:013}").as_bytes());
     }
@@ -192,9 +196,17 @@ fn after(redis: &Client, text: &str, arguments: &[Vec<u8>]) -> After {
         Some(asked) => Err(asked),
         None => Ok(read(&value).unwrap_or_else(|error| panic!("{error}: {value:?}"))),
     };
-    let left = [LOCK, RECORD, DEBTS].map(|key| {
-        redis.write(&lockwarden_tests::encode(&["DUMP", key]));
-        redis.raw_reply()
+    let left = [("DUMP", LOCK), ("DUMP", RECORD), ("GET", DEBTS)].map(|(command, key)| {
+        redis.write(&lockwarden_tests::encode(&[command, key]));
+        let mut reply = redis.raw_reply();
+        // When counting begins is reckoned from now.
+        let counted_later = reply.windows(DEBT_BYTES).position(|entry| {
+            entry[0] == WAITS && entry[DEBT_ENDS..].iter().all(u8::is_ascii_digit)
+        });
+        if let Some(at) = counted_later.filter(|_| key == DEBTS) {
+            reply[at + DEBT_ENDS..at + DEBT_BYTES].fill(b'0');
+        }
+        reply
     });
     let ttls = [LOCK, RECORD, DEBTS].map(|key| redis.sends(format!("PTTL {key}")).integer());
     After {
@@ -253,7 +265,7 @@ fn words(text: &str) -> Vec<Vec<u8>> {
 /// Flags of proofs, own grants, claimed value, who asks and what was observed.
 fn proofs(numbers: &mut Numbers, value: &str, flags: &[&str]) -> Vec<Vec<u8>> {
     let mut letters = numbers.mostly(flags).as_bytes().to_vec();
-    for letter in *b"mDpiflncuztvoxgewkqyh" {
+    for letter in *b"mDpiflncuztvoxgewkqyhbB" {
         if numbers.below(30) == 0 {
             letters.push(letter);
         }
@@ -277,7 +289,7 @@ fn proofs(numbers: &mut Numbers, value: &str, flags: &[&str]) -> Vec<Vec<u8>> {
         letters,
         own,
         claim.into_bytes(),
-        [who(numbers), seen].concat(),
+        [who(numbers), RULES.to_vec(), seen].concat(),
     ]
 }
 
@@ -288,7 +300,7 @@ fn a_brief_release_does_what_a_whole_one_does() {
         &both,
         |numbers, value| {
             let flags = [
-                "rsk", "rsiDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox",
+                "rsk", "rsibDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox", "rsibB",
             ];
             let mut arguments = proofs(numbers, value, &flags);
             let name = numbers.mostly(&["DEL", "UNLINK"]);
@@ -306,7 +318,7 @@ fn a_brief_extension_does_what_a_whole_one_does() {
         &both,
         |numbers, value| {
             let flags = [
-                "rske", "rsiDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox",
+                "rske", "rsibDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox",
             ];
             let mut arguments = proofs(numbers, value, &flags);
             arguments.extend(words(numbers.mostly(&[
@@ -347,7 +359,7 @@ fn a_brief_acquire_does_what_a_whole_one_does() {
             ])));
             arguments.push(numbers.mostly(&["h", "s", "n"]).into());
             arguments.push(flags.into_bytes());
-            arguments.push(b"600000 20000".to_vec());
+            arguments.push(b"01234567600000 20000".to_vec());
             arguments
         },
         CASES / 10,

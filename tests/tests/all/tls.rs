@@ -218,6 +218,24 @@ fn a_client_is_told_apart_and_called_by_the_name_in_its_certificate() {
             "{clients}"
         );
     }
+    // By its common name, unless the configuration says otherwise. A certificate without one is good, and names nobody.
+    let proxy = Proxy::builder(&redis)
+        .more(&place.asking("require"))
+        .start();
+    let client = try_tls(&proxy, &place.trust(Some(&own))).expect("it is let in");
+    client.sends("PING").gets("+PONG");
+    let clients = proxy.api("connections");
+    assert_eq!(clients["connections"][0]["client"]["certificate"], "worker");
+    drop(client);
+    let warning = "a client's certificate has no name of the kind that client_name asks for";
+    assert_eq!(proxy.logged(&[warning]), 0);
+    let nameless = Subject::named("").uri("spiffe://corp/ns/shop/worker");
+    let nameless = place.clients.issue(&nameless);
+    let client = try_tls(&proxy, &place.trust(Some(&nameless))).expect("it is let in");
+    client.sends("PING").gets("+PONG");
+    proxy.logs(&[warning, "\"client_name\":\"cn\"", "\"times\":1"]);
+    drop(client);
+
     // Two certificates at one address are two clients.
     let proxy = Proxy::builder(&redis)
         .default_ttl("5s")
@@ -534,6 +552,31 @@ fn wait_for_long(what: &str, is_so: impl Fn() -> bool) {
     while !is_so() {
         assert!(Instant::now() < until, "{what} did not come");
         thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_certificate_that_ends_soon_is_a_warning_of_check() {
+    let redis = Redis::start();
+    let place = Place::new();
+    let config = place.path().join("lockwarden.toml");
+    let text = format!("backend = \"{}\"\n{}", redis.url(), place.asking("require"));
+    fs::write(&config, &text).expect("the folder is ours");
+    let checked = || {
+        let config = config.to_str().expect("UTF-8");
+        run_to_end(&mut lockwarden(&["check", "--config", config]))
+    };
+    let said = checked();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!said.stdout.contains("renew"), "{said:?}");
+    let day = Duration::from_secs(86_400);
+    for (days, warned) in [(15, false), (13, true)] {
+        let soon = Subject::server().that_lasts(day * days);
+        place.authority.issue(&soon).write(place.path(), "tls");
+        let said = checked();
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let found = said.stdout.contains("warning: tls: cert ends 20");
+        assert_eq!(found, warned, "{days} days: {said:?}");
     }
 }
 

@@ -384,6 +384,62 @@ fn a_client_that_stops_sending_still_gets_every_reply() {
     assert_eq!(client.reads_to_end(), b"+PONG\r\n");
 }
 
+/// Nobody but the server knows whether such a command waits. So it has a while to answer, and what stands behind it is answered, too.
+#[test]
+fn what_stands_behind_an_unknown_command_is_answered_though_the_client_sends_no_more() {
+    let requests: &[&[&str]] = &[
+        &["X.UNKNOWN", "a"],
+        &["SET", "a", "1"],
+        &["SETNX", "lock:job", "a1"],
+        &["X.UNKNOWN", "b"],
+        &["GET", "a"],
+        &["DEL", "lock:job"],
+        &["PING"],
+    ];
+    let bytes: Vec<u8> = requests.iter().flat_map(|words| encode(words)).collect();
+    let redis = Redis::start();
+    let says = |words: &[&str]| redis.client().sends_arguments(words).reply().to_string();
+    let (first, second) = (says(requests[0]), says(requests[3]));
+    let expected = format!("{first}\r\n+OK\r\n:1\r\n{second}\r\n$1\r\n1\r\n:1\r\n+PONG\r\n");
+    for builder in [Proxy::builder(&redis), Proxy::builder(&redis).multiplexed()] {
+        let proxy = builder.start();
+        for run in 0..40 {
+            let client = proxy.client();
+            client.write(&bytes);
+            client.half_closes();
+            let answer = client.reads_to_end();
+            let answer = String::from_utf8_lossy(&answer);
+            assert_eq!(answer, expected, "run {run}");
+        }
+    }
+}
+
+/// One that waits all the same does so for no client that is gone.
+#[test]
+fn an_unknown_command_that_waits_is_ended_with_its_client() {
+    let redis = Redis::with_arguments(&["--rename-command", "BLPOP", "WAITPOP"]);
+    let proxy = Proxy::enforcing(&redis);
+    let client = proxy.client();
+    client.sends("CLIENT SETNAME leaver").gets("+OK");
+    client.write(
+        &[
+            encode(&["WAITPOP", "queue", "0"]),
+            encode(&["SETNX", "lock:job", "a1"]),
+        ]
+        .concat(),
+    );
+    wait_for("it to wait", || listed(&redis).contains("cmd=blpop"));
+    drop(client);
+    wait_for("its connection to go", || {
+        !listed(&redis).contains("name=leaver")
+    });
+    redis.client().sends("RPUSH queue a").gets(":1");
+}
+
+fn listed(redis: &Redis) -> String {
+    redis.client().sends("CLIENT LIST").text()
+}
+
 #[test]
 fn quit_is_answered_and_closes() {
     let twins = Twins::start();

@@ -587,7 +587,12 @@ fn a_reset_of_a_resting_connection_makes_no_second_holder() {
 fn a_reply_that_never_left_is_unread_however_late_the_end_comes() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    for (round, bytes) in [400_000, 1_500_000, 16_000_000].into_iter().enumerate() {
+    // On a shared connection nothing more is asked for where a megabyte waits for the client.
+    let sizes = match proxy.is_multiplexed() {
+        true => &[400_000, 1_500_000][..],
+        false => &[400_000, 1_500_000, 16_000_000],
+    };
+    for (round, &bytes) in sizes.iter().enumerate() {
         let words = ["SET", "before", &"x".repeat(bytes)];
         redis.client().sends_arguments(&words).gets("+OK");
         let client = proxy.client_from("127.18.17.1");

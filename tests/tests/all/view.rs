@@ -1,6 +1,8 @@
 //! What `/api/v1` tells people: who holds a lock and who waits, what happened to it, what enforce mode
 //! would break. Types and meaning: docs/api.md.
 
+use std::time::{Duration, Instant};
+
 use lockwarden_tests::{Client, Mode, Proxy, Redis, wait_for, wait_for_value};
 use serde_json::{Value, json};
 
@@ -246,6 +248,10 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     let (around, alice) = (redis.client(), named(&proxy, "alice"));
     let value = "alices-own-value-1";
 
+    alice
+        .sends(format!("SET lock:e {value} NX PX 60000"))
+        .gets("+OK");
+
     // Given back through the other proxy, erased through this one, run out: somebody has seen it.
     alice
         .sends(format!("SET lock:a {value} NX PX 60000"))
@@ -255,8 +261,8 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     second.client().sends_arguments(&words).gets(":1");
     alice.sends("DEL lock:a").gets(":0");
     // What was seen to be over is not shown as held.
-    comes_to(&proxy, "locks", "/matching", &json!(0));
-    alice.sends("SET lock:short x NX PX 50").gets("+OK");
+    comes_to(&proxy, "locks", "/matching", &json!(1));
+    alice.sends("SET lock:short x NX PX 300").gets("+OK");
     redis.becomes_free("lock:short");
     alice.sends("DEL lock:short").gets(":0");
     comes_to(
@@ -267,13 +273,27 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     );
     assert_eq!(proxy.metric(BYPASS), 0.0);
 
-    // Deleted around them.
+    // Deleted around them: that is no lease that ran out, and is counted once.
+    let expired = "lockwarden_lock_expired_while_held_total{namespace=\"locks\"}";
+    let ran_out = proxy.metric(expired);
+    let reported = || proxy.api("report")["namespaces"][0]["ran_out"].clone();
+    let reported_before = reported();
     alice
         .sends(format!("SET lock:b {value} NX PX 60000"))
         .gets("+OK");
     around.sends("DEL lock:b").gets(":1");
     alice.sends("DEL lock:b").gets(":0");
     proxy.counts(BYPASS, 1.0);
+    assert_eq!(proxy.metric(expired), ran_out);
+    alice
+        .sends(format!("SET lock:x {value} NX PX 60000"))
+        .gets("+OK");
+    around.sends("DEL lock:x").gets(":1");
+    alice.sends("PEXPIRE lock:x 60000").gets(":0");
+    alice.sends("DEL lock:x").gets(":0");
+    proxy.counts(BYPASS, 2.0);
+    assert_eq!(proxy.metric(expired), ran_out);
+    assert_eq!(reported(), reported_before);
     let shown = proxy.api("locks/lock:b");
     assert_eq!(shown["lock"], Value::Null);
     let remark = shown["remarks"][0].as_str().expect("a remark");
@@ -285,8 +305,114 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
         .gets("+OK");
     around.sends("SET lock:c somebody").gets("+OK");
     alice.sends("DEL lock:c").gets(":1");
-    proxy.counts(BYPASS, 2.0);
+    proxy.counts(BYPASS, 3.0);
     assert_eq!(second.metric(BYPASS), 0.0);
+
+    // Deleted around them, and taken by somebody who came through the proxy: that is no lease that ran out.
+    let bob = named(&proxy, "bob");
+    alice
+        .sends(format!("SET lock:d {value} NX PX 60000"))
+        .gets("+OK");
+    around.sends("DEL lock:d").gets(":1");
+    bob.sends("SET lock:d bobs-own-value-22 NX PX 60000")
+        .gets("+OK");
+    proxy.counts(BYPASS, 4.0);
+    let shown = comes_to(&proxy, "locks/lock:d", "/lock/holder/name", &json!("bob"));
+    assert!(shown["remarks"].to_string().contains("around the proxy"));
+    assert_eq!(
+        (proxy.metric(expired), reported()),
+        (ran_out, reported_before)
+    );
+    // One of another proxy, of which this one knows nothing, is no bypass either.
+    let words = ["EVAL", delete, "1", "lock:e", value];
+    second.client().sends_arguments(&words).gets(":1");
+    let brief = "SET lock:e another-value-333 NX PX 50";
+    second.client().sends(brief).gets("+OK");
+    redis.becomes_free("lock:e");
+    bob.sends("SET lock:e bobs-own-value-22 NX PX 60000")
+        .gets("+OK");
+    proxy.counts(expired, ran_out + 1.0);
+    assert_eq!(proxy.metric(BYPASS), 4.0);
+}
+
+#[test]
+fn the_line_of_a_refused_release_says_how_long_the_lock_was_held() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, bob) = (named(&proxy, "alice"), named(&proxy, "bob"));
+    alice.sends("SET lock:a a-1 NX PX 60000").gets("+OK");
+    bob.sends("DEL lock:a").gets(":0");
+    let line = wait_for_value("the line", || {
+        let log = proxy.log();
+        let mut lines = log.lines();
+        let line = lines.find(|line| line.contains("\"message\":\"refused\""))?;
+        serde_json::from_str::<Value>(line).ok()
+    });
+    assert!(line["held_ms"].is_u64(), "{line}");
+    let pointer = "/timeline/1/held_ms";
+    comes_to(&proxy, "locks/lock:a", pointer, &line["held_ms"]);
+    // One that needed no look at Redis knows no time, and says none.
+    alice.sends("SETRANGE lock:a 0 x").reply();
+    proxy.logs(&["\"cmd\":\"SETRANGE\"", "opaque-write"]);
+    assert_eq!(proxy.logged(&["\"cmd\":\"SETRANGE\"", "held_ms"]), 0);
+}
+
+/// A grant that is heard of late, and a TTL that passes while nothing runs: the lease seems to go on, and is over by itself.
+#[test]
+fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
+    const BYPASS: &str = "lockwarden_lock_bypass_total";
+    let expired = "lockwarden_lock_expired_while_held_total{namespace=\"locks\"}";
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis).top("sweep", "\"off\"").start();
+    let alice = named(&proxy, "alice");
+    let value = "alices-own-value-1";
+    let take = |lock: &str| format!("SET {lock} {value} NX PX 2500");
+    // The server has the script from here on.
+    alice.sends(take("lock:z")).gets("+OK");
+    alice.sends("DEL lock:z").gets(":1");
+    // It grants the lock once the proxy stands still.
+    redis.freeze();
+    let granted = alice.sends(take("lock:a"));
+    wait_for("the server to be asked", || {
+        redis.connections_waiting(100) == 1
+    });
+    proxy.freeze();
+    redis.thaw();
+    wait_for("the grant", || !redis.is_free("lock:a"));
+    redis.becomes_free("lock:a");
+    proxy.thaw();
+    granted.gets("+OK");
+    alice.sends("DEL lock:a").gets(":0");
+    proxy.counts(expired, 1.0);
+    // Nobody runs while its time passes.
+    alice.sends(take("lock:b")).gets("+OK");
+    redis.freeze();
+    proxy.freeze();
+    let frozen = Instant::now();
+    wait_for("the time to pass", || {
+        frozen.elapsed() > Duration::from_secs(3)
+    });
+    redis.thaw();
+    proxy.thaw();
+    alice.sends("DEL lock:b").gets(":0");
+    proxy.counts(expired, 2.0);
+    let remarks = |lock: &str| proxy.api(&format!("locks/{lock}"))["remarks"].to_string();
+    for lock in ["lock:a", "lock:b"] {
+        assert!(
+            !remarks(lock).contains("around the proxy"),
+            "{}",
+            remarks(lock)
+        );
+    }
+    assert_eq!(proxy.metric(BYPASS), 0.0);
+    // The real thing is told afterwards as before.
+    alice
+        .sends(format!("SET lock:c {value} NX PX 60000"))
+        .gets("+OK");
+    redis.client().sends("DEL lock:c").gets(":1");
+    alice.sends("DEL lock:c").gets(":0");
+    proxy.counts(BYPASS, 1.0);
+    assert_eq!(proxy.metric(expired), 2.0);
 }
 
 #[test]

@@ -13,10 +13,16 @@ use lockwarden_policy_sdk::{
 struct Naughty {
     wants: Obligations,
     trap_on_samples: bool,
+    /// It refuses the requests that it is asked about when it is loaded.
+    denies_samples: bool,
+    /// With which code and words it refuses `deny`.
+    deny_as: (Code, &'static str),
     /// Operations on which it traps, but not while it is loaded.
     trap_on: Vec<Operation>,
     /// Operations on which it does not come to an end, for keys that begin with `lock:spin`.
     spin_on: Vec<Operation>,
+    /// How many rounds it takes for each byte of a key.
+    per_byte: u64,
     /// Operations that it refuses.
     deny: Vec<Operation>,
     hoard: RefCell<Vec<Vec<u8>>>,
@@ -54,8 +60,19 @@ impl Policy for Naughty {
             &[("hybrid", Fence::Hybrid), ("sequential", Fence::Sequential)],
             Fence::None,
         );
-        let trap_on_samples = settings.text("samples").as_deref() == Some("trap");
+        let samples = settings.text("samples");
+        let trap_on_samples = samples.as_deref() == Some("trap");
+        let denies_samples = samples.as_deref() == Some("deny");
+        let deny_as = settings.choice(
+            "deny_as",
+            &[
+                ("limited", (Code::Limited, "one report a minute: ask later")),
+                ("too-long", (Code::TtlTooLong, "at most 5 s")),
+            ],
+            (Code::Other, "not today"),
+        );
         let trap_on = settings.choices("trap_on", &OPERATIONS).unwrap_or_default();
+        let per_byte = settings.number("per_byte", 0);
         let spin_on = settings.choices("spin_on", &OPERATIONS).unwrap_or_default();
         let deny = settings.choices("deny", &OPERATIONS).unwrap_or_default();
         settings.finish()?;
@@ -66,22 +83,29 @@ impl Policy for Naughty {
                 ..Obligations::default()
             },
             trap_on_samples,
+            denies_samples,
+            deny_as,
             trap_on,
             spin_on,
+            per_byte,
             deny,
             hoard: RefCell::default(),
         })
     }
 
     fn decide(&self, request: &Request) -> Decision {
-        if self.trap_on.contains(&request.operation) && request.key != SAMPLE {
+        if self.trap_on.contains(&request.operation) && !request.key.starts_with(SAMPLE) {
             panic!("as told");
         }
         if self.spin_on.contains(&request.operation) && request.key.starts_with(b"lock:spin") {
             spin();
         }
+        for round in 0..self.per_byte * request.key.len() as u64 {
+            black_box(round);
+        }
         if self.deny.contains(&request.operation) {
-            return Decision::deny(Code::Other, "not today");
+            let (code, words) = self.deny_as;
+            return Decision::deny(code, words);
         }
         match request.key.as_slice() {
             b"loop" => spin(),
@@ -112,7 +136,13 @@ impl Policy for Naughty {
                 }));
             }
             b"echo" => return Decision::deny(Code::Other, format!("{request:?}")),
-            SAMPLE if self.trap_on_samples && request.operation == Operation::Extend => {
+            key if self.denies_samples && key.starts_with(SAMPLE) => {
+                return Decision::deny(Code::Other, "no samples");
+            }
+            key if self.trap_on_samples
+                && key.starts_with(SAMPLE)
+                && request.operation == Operation::Extend =>
+            {
                 panic!("as told")
             }
             _ => {}

@@ -21,7 +21,9 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
         companion_prefix: b"lw:",
         computed_names: &crate::classify::ComputedNames::Forward,
         enforces: &|_| true,
+        operator_says: &|_| None,
         trusted_function: &|_| false,
+        trusted_script: &|_| Default::default(),
         function: &|_| None,
         foreign: &|| None,
         counts: &|_| false,
@@ -65,6 +67,7 @@ fn ruled(line: &str, server_commands: ServerCommands, listed: bool, mode: Mode) 
         Ruling::NotPermitted => "not permitted",
         Ruling::SwapRefused => "no swap",
         Ruling::DebugRefused => "no debugger",
+        Ruling::ForeignRefused => "unknown",
         Ruling::Judge(_) => "judged",
     }
 }

@@ -16,15 +16,27 @@ use crate::scripts::guard::Guard;
 /// What is done with scripts that compute names of keys, where those may be locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComputedNames {
-    /// They run as they are: nothing is enforced, or their operator wants it so.
+    /// They run as they are: their operator wants it so, or nothing is a lock.
     Forward,
-    /// They run behind a guard.
+    /// They run behind a guard, which refuses where a namespace enforces, and else notes what it would refuse.
     Watch(Arc<Guard>),
-    /// They are refused.
-    Deny,
+    /// They are refused where a namespace enforces.
+    Deny {
+        /// Whether any does.
+        enforces: bool,
+    },
 }
 
 impl ComputedNames {
+    /// Whether any such call may be refused.
+    pub fn refuses(&self) -> bool {
+        match self {
+            ComputedNames::Forward => false,
+            ComputedNames::Watch(guard) => guard.enforces(),
+            ComputedNames::Deny { enforces } => *enforces,
+        }
+    }
+
     /// Whether such a call runs as it is, in a namespace of this mode.
     fn lets_run(&self, mode: Mode) -> bool {
         mode == Mode::Monitor || *self == ComputedNames::Forward
@@ -40,6 +52,8 @@ pub struct ComputedScript {
     pub script: Arc<ScriptFacts>,
     /// Which locks: a namespace, and how the names may look.
     pub target: Target,
+    /// Whether every name that may look so is that of a lock of this namespace's mode.
+    pub is_certain: bool,
     /// The client's own words.
     pub argv: Arguments,
     /// The client's own bytes.
@@ -131,7 +145,7 @@ impl UnseenScript {
     /// script that nobody has, about which Redis says in its own words that there is none. Should the text be loaded
     /// meanwhile, it is not this one that runs.
     pub fn forward(&self, computed: &ComputedNames) -> Kept {
-        if *computed == ComputedNames::Forward || self.sha.len() != NO_SCRIPT.len() {
+        if !computed.refuses() || self.sha.len() != NO_SCRIPT.len() {
             return Kept::of(self.frame.clone());
         }
         let mut frame = BytesMut::from(&self.frame[..]);
@@ -156,7 +170,7 @@ mod tests {
             let unseen = UnseenScript::of(&request.request());
             assert_eq!(unseen.sha(), sha.as_bytes());
             let expected = words(sent);
-            let kept = unseen.forward(&ComputedNames::Deny);
+            let kept = unseen.forward(&ComputedNames::Deny { enforces: true });
             assert_eq!(kept.pass().frame(), expected.request().frame());
             let kept = unseen.forward(&ComputedNames::Forward);
             assert_eq!(kept.pass().frame(), request.request().frame());

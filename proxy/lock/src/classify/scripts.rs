@@ -7,15 +7,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockwarden_lua::{Names, Pattern};
 use lockwarden_resp::Request;
+use smallvec::SmallVec;
 
 use super::recipes::{self, Script};
 use super::{
     Class, Classifier, ComputedNames, ComputedScript, FunctionCall, MAX_KEY_BYTES,
     MAX_WRAPPED_BYTES, MAX_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
 };
+use crate::companion::may_be_about_no_lock;
 use crate::namespace::NamespaceId;
 use crate::op::{KeyPlace, LockCommand, LockOp, OpaqueKind, Reach, Target};
 use crate::pass_through::PassThrough;
+use crate::script_facts;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, Effect, ScriptVerb, for_each_key};
 
@@ -38,6 +41,8 @@ struct Named {
     computes: bool,
     /// Locks that such a name may be of.
     possible: Option<Target>,
+    /// Whether it is one of them whatever it is.
+    is_certain: bool,
 }
 
 impl Classifier<'_> {
@@ -61,8 +66,8 @@ impl Classifier<'_> {
             Ok(declared) => declared,
             Err(error) => return self.uncountable(request, pass, error),
         };
-        if let Some((target, OpaqueKind::Companion)) = declared {
-            return self.opaque(spec.name, request, target, OpaqueKind::Companion);
+        if let Some((target, kind @ (OpaqueKind::Companion | OpaqueKind::Own))) = declared {
+            return self.opaque(spec.name, request, target, kind);
         }
         let declared = declared.map(|(target, _)| target);
         let facts = match verb {
@@ -87,9 +92,7 @@ impl Classifier<'_> {
                 let kind = OpaqueKind::Script;
                 Class::UnknownScript(opaque(spec.name, &request, target, kind))
             }
-            (None, None) if *self.computed_names == ComputedNames::Forward => {
-                Class::PassThrough(pass)
-            }
+            (None, None) if !self.computed_names.refuses() => Class::PassThrough(pass),
             (None, None) => Class::UnseenScript(UnseenScript::of(&request)),
         }
     }
@@ -153,11 +156,16 @@ impl Classifier<'_> {
             (named.own, named.possible) = (None, None);
         }
         if let Some(own) = named.own {
-            return self.opaque(spec.name, request, own, OpaqueKind::Script);
+            let kind = match self.is_about_all(&own.key) {
+                true => OpaqueKind::Own,
+                false => OpaqueKind::Script,
+            };
+            return self.opaque(spec.name, request, own, kind);
         }
+        let is_trusted = self.adopt_locks(&mut named, &facts);
         let Some((target, _)) = named.locks.first().cloned() else {
             return match named.possible {
-                Some(target) => computed(spec, &request, facts, target),
+                Some(target) => computed(spec, &request, facts, (target, named.is_certain)),
                 None => Class::PassThrough(pass),
             };
         };
@@ -167,14 +175,14 @@ impl Classifier<'_> {
         }
         let (frame, argv) = copied(&request);
         let meaning = match named.locks.len() {
-            1 => recipes::read(&facts.analysis, &argv, &target),
+            1 if !is_trusted => recipes::read(&facts.analysis, &argv, &target),
             _ => Script::Unknown,
         };
         let op = match meaning {
             Script::Operation(op) => op,
             Script::Reads => return Class::PassThrough(pass),
             Script::Unknown if facts.analysis.no_writes => return Class::PassThrough(pass),
-            Script::Unknown => match self.wrapped(named, facts) {
+            Script::Unknown => match self.wrapped(named, facts, is_trusted) {
                 Some(op) => op,
                 None => {
                     let kind = OpaqueKind::Script;
@@ -215,6 +223,13 @@ impl Classifier<'_> {
         }
         let words: Vec<&[u8]> = request.args().skip(3).collect();
         let (keys, arguments) = words.split_at(named.keys.min(words.len()));
+        if names
+            .commands_in_call(arguments)
+            .any(script_facts::may_write)
+        {
+            self.may_be_named(&mut named, b"", b"");
+            return named;
+        }
         let mut others = HashSet::new();
         names.in_call(
             keys,
@@ -241,8 +256,8 @@ impl Classifier<'_> {
             named
                 .locks
                 .push((Target { namespace, key }, KeyPlace(place)));
-        } else if named.own.is_none() {
-            named.own = self.companion(name);
+        } else if named.own.is_none() || self.is_about_all(name) {
+            named.own = self.companion(name).or(named.own.take());
         }
     }
 
@@ -252,20 +267,67 @@ impl Classifier<'_> {
         let prefix = self.companion_prefix;
         let may_be_record = beginning.starts_with(prefix) || prefix.starts_with(beginning);
         let any: &[u8] = if may_be_record { b"" } else { beginning };
-        let possible = || self.namespaces.find_between(any, ending);
+        let is_anything = may_be_about_no_lock(prefix, beginning, ending);
+        let (any, end): (&[u8], &[u8]) = if is_anything {
+            (b"", b"")
+        } else {
+            (any, ending)
+        };
+        let possible = || {
+            let all = self.namespaces.globs().map(|(namespace, _)| namespace);
+            let fitting = self.namespaces.find_between(any, end);
+            all.filter(move |_| is_anything).chain(fitting)
+        };
         let enforced = possible().find(|namespace| (self.enforces)(*namespace));
         let is_better = |target: &Target| (self.enforces)(target.namespace);
-        if named.possible.as_ref().is_some_and(is_better) {
+        let namespace = enforced.or(possible().next());
+        let is_certain = namespace.is_some_and(|namespace| {
+            self.is_certainly_of((self.enforces)(namespace), beginning, ending)
+        });
+        let has_better = named.possible.as_ref().is_some_and(is_better);
+        if has_better && (named.is_certain || !(is_certain && enforced.is_some())) {
             return;
         }
-        if let Some(namespace) = enforced.or(possible().next()) {
+        if let Some(namespace) = namespace {
             named.possible = Some(possible_target(namespace, beginning, ending));
+            named.is_certain = is_certain;
         }
+    }
+
+    /// Whether every name that begins and ends like this is that of a lock, and enforced or not as is said. Stars are all that
+    /// a glob can have where any name fits, and they take anything, so three names stand for all.
+    fn is_certainly_of(&self, enforced: bool, beginning: &[u8], ending: &[u8]) -> bool {
+        let any: [&[u8]; 3] = [b"", b"\x01", b"\x01\x02\x01\x02\x01"];
+        any.iter().all(|middle| {
+            let found = self.namespaces.find(&[beginning, middle, ending].concat());
+            found.is_some_and(|namespace| (self.enforces)(namespace) == enforced)
+        })
+    }
+
+    /// Adds what stands for the locks that an operator lets this script touch without declaring them; returns whether there are any.
+    fn adopt_locks(&self, named: &mut Named, facts: &ScriptFacts) -> bool {
+        let (Some(possible), ComputedNames::Watch(_)) = (&named.possible, self.computed_names)
+        else {
+            return false;
+        };
+        let key = possible.key.clone();
+        let trusting = match facts.calls_others {
+            true => SmallVec::new(),
+            false => (self.trusted_script)(&facts.sha),
+        };
+        for namespace in &trusting {
+            let target = Target {
+                namespace: *namespace,
+                key: key.clone(),
+            };
+            named.locks.push((target, KeyPlace::ANY));
+        }
+        !trusting.is_empty()
     }
 
     /// A script whose meaning is not known; `None` if it names too many locks, its text is too long to be
     /// sent along, or what it may name is refused.
-    fn wrapped(&self, named: Named, facts: Arc<ScriptFacts>) -> Option<LockOp> {
+    fn wrapped(&self, named: Named, facts: Arc<ScriptFacts>, is_trusted: bool) -> Option<LockOp> {
         let bounded =
             named.locks.len() <= MAX_WRAPPED_LOCKS && facts.text.len() <= MAX_WRAPPED_BYTES;
         let enforced = |target: &Target| (self.enforces)(target.namespace);
@@ -273,11 +335,15 @@ impl Classifier<'_> {
             (None, _) if !named.computes => Reach::Nothing,
             (None, _) => Reach::Others,
             (Some(_), ComputedNames::Forward) => Reach::Anything,
-            (Some(target), _) if !enforced(target) => Reach::Anything,
-            (Some(_), ComputedNames::Watch(guard)) if !facts.calls_others => {
+            (Some(_), ComputedNames::Watch(guard)) if is_trusted => Reach::Trusted(guard.clone()),
+            (Some(target), ComputedNames::Watch(guard))
+                if !facts.calls_others
+                    && (enforced(target) || (facts.has_room && !facts.minds_guard)) =>
+            {
                 Reach::Guarded(guard.clone())
             }
-            (Some(_), ComputedNames::Watch(_) | ComputedNames::Deny) => return None,
+            (Some(target), _) if !enforced(target) => Reach::Anything,
+            (Some(_), ComputedNames::Watch(_) | ComputedNames::Deny { .. }) => return None,
         };
         bounded.then_some(LockOp::Wrapped {
             locks: named.locks,
@@ -285,6 +351,7 @@ impl Classifier<'_> {
             keys: named.keys,
             named: named.others,
             reach,
+            data: Vec::new(),
         })
     }
 }
@@ -293,13 +360,14 @@ fn computed<'r>(
     spec: &'static CommandSpec,
     request: &Request<'_>,
     script: Arc<ScriptFacts>,
-    target: Target,
+    (target, is_certain): (Target, bool),
 ) -> Class<'r> {
     let (frame, argv) = copied(request);
     Class::Computed(Box::new(ComputedScript {
         name: spec.name,
         script,
         target,
+        is_certain,
         argv,
         frame,
     }))

@@ -17,7 +17,9 @@ fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
         companion_prefix: b"lw:",
         computed_names: &ComputedNames::Forward,
         enforces: &|_| true,
+        operator_says: &|_| None,
         trusted_function: &|name| name.eq_ignore_ascii_case(b"mine"),
+        trusted_script: &|_| Default::default(),
         function: &|_| None,
         foreign: &|| None,
         counts: &|namespace| namespace == NamespaceId(1),
@@ -259,7 +261,8 @@ fn a_delete_of_several_keys_names_each_lock_once() {
 #[test]
 fn msetnx_of_locks_only_is_an_acquire() {
     match op("MSETNX lock:a 1 mutex 2 lock:a 3") {
-        LockOp::AcquireAll { locks } => {
+        LockOp::AcquireAll { locks, ttl } => {
+            assert_eq!(ttl, AskedTtl::None);
             let pairs: Vec<_> = locks
                 .iter()
                 .map(|(lock, value)| (&lock.key[..], &value[..]))
@@ -461,38 +464,191 @@ fn a_digest_becomes_a_comparison_with_the_value_that_was_read() {
     assert_eq!(with(None), (Test::Failed, false));
 }
 
-#[test]
-fn a_name_that_is_not_listed_is_judged_where_commands_have_other_names() {
+/// What becomes of a line where the server says this of its commands.
+fn foreign(line: &str, commands: &ForeignTable, operator: Option<OperatorSays>) -> &'static str {
     let namespaces = Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"lock:*"))]]);
-    let mut commands = ForeignTable::default();
-    let append = crate::table::ForeignSpec {
-        arity: 3,
-        write: true,
-        readonly: false,
+    let classifier = Classifier {
+        namespaces: &namespaces,
+        companion_prefix: b"lw:",
+        operator_says: &|_| operator,
+        computed_names: &ComputedNames::Forward,
+        enforces: &|_| true,
+        foreign: &|| Some(Arc::new(commands.clone())),
+        trusted_function: &|_| false,
+        trusted_script: &|_| Default::default(),
+        function: &|_| None,
+        counts: &|_| false,
+        script: &|_| None,
+        saw: &|text| Arc::new(ScriptFacts::of(text)),
+    };
+    let words: Vec<&str> = line.split(' ').collect();
+    match classifier.classify(OwnedRequest::new(words).request()) {
+        Class::PassThrough(_) => "passes",
+        Class::Opaque(command) => command.name,
+        Class::UnknownName(_) => "unknown to the server",
+        Class::OtherName(_) => "asked for",
+        Class::Admin(command) if command.may_erase_locks() => "any key",
+        Class::Admin(_) => "the server",
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// A row of `COMMAND` that names no key.
+fn spec(categories: &[&str]) -> crate::table::ForeignSpec {
+    let words = categories.iter().map(|word| word.as_bytes());
+    crate::table::ForeignSpec {
+        arity: -1,
+        write: categories.contains(&"@write"),
+        readonly: categories.contains(&"@read"),
         movable_keys: false,
-        first: 1,
-        last: 1,
-        step: 1,
+        first: 0,
+        last: 0,
+        step: 0,
+        categories: Some(crate::table::Categories::of(words)),
+    }
+}
+
+#[test]
+fn msetex_with_nx_and_only_locks_takes_them_all_for_its_ttl() {
+    let all = |line: &str| match op(line) {
+        LockOp::AcquireAll { locks, ttl } => {
+            let pair = |(target, value): (Target, Bytes)| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                (text(&target.key), text(&value))
+            };
+            (locks.into_iter().map(pair).collect::<Vec<_>>(), ttl)
+        }
+        other => panic!("{line}: {other:?}"),
     };
-    assert!(commands.insert(b"append", append));
-    let judged = |commands: &ForeignTable| {
-        let classifier = Classifier {
-            namespaces: &namespaces,
-            companion_prefix: b"lw:",
-            computed_names: &ComputedNames::Forward,
-            enforces: &|_| true,
-            foreign: &|| Some(Arc::new(commands.clone())),
-            trusted_function: &|_| false,
-            function: &|_| None,
-            counts: &|_| false,
-            script: &|_| None,
-            saw: &|text| Arc::new(ScriptFacts::of(text)),
-        };
-        let request = OwnedRequest::new(["mod.append", "lock:a", "x"]);
-        matches!(classifier.classify(request.request()), Class::Opaque(_))
+    let pairs = |of: &[(&str, &str)]| {
+        let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        of.iter().map(pair).collect::<Vec<_>>()
     };
-    assert!(!judged(&commands));
+    let two = pairs(&[("lock:a", "1"), ("mutex", "2")]);
+    for (options, ttl) in [
+        ("NX", AskedTtl::None),
+        ("NX EX 5", AskedTtl::For(5000)),
+        ("px 700 nx", AskedTtl::For(700)),
+        ("EXAT 2000000000 NX", AskedTtl::Until(2_000_000_000_000)),
+        ("PXAT 2000000000000 NX", AskedTtl::Until(2_000_000_000_000)),
+        // A free lock has none to keep.
+        ("KEEPTTL NX", AskedTtl::None),
+    ] {
+        assert_eq!(
+            all(&format!("MSETEX 2 lock:a 1 mutex 2 {options}")),
+            (two.clone(), ttl)
+        );
+    }
+    // Of a key given twice the last counts.
+    let last = pairs(&[("lock:a", "3")]);
+    assert_eq!(all("MSETEX 2 lock:a 1 lock:a 3 NX"), (last, AskedTtl::None));
+    for refused in [
+        "MSETEX 2 lock:a 1 mutex 2",
+        "MSETEX 2 lock:a 1 mutex 2 XX EX 5",
+        "MSETEX 2 lock:a 1 plain 2 NX EX 5",
+        "MSETEX 1 lock:a NX EX 5",
+    ] {
+        assert!(is_opaque(refused), "{refused}");
+    }
+    for wrong in [
+        "MSETEX 1 lock:a 1 NX XX",
+        "MSETEX 1 lock:a 1 NX EX",
+        "MSETEX 1 lock:a 1 NX EX 5 PX 5",
+        "MSETEX 1 lock:a 1 NX SOON",
+        "MSETEX 1 lock:a 1 NX GET",
+    ] {
+        assert_eq!(error(wrong), "ERR syntax error", "{wrong}");
+    }
+    assert_eq!(
+        error("MSETEX 1 lock:a 1 NX EX 0"),
+        "ERR invalid expire time in 'msetex' command"
+    );
+    assert_eq!(
+        error("MSETEX 1 lock:a 1 NX EX x"),
+        "ERR value is not an integer or out of range"
+    );
+    // One that the server does not have is answered by it.
+    let mut commands = ForeignTable::default();
+    assert!(commands.insert(b"msetnx", spec(&["@write"])));
+    let line = "MSETEX 1 lock:a 1 NX";
+    assert_eq!(foreign(line, &commands, None), "unknown to the server");
+}
+
+#[test]
+fn what_a_server_says_of_its_own_commands_permits_nothing() {
+    let mut commands = ForeignTable::default();
+    for (name, categories) in [
+        ("ft.create", &["@write", "@slow"][..]),
+        ("new.read", &["@read", "@fast"]),
+        ("new.run", &["@slow", "@scripting"]),
+        ("new.empty", &["@keyspace", "@write"]),
+        ("new.config", &["@admin"]),
+    ] {
+        assert!(commands.insert(name.as_bytes(), spec(categories)));
+    }
+    let told = |line| foreign(line, &commands, None);
+    assert_eq!(told("FT.CREATE idx SCHEMA a TEXT"), "passes");
+    assert_eq!(told("new.read plain"), "passes");
+    // Whatever its flags: a lock among its words, or a key of the proxy's own.
+    assert_eq!(told("NEW.READ plain lock:a"), "new.read");
+    assert_eq!(told("new.read lw:{x}:lock:a"), "new.read");
+    assert_eq!(told("new.run script 0"), "any key");
+    assert_eq!(told("new.run script 1 lock:a"), "new.run");
+    assert_eq!(told("new.empty"), "any key");
+    assert_eq!(told("new.config set a b"), "the server");
+    assert_eq!(told("nosuch plain"), "passes");
+    assert_eq!(told("nosuch lock:a"), "unknown to the server");
+
+    let passing = |line| foreign(line, &commands, Some(OperatorSays::Pass));
+    assert_eq!(passing("new.read lock:a"), "passes");
+    assert_eq!(passing("new.empty"), "passes");
+    assert_eq!(passing("new.read lw:{x}:lock:a"), "new.read");
+    let refusing = |line| foreign(line, &commands, Some(OperatorSays::Refuse));
+    assert_eq!(refusing("ft.create idx"), "any key");
+    assert_eq!(refusing("new.read lock:a"), "new.read");
+    // The table comes first.
+    assert_eq!(
+        foreign("PING", &commands, Some(OperatorSays::Refuse)),
+        "passes"
+    );
+}
+
+#[test]
+fn a_name_that_is_not_listed_is_asked_for_where_commands_have_other_names() {
+    let mut commands = ForeignTable::default();
+    let flush = spec(&["@keyspace", "@write", "@slow", "@dangerous"]);
+    assert!(commands.insert(b"flushall", flush));
+    let told = |line, commands: &ForeignTable| foreign(line, commands, None);
+    assert_eq!(told("wipe", &commands), "passes");
     commands.note_other_names();
-    assert!(judged(&commands));
-    assert_eq!(commands.writing().collect::<Vec<_>>(), [b"append"]);
+    assert_eq!(told("wipe", &commands), "asked for");
+    assert_eq!(told("nosuch lock:a", &commands), "asked for");
+    commands.learn(b"wipe", Some(flush));
+    commands.learn(b"nosuch", None);
+    assert_eq!(told("WIPE async", &commands), "any key");
+    assert_eq!(told("nosuch lock:a", &commands), "unknown to the server");
+    assert_eq!(told("nosuch plain", &commands), "passes");
+    assert_eq!(commands.names().collect::<Vec<_>>(), [b"flushall"]);
+}
+
+#[test]
+fn commands_of_keydb_are_known() {
+    for line in [
+        "KEYDB.NHSET lock:a field 1",
+        "keydb.hrename lock:a x y",
+        "KEYDB.MVCCRESTORE lock:a 1 0 x",
+        "EXPIREMEMBER lock:a m 9",
+        "PEXPIREMEMBERAT lock:a m 9",
+        "EXPDEL x lock:a",
+    ] {
+        assert!(is_opaque(line), "{line}");
+    }
+    for line in ["KEYDB.CRON c SINGLE 200 text", "RREPLAY uuid text"] {
+        classified(line, |class| match class {
+            Class::Admin(command) => assert!(command.may_erase_locks(), "{line}"),
+            other => panic!("{line}: {other:?}"),
+        });
+    }
+    let arity = "ERR wrong number of arguments for 'persist' command";
+    assert_eq!(error("PERSIST lock:a member"), arity);
 }

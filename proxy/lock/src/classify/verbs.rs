@@ -4,6 +4,7 @@
 mod compare;
 
 use bytes::Bytes;
+use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::op::{
@@ -37,6 +38,16 @@ pub(super) enum ArgumentError {
     NotADigest,
 }
 
+impl ArgumentError {
+    /// Whether all words were understood, and a number is none or out of range.
+    pub(super) fn is_about_a_number(&self) -> bool {
+        matches!(
+            self,
+            ArgumentError::NotAnInteger(_) | ArgumentError::InvalidExpire(_)
+        )
+    }
+}
+
 /// The last option word of an EXPIRE that is put back into an error, in bytes.
 const OPTION_IN_ERROR: usize = 64;
 
@@ -47,8 +58,13 @@ pub(super) fn read(
     argv: &Arguments,
     mut locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
-    if verb == Verb::MSetNx {
-        return set_all(argv, locks);
+    match verb {
+        Verb::MSetNx if argv.len().is_multiple_of(2) => {
+            return Err(ArgumentError::Arity("msetnx"));
+        }
+        Verb::MSetNx => return Ok(set_all(argv, locks, AskedTtl::None)),
+        Verb::MSetEx => return set_all_with_ttl(argv, locks),
+        _ => {}
     }
     if matches!(verb, Verb::Del | Verb::Unlink) && argv.len() > 2 {
         return Ok(delete_many(argv, verb == Verb::Unlink, locks));
@@ -92,6 +108,8 @@ pub(super) fn read(
         Verb::PExpire => return expire(argv, target, "pexpire", 1, false),
         Verb::ExpireAt => return expire(argv, target, "expireat", 1000, true),
         Verb::PExpireAt => return expire(argv, target, "pexpireat", 1, true),
+        // KeyDB takes the member of a set behind the key; a lock has none.
+        Verb::Persist if argv.len() > 2 => return Err(ArgumentError::Arity("persist")),
         Verb::Persist => LockOp::Extend {
             target,
             ttl: AskedTtl::None,
@@ -109,7 +127,9 @@ pub(super) fn read(
         Verb::DelIfEq => compare::delete_if_equal(argv, target, 0),
         Verb::Cad => compare::delete_if_equal(argv, target, -1),
         Verb::Cas => return compare::cas(argv, target),
-        Verb::Get | Verb::MGet | Verb::MSetNx => return Err(ArgumentError::Syntax),
+        Verb::Get | Verb::MGet | Verb::MSetNx | Verb::MSetEx => {
+            return Err(ArgumentError::Syntax);
+        }
     })
 }
 
@@ -381,14 +401,8 @@ fn delete_many(argv: &Arguments, unlink: bool, locks: SmallVec<[(usize, Target);
     }
 }
 
-/// `MSETNX key value …` whose keys are all locks. Of a key given twice the last counts.
-fn set_all(
-    argv: &Arguments,
-    locks: SmallVec<[(usize, Target); 2]>,
-) -> Result<LockOp, ArgumentError> {
-    if argv.len().is_multiple_of(2) {
-        return Err(ArgumentError::Arity("msetnx"));
-    }
+/// All keys are locks, each with a value behind it. Of a key given twice the last counts.
+fn set_all(argv: &Arguments, locks: SmallVec<[(usize, Target); 2]>, ttl: AskedTtl) -> LockOp {
     let mut last = std::collections::HashMap::with_capacity(locks.len());
     for (position, lock) in &locks {
         last.insert(lock.key.clone(), *position);
@@ -398,5 +412,51 @@ fn set_all(
         .filter(|(position, lock)| last.get(&lock.key) == Some(position))
         .map(|(position, lock)| (lock.clone(), argv[position + 1].clone()))
         .collect();
-    Ok(LockOp::AcquireAll { locks: pairs })
+    LockOp::AcquireAll { locks: pairs, ttl }
+}
+
+/// Where the options of an `MSETEX` begin, if its number of keys can be read.
+fn options_of_msetex(number: &[u8]) -> Option<usize> {
+    let keys = usize::try_from(parse_integer(number).ok()?).ok()?;
+    keys.checked_mul(2)?.checked_add(2)
+}
+
+/// Whether an `MSETEX` takes keys that are free, and all of them are locks.
+pub(super) fn takes_all(request: &Request<'_>, locks: usize) -> bool {
+    let begin = request.get(1).and_then(options_of_msetex);
+    let Some(begin) = begin.filter(|begin| *begin == 2 + 2 * locks) else {
+        return false;
+    };
+    let mut options = request.args().skip(begin);
+    options.any(|word| word.eq_ignore_ascii_case(b"NX"))
+}
+
+/// `MSETEX numkeys key value … [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, of which [`takes_all`] is true.
+fn set_all_with_ttl(
+    argv: &Arguments,
+    locks: SmallVec<[(usize, Target); 2]>,
+) -> Result<LockOp, ArgumentError> {
+    let begin = options_of_msetex(&argv[1]).ok_or(ArgumentError::Syntax)?;
+    let mut ttl: Option<(TtlWord, &Bytes)> = None;
+    let mut options = argv.get(begin..).unwrap_or_default().iter();
+    while let Some(option) = options.next() {
+        let word = option.to_ascii_uppercase();
+        if word == b"NX" {
+            continue;
+        }
+        let kind = TtlWord::of(&word).filter(|_| ttl.is_none());
+        let kind = kind.ok_or(ArgumentError::Syntax)?;
+        ttl = Some((kind, kind.operand(option, &mut options)?));
+    }
+    let asked = match ttl {
+        Some((kind, number)) => kind.read(number, "msetex")?,
+        None => AskedTtl::None,
+    };
+    // A key that does not exist has no TTL to keep.
+    let asked = if asked == AskedTtl::Keep {
+        AskedTtl::None
+    } else {
+        asked
+    };
+    Ok(set_all(argv, locks, asked))
 }

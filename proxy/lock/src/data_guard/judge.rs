@@ -2,12 +2,15 @@
 //! late, wherever that lease stands by now. Which rows there are is told in `docs/guards.md`.
 
 use crate::record::{DISTINCTIVE, INDEBTED, NO_FLAGS};
+use crate::time::RedisTime;
 use crate::token::{FencingToken, Grant, Identity, Process, SessionId};
 
 use super::Unlocked;
 
-/// So many bytes at the beginning of a record, and the fencing token behind them, say who was granted the lock last.
-pub const HEAD_BYTES: usize = 67;
+/// So many bytes at the beginning of a record, up to the time behind the fencing token, say who was granted the lock last, and when.
+pub const HEAD_BYTES: usize = 80;
+/// So many of them stand before that time.
+const BEFORE_TIME: usize = 67;
 
 /// The beginning of a lock's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,10 @@ pub struct RecordHead {
     pub identity: Identity,
     /// Its fencing token; 0 where grants are not numbered.
     pub fence: FencingToken,
+    /// When it was granted.
+    pub granted: RedisTime,
+    /// The lock is not there, and this server may have lost the record of a newer lease: it says nothing of who may write.
+    pub is_doubtful: bool,
 }
 
 impl RecordHead {
@@ -41,6 +48,7 @@ impl RecordHead {
         let mut sixteen = || parts.next();
         let (grant, session, identity) = (sixteen()?, sixteen()?, sixteen()?);
         let fence = std::str::from_utf8(sixteen()?).ok()?.parse().ok()?;
+        let granted = std::str::from_utf8(bytes.get(BEFORE_TIME..HEAD_BYTES)?).ok()?;
         let flags = flags.checked_sub(NO_FLAGS)?;
         Some(RecordHead {
             is_broken: state == b'B',
@@ -51,6 +59,8 @@ impl RecordHead {
             session: SessionId::from_slice(session)?,
             identity: Identity::from_slice(identity)?,
             fence: FencingToken(fence),
+            granted: RedisTime(granted.parse().ok()?),
+            is_doubtful: false,
         })
     }
 }
@@ -93,6 +103,19 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// As `may_write` of wrap.lua says it.
+    pub(crate) fn of_letter(letter: u8) -> Option<Verdict> {
+        Some(match letter {
+            b'h' => Verdict::Holder,
+            b'l' => Verdict::Late,
+            b'i' => Verdict::Identity,
+            b'u' => Verdict::Unlocked,
+            b'S' => Verdict::Refused(Refusal::StaleFence),
+            b'N' => Verdict::Refused(Refusal::NotOwner),
+            _ => return None,
+        })
+    }
+
     /// Whether the write may be carried out.
     pub fn passes(self) -> bool {
         !matches!(self, Verdict::Refused(_))
@@ -116,7 +139,7 @@ pub fn judge(
         };
     };
     if record.session == writer.session {
-        return match (record.is_broken, record.is_open) {
+        return match (record.is_broken || record.is_doubtful, record.is_open) {
             (true, _) => had_it,
             (false, true) => Verdict::Holder,
             (false, false) => Verdict::Late,
@@ -127,7 +150,7 @@ pub fn judge(
     }
     let is_equal = by_identity && !record.is_broken && is_same(record, writer);
     if is_equal {
-        return match record.is_indebted {
+        return match record.is_indebted || record.is_doubtful {
             true => had_it,
             false => Verdict::Identity,
         };
@@ -168,7 +191,7 @@ mod tests {
             &session.0,
             &identity.0,
             fence,
-            b"rest",
+            b"1795409217434rest",
         ]
         .concat()
     }
@@ -221,6 +244,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_may_not_be_of_the_newest_lease_lets_nobody_write() {
+        for (session, process) in [(ME, "1"), (OTHER, "1"), (OTHER, "2")] {
+            let bytes = record(b'L', 0, session, client(process));
+            let head = RecordHead::read(&bytes).expect("a record");
+            let doubtful = RecordHead {
+                is_doubtful: true,
+                ..head
+            };
+            let verdict = judge(Some(&doubtful), &writer(false), true, Unlocked::Refuse);
+            assert!(!verdict.passes(), "{process}");
+        }
+    }
+
+    #[test]
     fn an_identity_counts_where_it_can_be_told_from_others() {
         let by = |identity: Identity, flags: u8, is_distinctive: bool, by_identity: bool| {
             let head = RecordHead::read(&record(b'L', flags, OTHER, identity)).expect("a record");
@@ -250,6 +287,7 @@ mod tests {
         }
         let head = RecordHead::read(&whole[..HEAD_BYTES]).expect("a record");
         assert_eq!(head.fence, FencingToken(42));
+        assert_eq!(head.granted, RedisTime(1_795_409_217_434));
         let mut other = whole.clone();
         other[0] = b'2';
         assert_eq!(RecordHead::read(&other), None, "another layout");

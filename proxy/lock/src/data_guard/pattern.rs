@@ -33,6 +33,12 @@ pub enum PatternError {
     /// More names than are kept.
     #[error("more than {MAX_CAPTURES} names")]
     TooManyNames,
+    /// A key may match in another way than from left to right, and would not be guarded.
+    #[error(
+        "{{{0}}} stands behind * or {{name*}} and would miss keys; write {{{0}*}} if it is the last, or {{name}} for each part between \":\" in place of what stands before, \
+         with a pattern for each number of parts"
+    )]
+    Behind(String),
     /// The name of a lock is whole.
     #[error("a lock's name has no * and no ?")]
     Wildcard,
@@ -165,7 +171,20 @@ impl KeyPattern {
     /// # Errors
     /// It is none.
     pub fn new(text: &str) -> Result<KeyPattern, PatternError> {
-        Text::read(text).map(KeyPattern)
+        let read = Text::read(text)?;
+        // What has any bytes takes the fewest it can; then what stands behind it must take any, too.
+        let is_open = |wild: &Wild| matches!(wild, Wild::Star | Wild::Named { any: true, .. });
+        let mut before = read.rest.iter().map(|(wild, _)| wild);
+        let open = before.position(is_open).unwrap_or(read.rest.len());
+        let names = || read.names();
+        for (wild, _) in read.rest.iter().skip(open + 1) {
+            if let Wild::Named { name, any } = wild
+                && (!any || names().filter(|other| *other == &**name).count() > 1)
+            {
+                return Err(PatternError::Behind(name.to_string()));
+            }
+        }
+        Ok(KeyPattern(read))
     }
 
     /// The names in it.
@@ -187,6 +206,18 @@ impl KeyPattern {
     #[inline]
     pub(super) fn may_match(&self, key: &[u8]) -> bool {
         behind(key, &self.0.begins).is_some()
+    }
+
+    /// Whether a key may match that begins and ends so.
+    pub(super) fn may_be(&self, beginning: &[u8], ending: &[u8]) -> bool {
+        let agrees = |(fixed, byte): (&Option<u8>, &u8)| fixed.is_none_or(|fixed| fixed == *byte);
+        let ends = self
+            .0
+            .rest
+            .last()
+            .map_or(&self.0.begins, |(_, fixed)| fixed);
+        self.0.begins.iter().zip(beginning).all(agrees)
+            && ends.iter().rev().zip(ending.iter().rev()).all(agrees)
     }
 
     /// What the names stand for in a key, if it matches. A name twice stands for the same.
@@ -292,9 +323,10 @@ mod tests {
             ("stock:{id*}", "stock:7:history", Some("id=7:history")),
             ("order:{id}:*", "order:7:", Some("id=7")),
             ("order:{id}:*", "order:7:lines:1", Some("id=7")),
-            ("{id*}:{x}", "a:b:c", None),
             ("{id*}:{x*}", "a:b:c", Some("id=a x=b:c")),
-            ("*:{id}", "::7", None),
+            ("*:{id*}", "a:b:7", Some("id=b:7")),
+            ("{a}:{b}:{id}", "a:b:7", Some("a=a b=b id=7")),
+            ("{id}:*:x:*", "7:a:x:x:", Some("id=7")),
             ("{id}:{id}", "7:7", Some("id=7")),
             ("{id}:{id}", "7:8", None),
             ("a?c:{id}", "abc:1", Some("id=1")),
@@ -337,6 +369,11 @@ mod tests {
                 "two captures without a fixed byte between them: \"{a}*\"",
             ),
             (
+                "*:{id}",
+                "{id} stands behind * or {name*} and would miss keys; write {id*} if it is the last, or {name} for each part between \":\" in place of what stands before, \
+                 with a pattern for each number of parts",
+            ),
+            (
                 "a[bc]",
                 "[ is not taken here; write {name} or *, or \\[ for the byte",
             ),
@@ -372,8 +409,8 @@ mod tests {
         }
 
         #[test]
-        fn a_match_puts_together_again_what_it_took_apart(key in "[ab:]{1,3}x[ab]{1,3}:z") {
-            let text = "{a*}x{b}:z";
+        fn a_match_puts_together_again_what_it_took_apart(key in "[ab]{1,3}x[ab:]{1,3}:z") {
+            let text = "{a}x{b*}:z";
             let pattern = KeyPattern::new(text).expect("a pattern");
             if let Some(captures) = pattern.matches(key.as_bytes()) {
                 let lock = LockTemplate::new(text).expect("a template");

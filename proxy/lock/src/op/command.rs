@@ -128,7 +128,7 @@ impl Command {
     /// Whether most servers lack this command, or its conditions.
     pub fn is_rare(&self) -> bool {
         match self.name() {
-            "cad" | "cas" | "delex" | "delifeq" => true,
+            "cad" | "cas" | "delex" | "delifeq" | "msetex" => true,
             "set" => self.op().is_some_and(|op| op.comparison().is_some()),
             _ => false,
         }
@@ -138,7 +138,7 @@ impl Command {
     /// that does not list its commands that is not believed.
     pub fn is_known_to(&self, server: Option<&ForeignTable>) -> bool {
         match (self.name(), self) {
-            (name @ ("cad" | "cas" | "delex" | "delifeq"), _) => {
+            (name @ ("cad" | "cas" | "delex" | "delifeq" | "msetex"), _) => {
                 server.is_some_and(|server| server.lists(name))
             }
             ("set", Command::Lock(command)) if command.op.comparison().is_some() => {
@@ -158,17 +158,11 @@ impl LockCommand {
     /// The arguments of a script whose meaning is not known that may be owner tokens: those that can
     /// be told from others' values.
     pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {
-        let arguments = match self.op {
-            LockOp::Wrapped { keys, .. } => self.argv.get(3 + keys..),
-            LockOp::Acquire { .. }
-            | LockOp::Take { .. }
-            | LockOp::AcquireAll { .. }
-            | LockOp::Store { .. }
-            | LockOp::Extend { .. }
-            | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. } => None,
-        };
-        let arguments = arguments.unwrap_or_default().iter();
+        let script = self.op.script();
+        let arguments = script
+            .and_then(|(_, keys)| self.argv.get(3 + keys..))
+            .unwrap_or_default()
+            .iter();
         arguments.filter(|value| OwnerToken::new((*value).clone()).is_distinctive())
     }
 }

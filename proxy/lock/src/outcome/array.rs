@@ -6,9 +6,10 @@ use lockwarden_resp::Value;
 
 use super::guarded::raised;
 use super::{
-    Answer, Answers, AskedBack, Barred, Ended, Granted, Missing, NotAnAnswer, Outcome, Refused,
-    ScriptEnd, Would,
+    Adopted, Answer, Answers, AskedBack, Barred, Beside, DataSaid, Ended, Granted, Missing,
+    NotAnAnswer, Outcome, Refused, ScriptEnd, StandsFor, Would,
 };
+use crate::data_guard::Verdict;
 use crate::decision::Operation;
 use crate::reason::Reason;
 use crate::time::{AskedMs, RedisTime, TtlMs};
@@ -62,10 +63,22 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
             key: last.bytes(3).ok_or(NotAnAnswer)?,
             command: last.bytes(4).ok_or(NotAnAnswer)?,
             ended: last.says(5),
+            is_noted: last.says(6),
         });
         about = locks;
     }
-    let locks = each(Some(about))?;
+    let is_data = |one: &&Value| one.as_items().map(code) == Some(Ok(b'#'));
+    let data = about.iter().find(is_data).map(read_data).transpose()?;
+    let is_adopted = |one: &Value| one.as_items().map(code) == Some(Ok(b'+'));
+    let (adopted, locks): (Vec<_>, Vec<_>) = about
+        .iter()
+        .filter(|one| !is_data(one))
+        .partition(|one| is_adopted(one));
+    let adopted = adopted
+        .into_iter()
+        .map(read_adopted)
+        .collect::<Result<_, _>>()?;
+    let locks = locks.into_iter().map(read_item).collect::<Result<_, _>>()?;
     let end = match fields.letter(1).ok_or(NotAnAnswer)? {
         b'r' => ScriptEnd::Returned,
         b'e' => {
@@ -82,16 +95,46 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
         },
         _ => return Err(NotAnAnswer),
     };
-    Ok(Answers::Script(end, locks, barred))
+    let beside = Beside {
+        barred,
+        adopted,
+        data: data.unwrap_or_default(),
+    };
+    Ok(Answers::Script(end, locks, beside))
+}
+
+fn read_data(item: &Value) -> Result<DataSaid, NotAnAnswer> {
+    let fields = Fields(item.as_items().ok_or(NotAnAnswer)?);
+    let letters = fields.bytes(3).ok_or(NotAnAnswer)?;
+    let verdicts = letters.iter().map(|letter| match letter {
+        b'-' => Ok(None),
+        letter => Verdict::of_letter(*letter).map(Some).ok_or(NotAnAnswer),
+    });
+    let place = usize::try_from(fields.number(4)?).map_err(|_| NotAnAnswer)?;
+    Ok(DataSaid {
+        verdicts: verdicts.collect::<Result<_, _>>()?,
+        refused: place.checked_sub(1),
+    })
+}
+
+fn read_adopted(item: &Value) -> Result<Adopted, NotAnAnswer> {
+    let items = item.as_items().ok_or(NotAnAnswer)?;
+    let fields = Fields(items);
+    Ok(Adopted {
+        key: fields.bytes(3).ok_or(NotAnAnswer)?,
+        place: usize::try_from(fields.number(4)?).map_err(|_| NotAnAnswer)?,
+        count: u16::try_from(fields.number(5)?).map_err(|_| NotAnAnswer)?,
+        answer: read_item(items.get(6).ok_or(NotAnAnswer)?)?,
+    })
+}
+
+fn read_item(item: &Value) -> Result<Answer, NotAnAnswer> {
+    read_one(item.as_items().ok_or(NotAnAnswer)?)
 }
 
 /// One answer a lock.
 fn each(items: Option<&[Value]>) -> Result<Vec<Answer>, NotAnAnswer> {
-    items
-        .ok_or(NotAnAnswer)?
-        .iter()
-        .map(|item| read_one(item.as_items().ok_or(NotAnAnswer)?))
-        .collect()
+    items.ok_or(NotAnAnswer)?.iter().map(read_item).collect()
 }
 
 pub(super) fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
@@ -146,6 +189,7 @@ fn outcome(code: u8, fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
         },
         b'A' => Outcome::Absent {
             ran_out: fields.letter(3) == Some(b'E'),
+            unrecorded: fields.letter(3) == Some(b'-'),
         },
         b'N' => Outcome::Refused(Refused {
             reason: fields.reason(2).ok_or(NotAnAnswer)?,
@@ -155,7 +199,7 @@ fn outcome(code: u8, fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
             late: fields.number(6)? == 1,
             keep_alive_ended: fields.number(7)? == 1,
             current: fields.bytes(8),
-            paid_debt: fields.says(9),
+            stands_for: fields.stands_for(9),
         }),
         b'U' => Outcome::Ungoverned,
         b'D' => Outcome::Different {
@@ -180,6 +224,7 @@ fn granted(fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
             (Some(b'L'), since) => Ended::RanOut(since),
             (Some(b'T'), since) => Ended::TakenOver(since),
             (Some(b'O'), since) => Ended::Overwritten(since),
+            (Some(b'-'), _) => Ended::Unrecorded,
             (_, _) => Ended::Nothing,
         },
         kept: fields.number(8)? == 1,
@@ -192,15 +237,15 @@ fn granted(fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
 
 /// What would have been refused where nothing is.
 fn would(code: u8, reason: Reason, fields: &Fields<'_>) -> Would {
-    let (late, paid_debt) = match code {
-        b'G' => (fields.says(13), false),
-        b'R' => (fields.says(8), fields.says(9)),
-        _ => (reason == Reason::Expired, false),
+    let (late, stands_for) = match code {
+        b'G' => (fields.says(13), StandsFor::Nothing),
+        b'R' => (fields.says(8), fields.stands_for(9)),
+        _ => (reason == Reason::Expired, StandsFor::Nothing),
     };
     Would {
         reason,
         late,
-        paid_debt,
+        stands_for,
     }
 }
 
@@ -236,6 +281,15 @@ impl Fields<'_> {
     /// Whether there is a 1.
     pub(super) fn says(&self, at: usize) -> bool {
         self.number(at) == Ok(1)
+    }
+
+    fn stands_for(&self, at: usize) -> StandsFor {
+        match self.number(at) {
+            Ok(1) => StandsFor::Debt,
+            Ok(2) => StandsFor::RefusedTry,
+            Ok(4) => StandsFor::OneOfMany,
+            _ => StandsFor::Nothing,
+        }
     }
 
     pub(super) fn letter(&self, at: usize) -> Option<u8> {

@@ -17,8 +17,17 @@ pub enum Guarded {
     ReturnedNothing(Barred),
     /// It raised this error, and was refused this on its way.
     Raised(Bytes, RaisedAt, Option<Barred>),
-    /// The refusal ended it.
-    Refused(Barred),
+    /// The refusal ended it, and what it did before stands, or is put back but for so many keys.
+    Refused(Barred, Left),
+}
+
+/// What a script that was refused has left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Whether what it did stands.
+    pub stands: bool,
+    /// Keys that Redis would not have put back.
+    pub lost: u64,
 }
 
 /// Reads an answer that is no error of Redis about the step itself.
@@ -26,28 +35,41 @@ pub fn read_guarded(answer: &Bytes, protocol: Protocol) -> Result<Guarded, NotAn
     if !is_ours(answer) {
         return Ok(Guarded::Returned(answer.clone(), None));
     }
-    let places: Vec<_> = Elements::of(answer).ok_or(NotAnAnswer)?.take(5).collect();
+    let places: Vec<_> = Elements::of(answer).ok_or(NotAnAnswer)?.take(7).collect();
     let word = |place: usize| -> Result<Bytes, NotAnAnswer> {
         let place = places.get(place).ok_or(NotAnAnswer)?.clone();
         let value = parse_reply(&answer.slice(place), protocol).map_err(|_| NotAnAnswer)?;
         value.as_bytes().cloned().ok_or(NotAnAnswer)
     };
+    let number = |place: usize| -> Result<u64, NotAnAnswer> {
+        let place = places.get(place).ok_or(NotAnAnswer)?.clone();
+        let value = parse_reply(&answer.slice(place), protocol).map_err(|_| NotAnAnswer)?;
+        let number = value.as_integer().ok_or(NotAnAnswer)?;
+        u64::try_from(number).map_err(|_| NotAnAnswer)
+    };
     let how = word(1)?;
-    let (key, command) = (word(2)?, word(3)?);
+    let (is_noted, key, command) = (number(2)? == 1, word(3)?, word(4)?);
     let barred = (!command.is_empty()).then(|| Barred {
         key,
         command,
         ended: &how[..] == b"n",
+        is_noted,
     });
     match (&how[..], barred) {
-        (b"r", Some(barred)) => Ok(match places.get(4) {
+        (b"r", Some(barred)) => Ok(match places.get(5) {
             Some(place) => Guarded::Returned(answer.slice(place.clone()), Some(barred)),
             None => Guarded::ReturnedNothing(barred),
         }),
-        (b"n", Some(barred)) => Ok(Guarded::Refused(barred)),
+        (b"n", Some(barred)) => Ok(Guarded::Refused(
+            barred,
+            Left {
+                stands: number(5)? == 1,
+                lost: number(6)?,
+            },
+        )),
         (b"e", barred) => {
             let value = parse_reply(answer, protocol).map_err(|_| NotAnAnswer)?;
-            let (text, at) = raised(value.as_items().ok_or(NotAnAnswer)?, 4)?;
+            let (text, at) = raised(value.as_items().ok_or(NotAnAnswer)?, 5)?;
             Ok(Guarded::Raised(text, at, barred))
         }
         _ => Err(NotAnAnswer),
@@ -103,13 +125,16 @@ mod tests {
             key: "lock:a".into(),
             command: "del".into(),
             ended: false,
+            is_noted: false,
         };
         assert_eq!(
-            read(b"*5\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n*1\r\n:7\r\n"),
+            read(b"*6\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n:0\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n*1\r\n:7\r\n"),
             Ok(Guarded::Returned("*1\r\n:7\r\n".into(), Some(barred.clone())))
         );
         assert_eq!(
-            read(b"*4\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n"),
+            read(
+                b"*5\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n:0\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n"
+            ),
             Ok(Guarded::ReturnedNothing(barred))
         );
     }
@@ -117,7 +142,7 @@ mod tests {
     #[test]
     fn errors_have_a_place_where_the_script_knows_it() {
         assert_eq!(
-            read(b"*7\r\n$16\r\nlockwarden:guard\r\n$1\r\ne\r\n$0\r\n\r\n$0\r\n\r\n$5\r\nERR x\r\n$12\r\n@user_script\r\n:3\r\n"),
+            read(b"*8\r\n$16\r\nlockwarden:guard\r\n$1\r\ne\r\n:1\r\n$0\r\n\r\n$0\r\n\r\n$5\r\nERR x\r\n$12\r\n@user_script\r\n:3\r\n"),
             Ok(Guarded::Raised(
                 "ERR x".into(),
                 RaisedAt::Line("@user_script".into(), 3),

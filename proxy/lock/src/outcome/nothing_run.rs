@@ -50,10 +50,15 @@ impl Missing {
         self.commands.is_empty() && !self.keys
     }
 
+    /// Whether this command is among them.
+    pub fn names(&self, command: &str) -> bool {
+        self.commands.iter().any(|known| known == command)
+    }
+
     /// The same and this command.
     #[must_use]
     pub fn and(mut self, command: &str) -> Missing {
-        if !self.commands.iter().any(|known| known == command) {
+        if !self.names(command) {
             self.commands.push(command.to_owned());
         }
         self
@@ -64,6 +69,11 @@ impl Missing {
         self.commands
             .retain(|command| !others.contains(&command.as_str()));
         self
+    }
+
+    /// The commands among it.
+    pub fn names_of_commands(&self) -> &[String] {
+        &self.commands
     }
 
     /// The commands, if it is nothing but commands.

@@ -4,11 +4,16 @@
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
-use super::{Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused};
+use super::{Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused, StandsFor};
 use crate::reason::Reason;
-use crate::record::{FENCE, KEPT, MS, NO_FLAGS};
+use crate::record::{
+    DISTINCTIVE, FENCE, INDEBTED, KEPT, MS, NO_FLAGS, UNDELIVERED, UNWITNESSED, WANTED,
+};
 use crate::time::{AskedMs, RedisTime, TtlMs};
 use crate::token::FencingToken;
+
+/// All bits that a record may have.
+const FLAGS: u8 = UNDELIVERED | KEPT | INDEBTED | DISTINCTIVE | WANTED | UNWITNESSED;
 
 /// Reads such a string.
 pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
@@ -36,7 +41,7 @@ pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
             now: fields.time()?,
             late: false,
             keep_alive_ended: false,
-            paid_debt: false,
+            stands_for: StandsFor::Nothing,
             current: None,
         }),
         _ => return Err(NotAnAnswer),
@@ -65,6 +70,7 @@ fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     let ttl_ms = fields.up_to_colon().map(TtlMs)?;
     let ended = match fields.0 {
         b"0" => Ended::Nothing,
+        b"-0" => Ended::Unrecorded,
         [b'L', since @ ..] => Ended::RanOut(number(since).map(RedisTime)?),
         _ => return Err(NotAnAnswer),
     };
@@ -133,7 +139,7 @@ impl Digits<'_> {
     /// Whether the flags of a record say that it is kept alive.
     fn kept(&mut self) -> Result<bool, NotAnAnswer> {
         match self.byte()? {
-            flags if flags & 0xf0 == NO_FLAGS => Ok(flags & KEPT != 0),
+            flags if flags & !FLAGS == NO_FLAGS => Ok(flags & KEPT != 0),
             _ => Err(NotAnAnswer),
         }
     }
@@ -271,7 +277,7 @@ mod tests {
             fence: FencingToken(7),
             late: false,
             keep_alive_ended: false,
-            paid_debt: false,
+            stands_for: StandsFor::Nothing,
             current: None,
         });
         assert_eq!(

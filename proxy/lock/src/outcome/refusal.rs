@@ -81,7 +81,13 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
             text.push_str(" undone=locks");
             OTHERS_STAND
         }
-        false => line.detail.unwrap_or_else(|| hint(line.reason)),
+        false => line.detail.unwrap_or_else(|| match line.reason {
+            // Only a lock that is held can have been held too long, and only this policy says so.
+            Reason::Limited if line.policy != "ttl-ceiling" => {
+                "a rule of this policy about rate, number, name or time"
+            }
+            reason => hint(reason),
+        }),
     };
     let _ = write!(text, " hint=\"{}\"", words(hint));
     text.truncate(MAX_LINE_BYTES);
@@ -107,6 +113,8 @@ pub enum BulkRefusal<'a> {
     },
     /// `SWAPDB`.
     Swap,
+    /// A command that the table does not have.
+    Foreign,
 }
 
 /// The line for a command about many keys at once, which names no lock itself.
@@ -129,6 +137,10 @@ pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
             let _ = write!(text, " keys={keys}");
             "too many keys to look for held locks among them; delete by name, or be one of \
              admin_identities"
+        }
+        BulkRefusal::Foreign => {
+            "lockwarden does not know this command of the server's, which may change keys that it does not name; \
+             unknown_commands may let it pass"
         }
         BulkRefusal::Swap => {
             "this would take locks away from their holders; only one of admin_identities may"
@@ -197,11 +209,15 @@ fn in_capitals(command: &str) -> String {
     command.replace(['|', ' '], "-").to_ascii_uppercase()
 }
 
-/// The line for `SCRIPT DEBUG`.
-pub fn debug_line(id: &str) -> String {
+/// The line for `SCRIPT DEBUG` and its like.
+pub fn debug_line(command: &str, id: &str) -> String {
+    let command = command.replace('|', "-").to_ascii_uppercase();
+    let hint = match &command[..] {
+        "SCRIPT-DEBUG" => "a debugger gives Redis any command, past the proxy",
+        _ => "this gives the server any command, past the proxy",
+    };
     format!(
-        "LOCKDENIED {} cmd=SCRIPT-DEBUG policy=scripts id={id} hint=\"a debugger gives Redis any command, past the \
-         proxy; only one of admin_identities may use it\"",
+        "LOCKDENIED {} cmd={command} policy=scripts id={id} hint=\"{hint}; only one of admin_identities may use it\"",
         Reason::UnsafeScript
     )
 }

@@ -16,7 +16,8 @@ use crate::table::parse_integer;
 
 use super::unconfirmed;
 use super::{
-    Answer, Answers, Barred, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd, Unconfirmed,
+    Answer, Answers, Barred, Beside, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd, StandsFor,
+    Unconfirmed,
 };
 
 /// What the client gets.
@@ -60,7 +61,14 @@ pub fn answer(
         Answers::One(one) if !enforced && !is_script(op) => native(one).map(Answered::Reply),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
-        Answers::Script(_, _, Some(barred)) if barred.ended => Ok(Answered::Barred(barred.clone())),
+        Answers::Script(
+            _,
+            _,
+            Beside {
+                barred: Some(barred),
+                ..
+            },
+        ) if barred.ended => Ok(Answered::Barred(barred.clone())),
         Answers::Script(end, each, _) => Ok(script(op, end, each, allowed)),
     }
 }
@@ -104,7 +112,9 @@ fn many(
         .iter()
         .enumerate()
         .find_map(|(at, answer)| match &answer.outcome {
-            Outcome::Refused(refused) if !refused.paid_debt => Some((at, refused)),
+            Outcome::Refused(refused) if refused.stands_for != StandsFor::Debt => {
+                Some((at, refused))
+            }
             _ => None,
         });
     match refused {
@@ -295,7 +305,7 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
         LockOp::Wrapped { .. } => false,
     };
     // A debt is paid in silence: its release is honest, only late.
-    if !(quiet && (native || refused.paid_debt)) {
+    if !(quiet && (native || refused.stands_for == StandsFor::Debt)) {
         return Answered::Refusal(0, refused.clone());
     }
     Answered::Reply(match &refused.current {

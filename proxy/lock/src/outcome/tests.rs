@@ -78,7 +78,7 @@ fn an_answer_about_another_number_of_locks_is_none_to_this_command() {
     assert_eq!(counted(&Answers::One(one.clone())), Ok(2));
     let both = vec![one.clone(), one.clone()];
     assert_eq!(counted(&Answers::Many(2, both)), Ok(2));
-    let script = |each| Answers::Script(ScriptEnd::Returned, each, None);
+    let script = |each| Answers::Script(ScriptEnd::Returned, each, Beside::default());
     for each in [vec![], vec![one.clone()], vec![one; 3]] {
         assert_eq!(counted(&Answers::Many(1, each.clone())), Err(NotAnAnswer));
         assert_eq!(counted(&script(each)), Err(NotAnAnswer));
@@ -123,26 +123,26 @@ fn what_would_have_been_refused_says_who_was_late() {
             fields[*at] = Value::Integer(*number);
         }
         match read(&Value::Array(fields)) {
-            Ok(Answers::One(answer)) => answer.would.map(|w| (w.reason, w.late, w.paid_debt)),
+            Ok(Answers::One(answer)) => answer.would.map(|w| (w.reason, w.late, w.stands_for)),
             other => panic!("{other:?}"),
         }
     };
     let overwrite = Reason::Overwrite;
     assert_eq!(
         would("G", "overwrite", &[(13, 1)]),
-        Some((overwrite, true, false))
+        Some((overwrite, true, StandsFor::Nothing))
     );
     assert_eq!(
         would("G", "overwrite", &[]),
-        Some((overwrite, false, false))
+        Some((overwrite, false, StandsFor::Nothing))
     );
     assert_eq!(
         would("R", "expired", &[(9, 1)]),
-        Some((Reason::Expired, false, true))
+        Some((Reason::Expired, false, StandsFor::Debt))
     );
     assert_eq!(
         would("X", "expired", &[]),
-        Some((Reason::Expired, true, false))
+        Some((Reason::Expired, true, StandsFor::Nothing))
     );
     assert_eq!(would("G", "", &[(13, 1)]), None);
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::lease::{LeaseTtl, adopted_ttl};
+use super::lease::{LeaseTtl, adopted_ttl, longest_ms};
 use super::{Plan, Planning, shown};
 use crate::evidence::Facts;
 use crate::op::{AcquireReply, AskedTtl, LockOp};
@@ -25,10 +25,12 @@ pub(super) fn plan(
     // The script is told so where it looks at what is seldom needed.
     let lease = LeaseTtl::granted(ttl, lock, planning.monitor).filter(|_| !quarantined);
     step.new_lease(value, lease, grant, who, lock);
-    let adopted = adopted_ttl(lock);
+    let adopted = adopted_ttl(&lock.obligations, &lock.rules);
     let counter = *reply == AcquireReply::Counter;
     let wants_old = counter || *reply == AcquireReply::OldValue;
-    let own = is_own(value, &lock.lock.facts);
+    // A repetition gives the lease its whole TTL again.
+    let may_last = lock.rules.may_promise(longest_ms(&lock.obligations));
+    let own = is_own(value, &lock.lock.facts) && may_last;
     let again = own && lock.rules.on_repeat == OnRepeat::Grant;
     let distinctive = who.is_distinctive(&lock.rules);
     let (words, shown, reads_value) = match reply {

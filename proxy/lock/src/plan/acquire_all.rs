@@ -11,7 +11,7 @@ use crate::token::Grant;
 pub(super) fn plan(
     planning: &Planning<'_>,
     locks: &mut [Allowed],
-    pairs: &[(Target, Bytes)],
+    (pairs, ttl): (&[(Target, Bytes)], AskedTtl),
     draw: &mut dyn FnMut() -> Grant,
 ) -> Plan {
     let mut step = planning.step();
@@ -20,7 +20,7 @@ pub(super) fn plan(
     step.number(10 * locks.len() as u64);
     for ((_, value), lock) in pairs.iter().zip(locks) {
         let grant = lock.drawn(draw);
-        step.lease(value, AskedTtl::None, grant, planning.who, lock);
+        step.lease(value, ttl, grant, planning.who, lock);
     }
     step.words(planning.argv);
     step.done(&scripts::ACQUIRE_ALL)

@@ -1,4 +1,4 @@
-//! The steps of a server that has become the primary: since when it is, and which leases are still there.
+//! The steps of a server that has become the primary: what is entered of its era, and which leases are still there.
 
 use std::time::Duration;
 
@@ -7,30 +7,18 @@ use lockwarden_resp::Value;
 use super::{Plan, Step};
 use crate::companion::era_key;
 use crate::scripts;
-use crate::time::RedisTime;
 use crate::token::Grant;
 
-/// The entry is read at each connection, so that it is missing only where nobody came for so long.
+/// The entry is written at each connection, so that it is missing only where nobody came for so long.
 const ENTRY_LIVES: Duration = Duration::from_secs(30 * 86_400);
 
-/// Enters since when a server is the primary; `run` names this run of it. Is run in database 0.
-pub fn enter_era(run: &str, companion_prefix: &[u8]) -> Plan {
+/// Enters an era, if the entry is what it was when it was read. Is run in database 0.
+pub fn enter_era(before: &str, entry: &str, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::of_keys(&[&era_key(companion_prefix)]);
-    step.bytes(run.as_bytes());
+    step.bytes(before.as_bytes());
+    step.bytes(entry.as_bytes());
     step.number(ENTRY_LIVES.as_millis().try_into().unwrap_or(u64::MAX));
     step.done(&scripts::ERA)
-}
-
-/// Reads the answer of [`enter_era`]: since when, and now. `None` for one that is none of the script's own.
-pub fn entered(answer: &Value) -> Option<(RedisTime, RedisTime)> {
-    let [since, now] = answer.as_items()? else {
-        return None;
-    };
-    let time = |value: &Value| -> Option<RedisTime> {
-        let digits = std::str::from_utf8(value.as_bytes()?).ok()?;
-        digits.parse().ok().map(RedisTime)
-    };
-    Some((time(since)?, time(now)?))
 }
 
 /// What became of a lease that another server had granted.

@@ -9,10 +9,11 @@ use lockwarden_resp::Value;
 use super::step::Digits;
 use super::{Plan, Renewal, Step};
 use crate::companion::index_key;
+use crate::record::{DISTINCTIVE, FENCE, MS};
 use crate::rules::Rules;
 use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
-use crate::token::{FencingToken, Grant, Identity};
+use crate::token::{FencingToken, Grant, Identity, SessionId};
 
 /// One entry of the index: a lease by its lock, with the terms on which it is kept alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,21 +178,25 @@ pub enum Orphan {
     Over,
     /// Somebody renews it; it is to be looked at again after this time.
     Renewed(Duration),
-    /// Nobody renews it.
-    Left {
-        /// Its name.
-        grant: Grant,
-        /// Who was granted it.
-        identity: Identity,
-        /// Whether that identity can be told from others even without its process.
-        distinctive: bool,
-        /// Its fencing token.
-        fence: FencingToken,
-        /// For how long it is held.
-        held: Duration,
-        /// Its TTL.
-        ttl: Duration,
-    },
+    /// Nobody renews it, and this is left of its TTL.
+    Left(RecordedLease, Duration),
+}
+
+/// A lease as its record tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedLease {
+    /// Its name.
+    pub grant: Grant,
+    /// The connection that was granted it.
+    pub session: SessionId,
+    /// Who was granted it.
+    pub identity: Identity,
+    /// Whether that identity can be told from others even without its process.
+    pub distinctive: bool,
+    /// Its fencing token.
+    pub fence: FencingToken,
+    /// For how long it is held.
+    pub held: Duration,
 }
 
 /// Reads the answer of [`orphans`], one entry a lease; `None` for one that is none of the script's own.
@@ -207,22 +212,35 @@ fn read_orphan(value: &Value) -> Option<Orphan> {
             ms => Orphan::Renewed(Duration::from_millis(ms)),
         });
     }
-    let word = value.as_bytes()?;
-    let number = |range: std::ops::Range<usize>| -> Option<u64> {
-        std::str::from_utf8(word.get(range)?).ok()?.parse().ok()
-    };
-    Some(Orphan::Left {
-        distinctive: word.first()? & DISTINCTIVE == DISTINCTIVE,
-        grant: Grant::from_slice(word.get(1..17)?)?,
-        identity: Identity::from_slice(word.get(17..33)?)?,
-        fence: FencingToken(number(33..49)?),
-        held: Duration::from_millis(number(49..62)?),
-        ttl: Duration::from_millis(number(62..word.len())?),
-    })
+    let (lease, ttl) = RecordedLease::read(value.as_bytes()?)?;
+    Some(Orphan::Left(lease, Duration::from_millis(number(ttl)?)))
 }
 
-/// The record's flag for an identity that can be told from others even without its process.
-const DISTINCTIVE: u8 = 8;
+impl RecordedLease {
+    /// Reads what a script tells of it: a part of its record, and for how many ms it is held. Returns what
+    /// stands behind that.
+    pub(super) fn read(word: &[u8]) -> Option<(RecordedLease, &[u8])> {
+        let (flags, word) = word.split_first()?;
+        let (grant, word) = word.split_at_checked(16)?;
+        let (session, word) = word.split_at_checked(16)?;
+        let (identity, word) = word.split_at_checked(16)?;
+        let (fence, word) = word.split_at_checked(FENCE)?;
+        let (held, rest) = word.split_at_checked(MS)?;
+        let lease = RecordedLease {
+            grant: Grant::from_slice(grant)?,
+            session: SessionId::from_slice(session)?,
+            identity: Identity::from_slice(identity)?,
+            distinctive: flags & DISTINCTIVE == DISTINCTIVE,
+            fence: FencingToken(number(fence)?),
+            held: Duration::from_millis(number(held)?),
+        };
+        Some((lease, rest))
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
 
 impl Step {
     /// Begins with keys that have no companions.

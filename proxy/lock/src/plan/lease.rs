@@ -9,7 +9,7 @@ use crate::op::{AskedTtl, LockOp};
 use crate::record::{MAX_TTL_MS, WITHOUT_TTL_MS};
 use crate::rules::{Adopt, KeepAliveTtl, Mode, Rules};
 use crate::settle::Allowed;
-use crate::time::{AskedMs, OutliveMs, TtlMs};
+use crate::time::{AskedMs, KeepAliveMs, OutliveMs, TtlMs};
 
 /// A companion outlives its lease by so many ceilings, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;
@@ -54,7 +54,7 @@ impl LeaseTtl {
             TtlMs(ttl_ms),
             AskedMs(asked_ms),
             kept,
-            allowed,
+            outlive_ms(allowed),
         ))
     }
 
@@ -72,12 +72,23 @@ impl LeaseTtl {
             TtlMs(with_grace(ttl_ms, &allowed.rules)),
             AskedMs(asked_ms),
             kept,
-            allowed,
+            outlive_ms(allowed),
         ))
     }
 
-    fn of(ttl_ms: TtlMs, asked_ms: AskedMs, kept: bool, allowed: &Allowed) -> LeaseTtl {
-        let OutliveMs(outlive) = outlive_ms(allowed);
+    /// Of a lease without a TTL that was granted while nothing was enforced, as if it was granted now. A TTL of 0 where that
+    /// is still so, and where no policy has one.
+    pub(super) fn found(obligations: &Obligations, rules: &Rules) -> LeaseTtl {
+        let ttl_ms = match rules.mode {
+            Mode::Enforce => ttl_of_grant(0, obligations),
+            Mode::Monitor => 0,
+        };
+        let kept = ttl_ms > 0 && keeps_alive(obligations);
+        let ttl_ms = TtlMs(with_grace(ttl_ms, rules));
+        LeaseTtl::of(ttl_ms, AskedMs(0), kept, outlive(obligations, rules))
+    }
+
+    fn of(ttl_ms: TtlMs, asked_ms: AskedMs, kept: bool, OutliveMs(outlive): OutliveMs) -> LeaseTtl {
         let companion_ms = match ttl_ms.0 {
             0 => outlive.max(WITHOUT_TTL_MS),
             ttl => ttl.saturating_add(outlive),
@@ -111,6 +122,40 @@ fn ttl_of_extension(asked_ms: u64, obligations: &Obligations) -> u64 {
     }
 }
 
+/// The TTL that a command would give the lease that its client holds, ms, as far as that is known here; at most the ceiling.
+/// `None` for what lengthens no lease.
+pub(crate) fn lengthened_to(op: &LockOp, obligations: &Obligations) -> Option<u64> {
+    let unknown = longest_ms(obligations);
+    let (asked, extends) = match op {
+        LockOp::Extend { ttl, .. } => (*ttl, true),
+        LockOp::Take { ttl, .. } | LockOp::Store { ttl, .. } => (*ttl, false),
+        LockOp::Wrapped { .. } => return Some(unknown),
+        // A free lock is taken or not, and a held one goes on as it is.
+        LockOp::Acquire { .. }
+        | LockOp::AcquireAll { .. }
+        | LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. } => return None,
+    };
+    match asked {
+        // At once, which gives it back.
+        AskedTtl::For(..=0) => None,
+        AskedTtl::For(ms) if extends => Some(ttl_of_extension(positive(ms)?, obligations)),
+        AskedTtl::For(ms) => Some(ttl_of_grant(positive(ms)?, obligations)),
+        AskedTtl::None if !extends => match ttl_of_grant(0, obligations) {
+            0 => Some(unknown),
+            ttl => Some(ttl),
+        },
+        AskedTtl::Keep => None,
+        AskedTtl::None | AskedTtl::Until(_) | AskedTtl::Further(_) => Some(unknown),
+    }
+}
+
+/// The longest TTL that a lease may be given, ms.
+pub(super) fn longest_ms(obligations: &Obligations) -> u64 {
+    let cap = obligations.ttl_cap_ms.filter(|cap| *cap > 0);
+    cap.unwrap_or(MAX_TTL_MS)
+}
+
 /// Whether a lease is kept alive. One with the TTL that its client asked for is the client's to extend, unless the rules say
 /// otherwise.
 fn is_kept(ttl_ms: u64, asked_ms: u64, allowed: &Allowed) -> bool {
@@ -118,7 +163,7 @@ fn is_kept(ttl_ms: u64, asked_ms: u64, allowed: &Allowed) -> bool {
         KeepAliveTtl::Proxy => ttl_ms != asked_ms,
         KeepAliveTtl::All => ttl_ms > 0,
     };
-    is_meant && keeps_alive(allowed)
+    is_meant && keeps_alive(&allowed.obligations)
 }
 
 /// The TTL of the lock's key: behind the lease's own comes the grace, if the lease ends at all.
@@ -158,7 +203,7 @@ impl EnforcedTerms {
         };
         (ttl_ms != asked_ms).then(|| EnforcedTerms {
             ttl_ms: TtlMs(ttl_ms),
-            kept: keeps_alive(allowed),
+            kept: keeps_alive(obligations),
         })
     }
 }
@@ -188,10 +233,13 @@ fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
 
 /// How much longer than its lease a companion lives: at least as long as anybody owes a release.
 pub fn outlive_ms(allowed: &Allowed) -> OutliveMs {
-    let obligations = &allowed.obligations;
+    outlive(&allowed.obligations, &allowed.rules)
+}
+
+pub(super) fn outlive(obligations: &Obligations, rules: &Rules) -> OutliveMs {
     let outlive = ten_ceilings_ms(obligations)
         .max(OUTLIVE_AT_LEAST_MS)
-        .max(allowed.rules.debt_max_age_ms.unwrap_or(0));
+        .max(rules.debt_max_age_ms.unwrap_or(0));
     OutliveMs(match obligations.fence {
         Fence::Sequential => outlive.max(OUTLIVE_SEQUENTIAL_MS),
         Fence::None | Fence::Hybrid => outlive,
@@ -201,7 +249,8 @@ pub fn outlive_ms(allowed: &Allowed) -> OutliveMs {
 /// What a script is told about TTLs: which ones the proxy keeps alive, and the grace, ms, in one word.
 pub(super) fn keep_and_grace(allowed: &Allowed) -> SmallVec<[u8; 24]> {
     let mut word = SmallVec::new();
-    word.push(match (keeps_alive(allowed), allowed.rules.keep_alive_ttl) {
+    let kept = keeps_alive(&allowed.obligations);
+    word.push(match (kept, allowed.rules.keep_alive_ttl) {
         (false, _) => b'0',
         (true, KeepAliveTtl::Proxy) => b'1',
         (true, KeepAliveTtl::All) => b'2',
@@ -210,13 +259,24 @@ pub(super) fn keep_and_grace(allowed: &Allowed) -> SmallVec<[u8; 24]> {
     word
 }
 
-pub(super) fn keeps_alive(allowed: &Allowed) -> bool {
-    allowed.obligations.keep_alive_ms.is_some_and(|age| age > 0)
+/// The age up to which a lease is kept alive.
+pub fn keep_alive_ms(obligations: &Obligations, rules: &Rules) -> KeepAliveMs {
+    let keep_alive_ms = obligations.keep_alive_ms.unwrap_or(0);
+    KeepAliveMs(match (rules.keep_alive_ttl, obligations.max_hold_ms) {
+        // What hangs must not hold for ever.
+        (KeepAliveTtl::All, Some(most)) => keep_alive_ms.min(most),
+        (KeepAliveTtl::All, None) | (KeepAliveTtl::Proxy, _) => keep_alive_ms,
+    })
 }
 
-pub(super) fn adopted_ttl(allowed: &Allowed) -> u64 {
-    match (allowed.rules.adopt, allowed.rules.mode) {
-        (Adopt::Cap, Mode::Enforce) => allowed.obligations.ttl_cap_ms.unwrap_or(0),
+pub(super) fn keeps_alive(obligations: &Obligations) -> bool {
+    obligations.keep_alive_ms.is_some_and(|age| age > 0)
+}
+
+/// The TTL for a lock without one that has no record, ms; 0 for none.
+pub(super) fn adopted_ttl(obligations: &Obligations, rules: &Rules) -> u64 {
+    match (rules.adopt, rules.mode) {
+        (Adopt::Cap, Mode::Enforce) => obligations.ttl_cap_ms.unwrap_or(0),
         (Adopt::Cap, Mode::Monitor) | (Adopt::Report, _) => 0,
     }
 }

@@ -9,6 +9,7 @@ use crate::decision::{Obligations, Proofs, TakeOverRule};
 use crate::evidence::{Facts, Seen};
 use crate::op::{Comparison, Test};
 use crate::plan::Who;
+use crate::rules::Doubt;
 use crate::settle::Allowed;
 use crate::token::{OwnerToken, StoredToken};
 
@@ -86,10 +87,12 @@ impl ProofArguments {
         flags.set(required.is_some(), b'r');
         flags.set(counts(Proofs::SESSION), b's');
         let rules = &allowed.rules;
+        let believes = rules.doubt == Doubt::Believe;
         // An identity that still waits for its process may become distinctive, so it is told as
         // well.
-        let by_identity = counts(Proofs::IDENTITY) && who.may_be_distinctive(rules);
+        let by_identity = counts(Proofs::IDENTITY) && (believes || who.may_be_distinctive(rules));
         flags.set(by_identity, b'i');
+        flags.set(believes, b'b');
         flags.set(by_identity && who.is_distinctive(rules), b'D');
         flags.set(by_identity && who.may_ask_back, b'p');
         flags.set(obligations.current_fence_only, b'f');
@@ -99,6 +102,8 @@ impl ProofArguments {
         // client late.
         let only_queued = own.is_none() && !facts.queued.is_empty();
         flags.set(only_queued || facts.own_runs, b'n');
+        let names_none = matches!(claim, Claim::None | Claim::Scripted);
+        flags.set(believes && names_none && facts.refused_since, b'B');
         let claim = flags.claim(claim, facts, counts(Proofs::TOKEN));
         let seen = facts.seen.as_ref().filter(|_| counts(Proofs::OBSERVED));
         let seen = seen.and_then(|seen| flags.seen(seen, obligations.take_over));

@@ -27,6 +27,8 @@ pub enum Noticed {
     Known,
     /// Another lease is there, or was, that was granted so long ago.
     Another(Duration),
+    /// Neither the lock nor a record is there.
+    Unrecorded,
     /// It was given back, or is held.
     Other,
 }
@@ -34,6 +36,7 @@ pub enum Noticed {
 /// Reads the answer of [`notice`]. `None` for one that is none of the script's own.
 pub fn noticed(answer: &Value) -> Option<Noticed> {
     Some(match answer.as_integer()? {
+        -1 => Noticed::Unrecorded,
         0 => Noticed::Other,
         1 => Noticed::RanOut,
         2 => Noticed::Known,
@@ -53,6 +56,13 @@ pub fn undelivered(
     step.bytes(&session.0);
     step.bytes(grant.as_ref().map_or(&[][..], |grant| &grant.0));
     step.done(&scripts::UNDELIVERED)
+}
+
+/// The step that marks the leases of these locks ahead of a call that nobody can judge, or where it `was` carried out just now.
+pub fn unwitnessed(locks: &[impl AsRef<[u8]>], was: bool, companion_prefix: &[u8]) -> Plan {
+    let mut step = Step::new(locks, companion_prefix, &[]);
+    step.number(was.into());
+    step.done(&scripts::UNWITNESSED)
 }
 
 /// The step that ends keep-alive of a lease that may be this client's, who wanted to be rid of it.

@@ -63,18 +63,21 @@ pub enum Renewed {
     Ended,
     /// The lock is gone, although its record says that it is held and kept alive.
     Gone,
+    /// There is no record of it.
+    Unrecorded,
 }
 
-/// Renews leases of one database; each with whether its record is given a TTL anew.
+/// Renews leases of one database; each with the longest TTL that may be promised it now, where something bounds that, and with
+/// whether its record is given a TTL anew.
 pub fn renew<'a>(
-    leases: impl Iterator<Item = (&'a Renewal, bool)> + Clone,
+    leases: impl Iterator<Item = (&'a Renewal, Option<u64>, bool)> + Clone,
     companion_prefix: &[u8],
 ) -> Plan {
-    let locks: SmallVec<[&[u8]; 1]> = leases.clone().map(|(lease, _)| &lease.lock[..]).collect();
+    let locks: SmallVec<[&[u8]; 1]> = leases.clone().map(|(lease, ..)| &lease.lock[..]).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
-    for (lease, with_record) in leases {
+    for (lease, longest_ms, with_record) in leases {
         step.bytes(&lease.grant.0);
-        step.number(lease.ttl_ms.0);
+        step.number(longest_ms.map_or(lease.ttl_ms.0, |longest| longest.min(lease.ttl_ms.0)));
         step.bytes(&lease.age());
         step.number(lease.grace_ms);
         if with_record {
@@ -93,6 +96,7 @@ pub fn renew<'a>(
 pub fn renewed(answer: &Value) -> Option<Vec<Renewed>> {
     let one = |value: &Value| match value.as_integer()? {
         // The lock is not made again: a DEL around the proxy looks the same as the end of the TTL.
+        -2 => Some(Renewed::Unrecorded),
         -1 => Some(Renewed::Gone),
         0 => Some(Renewed::Ended),
         ms => Some(Renewed::For(Duration::from_millis(u64::try_from(ms).ok()?))),

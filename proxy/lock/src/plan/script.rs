@@ -8,25 +8,35 @@ use smallvec::SmallVec;
 
 use super::step::Step;
 use super::{Plan, Planning};
+use crate::data_guard::ScriptData;
 use crate::op::{KeyPlace, Reach, Target};
 use crate::script_facts::{Envelope, ScriptFacts};
 use crate::scripts::guard;
 use crate::settle::Allowed;
 use crate::token::Grant;
 
+/// What such a script may write, beside its locks.
+pub(super) struct About<'a> {
+    /// How many keys it declares.
+    pub(super) keys: usize,
+    /// Those that its text names.
+    pub(super) named: &'a [Bytes],
+    pub(super) reach: &'a Reach,
+    pub(super) data: &'a [ScriptData],
+}
+
 pub(super) fn plan(
     planning: &Planning<'_>,
     locks: &mut [Allowed],
     places: &[(Target, KeyPlace)],
     script: &Arc<ScriptFacts>,
-    (keys, named): (usize, &[Bytes]),
-    reach: &Reach,
+    about: &About<'_>,
     draw: &mut dyn FnMut() -> Grant,
 ) -> Plan {
-    let (argv, who) = (planning.argv, planning.who);
+    let (argv, who, keys, reach) = (planning.argv, planning.who, about.keys, about.reach);
     let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys]
         .iter()
-        .chain(named)
+        .chain(about.named)
         .map(|key| &key[..])
         .collect();
     let mut step = Step::wrapping(&names, &planning.keys, planning.companion_prefix);
@@ -45,6 +55,10 @@ pub(super) fn plan(
         let grant = lock.drawn(draw);
         step.script_lock(*place, grant, lock, who, planning.monitor);
     }
+    step.number(about.data.len() as u64);
+    for one in about.data {
+        step.script_data(one, who, planning.companion_prefix);
+    }
     step.number((step.count() - ours + 1) as u64);
     step.done_enveloped(script.clone(), Envelope::judged(reach))
 }
@@ -57,6 +71,7 @@ pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Byte
     let envelope = Envelope {
         judged: false,
         guard: Some(guard),
+        adopts: false,
     };
     step.done_enveloped(script, envelope)
 }

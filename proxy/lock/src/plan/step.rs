@@ -11,6 +11,7 @@ use super::lease::{LeaseTtl, debt_ms, keep_and_grace, outlive_ms};
 use super::proofs::ProofArguments;
 use super::{Plan, Text, Who};
 use crate::companion::companion_key;
+use crate::data_guard::{ScriptData, Unlocked};
 use crate::decision::{Fence, Obligations};
 use crate::op::{AskedTtl, ExpireCondition, KeyPlace};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
@@ -103,11 +104,12 @@ impl Step {
         }
     }
 
-    /// Session and identity.
+    /// Session, identity and the rules.
     pub(super) fn who(&mut self, who: &Who, rules: &Rules) {
-        let mut word = [0; 32];
+        let mut word = [0; 40];
         word[..16].copy_from_slice(&who.session.0);
-        word[16..].copy_from_slice(&who.identity(rules).0);
+        word[16..32].copy_from_slice(&who.identity(rules).0);
+        word[32..].copy_from_slice(&rules.tag.0);
         self.bytes(&word);
     }
 
@@ -117,6 +119,7 @@ impl Step {
         let identity = who.identity(&allowed.rules);
         let mut word: SmallVec<[u8; 128]> = SmallVec::from_slice(&who.session.0);
         word.extend_from_slice(&identity.0);
+        word.extend_from_slice(&allowed.rules.tag.0);
         word.extend_from_slice(&proofs.seen_grant);
         word.extend_from_slice(&proofs.seen);
         self.bytes(&word);
@@ -173,6 +176,7 @@ impl Step {
         let mut word: SmallVec<[u8; 96]> = SmallVec::new();
         // Arguments that are seldom needed share one word: each word costs Redis time, also where
         // the script never reads it.
+        word.extend_from_slice(&allowed.rules.tag.0);
         put_number(&mut word, debt_ms(allowed));
         word.push(b' ');
         put_number(&mut word, adopted_ms);
@@ -255,18 +259,28 @@ impl Step {
     /// What wrap.lua is told of one lock: 17 arguments.
     pub(super) fn script_lock(
         &mut self,
-        KeyPlace(place): KeyPlace,
+        place: KeyPlace,
         grant: Grant,
         allowed: &Allowed,
         who: &Who,
         monitor: bool,
     ) {
-        let none = Terms::default();
-        let terms = allowed.terms.as_deref().unwrap_or(&none);
+        let nothing;
+        let terms = match &allowed.terms {
+            Some(terms) => &**terms,
+            None => {
+                nothing = Terms::nothing();
+                &nothing
+            }
+        };
         let release = ProofArguments::of_script(&terms.release.0, allowed, who, monitor);
         let extend = ProofArguments::of_script(&terms.extend.0, allowed, who, monitor);
         let lenient = is_lenient(&terms.extend.0, &allowed.lock.facts);
-        self.number(place as u64);
+        match place {
+            // The number of the namespace, by which the guard knows its locks.
+            KeyPlace::ANY => self.bytes(format!("n{}", allowed.lock.target.namespace.0).as_bytes()),
+            KeyPlace(place) => self.number(place as u64),
+        }
         self.flags(&release.flags, &[]);
         self.flags(&extend.flags, &[(lenient, b'e')]);
         self.bytes(&release.own);
@@ -281,13 +295,33 @@ impl Step {
         }
     }
 
-    /// What a new lease is written with: the beginning of its record and how long a debt lives, flag
-    /// bits, fence.
+    /// What wrap.lua is told of guarded data: three words, and four for each of its locks.
+    pub(super) fn script_data(&mut self, data: &ScriptData, who: &Who, prefix: &[u8]) {
+        self.bytes(&data.guarded.key);
+        self.letters(&[
+            (data.enforced, b'e'),
+            (data.unlocked == Unlocked::Allow, b'u'),
+            (data.by_identity, b'i'),
+        ]);
+        self.number(data.guarded.locks.len() as u64);
+        for (lock, (own, rules)) in data.guarded.locks.iter().zip(&data.writers) {
+            self.bytes(&companion_key(prefix, lock));
+            self.bytes(own.as_ref().map_or(&[], |grant| &grant.0[..]));
+            let identity = rules.map_or(who.client, |rules| who.identity(&rules));
+            self.bytes(&[who.session.0, identity.0].concat());
+            let is_distinctive = rules.is_some_and(|rules| who.is_distinctive(&rules));
+            self.letters(&[(is_distinctive, b'D')]);
+        }
+    }
+
+    /// What a new lease is written with: the beginning of its record, the rules and how long a debt lives; flag
+    /// bits; fence.
     fn grant(&mut self, grant: Grant, who: &Who, allowed: &Allowed) {
         let identity = who.identity(&allowed.rules);
         let mut head: SmallVec<[u8; 128]> = SmallVec::from_slice(&grant.0);
         head.extend_from_slice(&who.session.0);
         head.extend_from_slice(&identity.0);
+        head.extend_from_slice(&allowed.rules.tag.0);
         head.extend_from_slice(Digits::new().of(debt_ms(allowed)));
         self.bytes(&head);
         self.number(distinctive(who, allowed).into());

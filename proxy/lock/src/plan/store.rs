@@ -25,7 +25,7 @@ pub(super) fn plan(
     let keeps = ttl == AskedTtl::Keep;
     let asked = if keeps { AskedTtl::None } else { ttl };
     step.lease(value, asked, grant, who, lock);
-    step.number(adopted_ttl(lock));
+    step.number(adopted_ttl(&lock.obligations, &lock.rules));
     let claim = comparison.map_or_else(
         || {
             let token = OwnerToken::new(value.clone());

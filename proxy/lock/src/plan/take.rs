@@ -22,7 +22,7 @@ pub(super) fn plan(
     let mut step = planning.step();
     let who = planning.who;
     step.lease(value, ttl, grant, who, lock);
-    step.number(adopted_ttl(lock));
+    step.number(adopted_ttl(&lock.obligations, &lock.rules));
     let (named, begins_like) = match script.owner {
         Owner::Whole => (value.clone(), None),
         Owner::Prefix(bytes) => (value.slice(..bytes.min(value.len())), Some(bytes)),

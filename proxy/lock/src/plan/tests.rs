@@ -12,10 +12,11 @@ use crate::op::{
     Target, Test,
 };
 use crate::rules::{
-    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
+    Adopt, Doubt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, RulesTag,
+    TrustAddress,
 };
 use crate::settle::tests::{lock, target};
-use crate::settle::{Judged, Settled, settle};
+use crate::settle::{Judged, Said, Settled, settle};
 use crate::time::OutliveMs;
 use crate::token::{FencingToken, Identity, OwnerToken, Process, SessionId};
 
@@ -28,9 +29,12 @@ pub(super) const ENFORCE: Rules = Rules {
     counter_locks: false,
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
+    doubt: Doubt::Refuse,
+    tag: RulesTag(*b"01234567"),
     keep_alive_by: crate::rules::KeepAliveBy::Identity,
     hand_over: false,
     quarantined: false,
+    longest_ms: None,
     holder_lost: crate::rules::HolderLost::Keep,
     keep_alive_ttl: crate::rules::KeepAliveTtl::Proxy,
     grace_ms: 0,
@@ -72,11 +76,11 @@ fn planned_by(
     };
     let decision = Decision {
         obligations,
-        ..Decision::default()
+        ..Decision::permit()
     };
     let judged = Judged {
         lock: lock(target(), facts.clone()),
-        decisions: smallvec![decision],
+        said: Said::Command(decision),
     };
     let Settled::Permitted(mut permitted) =
         settle(Box::new(command).into(), smallvec![judged], &|_| rules)
@@ -128,6 +132,7 @@ fn own(stored: &'static str) -> Own {
         asked_end: None,
         lapsed: None,
         came_back: false,
+        unwitnessed: false,
     }
 }
 
@@ -156,7 +161,8 @@ fn a_release_names_its_keys_its_proofs_and_the_clients_own_words() {
     assert!(words[4].starts_with(b"lw:{") && words[4].ends_with(b"}:lock:a"));
     assert_eq!(words[5], b"rsk");
     assert_eq!(words[6], [9; 16]);
-    assert_eq!(words[8].len(), 32);
+    assert_eq!(words[8].len(), 40);
+    assert_eq!(words[8][32..], *b"01234567", "the rules");
     assert_eq!(words[9..], [b"DEL".to_vec()]);
 }
 
@@ -271,7 +277,7 @@ fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
             "86430000",
             "s",
             "Ag",
-            "600000 60000"
+            "01234567600000 60000"
         ],
         "the application's own command is not needed"
     );
@@ -289,7 +295,7 @@ fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
             "",
             "s",
             "A",
-            "600000 60000 @1234 30000 60000 10 86400000"
+            "01234567600000 60000 @1234 30000 60000 10 86400000"
         ]
     );
 }
@@ -581,6 +587,51 @@ fn identity_is_offered_where_it_can_be_told_or_may_still_be() {
         let expected = [base.as_bytes(), letters.as_bytes()].concat();
         assert_eq!(words[5], expected, "{process:?} {named} {may_ask_back}");
     }
+}
+
+#[test]
+fn where_doubt_is_believed_any_identity_is_offered_and_a_refused_connection_says_so() {
+    let believing = Rules {
+        doubt: Doubt::Believe,
+        ..ENFORCE
+    };
+    let refused = Facts {
+        refused_since: true,
+        ..Facts::default()
+    };
+    for (facts, rules, letters) in [
+        (Facts::default(), believing, "rsibk"),
+        (refused.clone(), believing, "rsibBk"),
+        (refused, ENFORCE, "rsk"),
+    ] {
+        let who = Who {
+            process: Process::None,
+            ..who()
+        };
+        let words = planned_by(&who, release(), needing(Proofs::ALL), &facts, rules);
+        assert_eq!(words[5], letters.as_bytes());
+    }
+}
+
+#[test]
+fn other_settings_or_another_name_are_other_rules() {
+    let tag = |name, settings: &[(&'static str, &'static str)]| {
+        RulesTag::of(name, settings.iter().copied())
+    };
+    let usual = tag("orders", &[("doubt", "believe"), ("take_over", "never")]);
+    assert_eq!(
+        usual,
+        tag("orders", &[("take_over", "never"), ("doubt", "believe")])
+    );
+    for other in [
+        tag("order", &[("doubt", "believe"), ("take_over", "never")]),
+        tag("orders", &[("doubt", "believe")]),
+        tag("orders", &[("doubt", "believet"), ("ake_over", "never")]),
+        tag("orders", &[]),
+    ] {
+        assert_ne!(usual, other);
+    }
+    assert!(usual.0.iter().all(u8::is_ascii_hexdigit));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 --       4 the TTL that was asked for, 13 digits  5 how long the companion lives, ms  6 fence
 --       7 flags (of repeated, and m monitor, A a lock found without a TTL is given one, g the old value is wanted,
 --       i a counter, Q a free lock is not granted, w P S what is shown of a held lock, W a lock that is no string is an error)
---       8 how long a debt lives and the TTL for flag A, ms; and for a point in time and with flag Q, where 3 is '@' and 4
+--       8 the rules and how long a debt lives, the TTL for flag A, ms; and for a point in time and with flag Q, where 3 is '@' and 4
 --       and 5 are empty, what was asked for ('-' nothing), default, cap, keep, outlive  9… with flag m the application's own command
 -- Answers a usual grant as one string: G, the record's flags, whether the value was another client's, fencing token
 -- (16), now (13), TTL asked for (13), TTL, ':', what it ended and since when that was held. A usual refusal
@@ -21,7 +21,7 @@ if ttl == '@' then
   local t = redis.pcall('TIME')
   if t.err then return { '?', t, '' } end
   if string.find(flags, 'Q', 1, true) and redis.pcall('EXISTS', lock) ~= 1 then return quarantined() end
-  local ask, default, cap, keep, outlive = string.match(ARGV[8], '^%d+ %d+ (%S+) (%d+) (%d+) (%d+) (%d+)$')
+  local ask, default, cap, keep, outlive = string.match(ARGV[8], '^%x+ %d+ (%S+) (%d+) (%d+) (%d+) (%d+)$')
   local bits
   if ask == '-' then ask = '' end
   ttl, asked, bits = terms(ask, default, cap, keep)
@@ -51,7 +51,7 @@ if done then
 end
 local held, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
 if held and type(record) == 'string' and (flags == 'u' or flags == '') and sub(record, OWNER) == held and #held <= MAX_STORED_TOKEN
-  and held ~= owner and sub(record, VERSION.STATE) == '1L' then
+  and held ~= owner and sub(record, VERSION.STATE) == '1L' and string.byte(record, AT.FLAGS) % (INDEBTED + INDEBTED) < INDEBTED then
   return sub(record, SESSION) == sub(front, SESSION) and 'B1001' or 'B1000'
 end
 
@@ -77,9 +77,10 @@ if has(flags, 'i') and type(native) == 'number' and record
   live = true
   if amend(companion, BEFORE.OWNER, held) then return { 'B', native, trouble, 0, 0, 0, 0 } end
 end
-if has(flags, 'A') and redis.pcall('PTTL', lock) == -1 then
-  adopted = redis.pcall('PEXPIRE', lock, string.match(ARGV[8], '^%d+ (%d+)')) == 1 and 1 or 0
+if has(flags, 'A') and not live and redis.pcall('PTTL', lock) == -1 then
+  adopted = redis.pcall('PEXPIRE', lock, string.match(ARGV[8], '^%x+ (%d+)')) == 1 and 1 or 0
 end
+if live then refused_try(companion, record, sub(front, AT.SESSION) .. ARGV[8]) end
 if has(flags, 'W') and not held then native = redis.pcall('GET', lock) else native = shown(flags, lock, held) or native end
 if unread then return { '?', unread, '' } end
 return { 'B', native or false, '', live and 1 or 0, adopted, soon, live and same_session(record, sub(front, AT.SESSION)) and 1 or 0 }

@@ -1,4 +1,4 @@
--- Takes several locks, all or none: MSETNX.
+-- Takes several locks, all or none: MSETNX, MSETEX … NX.
 -- KEYS  lock, companion, lock, companion …
 -- ARGV  1 flags (m monitor, Q a free lock is not granted)  2 number of arguments that follow for locks, then ten a lock as in store.lua
 --       (1 to 10), then the application's own command
@@ -12,6 +12,7 @@ for i = 1, native == 1 and 0 or locks do
   if read('EXISTS', KEYS[i * 2 - 1]) == 1 then
     local m = read('MGET', KEYS[i * 2 - 1], KEYS[i * 2]) or {}
     local held = governed(m[1] or share(KEYS[i * 2 - 1], m[2]), m[2])
+    if held then refused_try(KEYS[i * 2], m[2], sub(ARGV[i * per - 6], AT.HEAD.SESSION)) end
     return { 'B', native or false, unread or '', held and 1 or 0, 0, 0, held and same_session(m[2], sub(ARGV[i * per - 6], AT.HEAD.SESSION)) and 1 or 0 }
   end
 end
@@ -30,7 +31,7 @@ for i = 1, locks do
   local at, lock = 2 + (i - 1) * per, KEYS[i * 2 - 1]
   local ttl, asked, bits = terms(ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
   local done
-  if has(flags, 'm') then ttl, bits = 0, 0
+  if has(flags, 'm') then ttl, bits = asked, 0
   elseif ttl > 0 then done = redis.pcall('SET', lock, ARGV[at + 1], 'PX', ttl)
   else done = redis.pcall('SET', lock, ARGV[at + 1]) end
   if is_error(done) then return undo(i - 1, done) end

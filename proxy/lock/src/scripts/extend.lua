@@ -4,7 +4,7 @@
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, g the value is wanted,
 --       e extensions of an equal identity pass while they do not shorten, k tokenless, w P S what is shown
 --       where the value is another, A the new TTL is kept alive)
---       2 own grant  3 claimed value  4 session+identity, and the observed grant and value
+--       2 own grant  3 claimed value  4 session+identity+the rules, and the observed grant and value
 --       5 TTL, ms ('0' none)  6 the TTL that was asked for, 13 digits  7 how long the companion lives, ms
 --       where there is a TTL in ms or none at all, without a condition or a limit, not monitored. Else 6 and 7 are empty, and 5 is
 --       what was asked ('-' no TTL, '@' a point in time, '+' added to what is left), cap, keep (as `terms` has it), outlive,
@@ -17,12 +17,12 @@ local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
 local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
 -- The flags begin with r and s where that proof is required and counts.
 if value and type(record) == 'string' and ARGV[6] ~= '' and ARGV[2] == sub(record, GRANT) and sub(record, OWNER) == value and #value <= MAX_STORED_TOKEN
-  and sub(record, VERSION.STATE) == '1L' and string.find(flags, '^rs[^guz]*$')
+  and sub(record, VERSION.STATE) == '1L' and string.find(flags, '^rs[^guzB]*$')
   and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
   local ttl, asked, t = ARGV[5], ARGV[6], redis.pcall('TIME')
   if t.err then return { '?', t, '' } end
   local deadline, bits = asked, string.byte(record, AT.FLAGS)
-  local after = bits - bits % INDEBTED
+  local after = NO_FLAGS + bits % WANTED - bits % INDEBTED
   if string.find(flags, 'A', 1, true) then after = after + KEPT end
   if asked ~= '0000000000000' then
     local at = t[1] * 1000 + (t[2] - t[2] % 1000) / 1000 + asked
@@ -72,15 +72,15 @@ if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(
 if unread then return unreadable(watched, ARGV[8], lock, unpack(ARGV, 9)) end
 if not value then
   -- Rarely:
-  if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
+  if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', record and '' or '-', '0' } end
   local native, found, more = own(), ''
   if declined then return { '?', native, '' } end
   if record and sub(record, VERSION) == '1' and redis.pcall('EXISTS', lock) == 0 then
     if ending() then found, more = overdue(companion, flags, record, ARGV[2], ARGV[4])
-    elseif sub(record, STATE) == 'L' and string.find(ARGV[2], sub(record, GRANT), 1, true) then found = 'E' end
+    elseif unreleased(record) and string.find(ARGV[2], sub(record, GRANT), 1, true) then found = 'E' end
   end
   if more then return asks(record, 0) end
-  return { 'A', native, trouble or '', found, record and sub(record, SINCE) or '0' }
+  return { 'A', native, trouble or '', record and found or '-', record and sub(record, SINCE) or '0' }
 end
 if has(flags, 'c') and form(value) ~= ARGV[3] then
   local late, native = governed(value, record) and over(flags, record, ARGV[2]), shown(flags, lock, value)
@@ -160,7 +160,7 @@ end
 local px, unwritten = ask and lifetime(ttl, outlive) or ARGV[7], nil
 if ends then
   -- Rarely:
-  unwritten = amend(companion, BEFORE.STATE, 'R')
+  unwritten = amend(companion, BEFORE.STATE, held and 'R' or 'T')
 else unwritten = replace(companion, rewrite(record, bits, now, asked), px) end
 if not monitor then
   -- First the record: what cannot be recorded is not done.
@@ -178,7 +178,7 @@ end
 reason = trouble or reason
 local number = sub(record, FENCE)
 if ends then
-  shorten(companion, record)
+  if held then shorten(companion, record) end
   return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }
 end
 return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

@@ -2,8 +2,10 @@
 -- KEYS  lock, companion
 -- ARGV  1 grant
 -- Answers 1 where that lease is over now, 0 where it was over before, 2 where others have a share in the lock, or may have:
--- then it goes by its TTL. The record says that it was released, so nobody owes a release.
+-- then it goes by its TTL. The record says that it was released, so nobody owes a release; and in either case no longer whose it is: who was
+-- told that it has no lock writes no guarded data as its last holder.
 local lock, companion = KEYS[1], KEYS[2]
+local function void(at, field) return amend(companion, at, string.rep('\0', #field)) end
 local m = read('MGET', lock, companion) or {}
 local value, record = m[1], m[2]
 if not record or sub(record, GRANT) ~= ARGV[1] then return unread or 0 end
@@ -18,9 +20,9 @@ if not value then
     others = -1
     for at = 1, #found, 2 do if found[at] ~= 'mode' then others = others + 1 end end
   elseif kind == 'zset' then others = #(read('ZRANGE', lock, 0, 1) or {}) - 1 end
-  if unread or others ~= 0 then return 2 end
+  if unread or others ~= 0 then return void(BEFORE.SESSION, sub(record, SESSION.PROCESS)) or 2 end
 end
-local failed = end_lease(lock, companion, 'R')
+local failed = end_lease(lock, companion, 'R') or void(BEFORE.SESSION, sub(record, SESSION.PROCESS)) or void(BEFORE.OWNER, sub(record, OWNER))
 if failed then return failed end
 shorten(companion, record)
 return 1

@@ -1,26 +1,31 @@
 -- Guards the locks against a script of the application that computes names of keys: what it calls in place of redis.call looks at
--- each command first, and refuses what would write a lock that it does not declare, or touch a record. The
+-- each command first, and refuses what would write a lock that it does not declare, or touch a record; where the lock is only watched
+-- it notes that, and lets it go. The
 -- application's text stands in front of this as the function `f`, whose parameters hide every way to the real `redis`; it
 -- sees nothing of what follows, and all that it can reach of this is made here. Before this stand, made for the
--- configuration in force: COMMANDS and BEGINNINGS (scripts/guard.rs), PREFIX (of records), lock(key): 1 a lock whose
--- namespace enforces, 2 another lock, and ONLY: the line of the text where it has but one, else 0. Behind this stands guard_globals.lua, where the text has a word of it.
--- What follows finds: f, which runs the text guarded; declared, to which it adds the locks that it looks at itself; home, which
+-- configuration in force: COMMANDS and BEGINNINGS (scripts/guard.rs), PREFIX (of records), OWN and PREFIX_MARK (companion.rs), ENFORCES: 1 where any namespace does, else 2, lock(key): 1 a
+-- lock whose namespace enforces, 2 another lock, and the number of its namespace; and ONLY: the line of the text where it has but one, else 0. Behind this stands guard_globals.lua, where the text has a word of it.
+-- What follows finds: f, which runs the text guarded; declared, to which it adds the locks that it looks at itself; adopt, which it may set and which is asked whether such a lock that is about to be written becomes one of them, by its key and namespace; home, which
 -- it sets to the number of their database; before, which it may set and is told of each other key that is about to be written, or nil where that is not known; refused: the first
--- command that was refused, as { key, name, the error }; placed, which puts its line back into an error that the text raised.
+-- command that was refused, as { key, name, the error }; noted: the first that would have been, as { key, name }; placed, which puts its line back into an error that the text raised.
 local text, globals = f, _G
 local real, call, try = redis, redis.call, redis.pcall
 local find, match, lower, byte, gsub = string.find, string.match, string.lower, string.byte, string.gsub
 local type, tostring, tonumber, select, pairs, pcall, error, rawget = type, tostring, tonumber, select, pairs, pcall, error, rawget
 local format = string.format
 local modern = rawget(real, 'REDIS_VERSION') ~= nil
-local declared, refused, before, home, away = {}, nil, nil, nil, false
+local declared, refused, noted, adopt, before, home, away = {}, nil, nil, nil, nil, nil, false
 -- Of each error that redis.call raised in the text: the line there, 0 where that is not known.
 local lines = {}
 
--- Whether a key is one of the proxy's own.
-local function record(key)
+-- Whether a key is one of the proxy's own, as OwnKey::of (companion.rs) says; then 1 or 2 like lock(key). One that is about no lock is about
+-- all: it is what `about_all` says, and no script writes it.
+local function record(key, about_all)
+  about_all = about_all or ENFORCES
+  if key == PREFIX_MARK then return about_all end
   if sub(key, 1, #PREFIX) ~= PREFIX then return false end
-  local at = match(key, '^{[^}]*}[:#]()', #PREFIX + 1)
+  local kind, at = match(key, '^{[^}]*}([:#])()', #PREFIX + 1)
+  if kind == ':' and sub(key, at, at + #OWN - 1) == OWN then return about_all end
   return at and lock(sub(key, at))
 end
 
@@ -36,16 +41,32 @@ local function refuse(key, name)
   return error
 end
 
+-- The same where the lock is enforced (1); where it is only watched (2) the command goes on, and is noted.
+local function bar(mode, key, name)
+  if mode == 1 then return refuse(key, name) end
+  noted = noted or { key, lower(name) }
+end
+
 -- A key that would be written, and one that would be read.
 local function writes(key, name)
   if type(key) == 'number' then return writes(tostring(key), name) or writes(format('%.17g', key), name) end
   if type(key) ~= 'string' or (declared[key] and not away) then return nil end
-  if lock(key) == 1 or record(key) then return refuse(key, name) end
-  if before then before(key) end
+  local mode, namespace = record(key, 1), nil
+  if not mode then
+    mode, namespace = lock(key)
+    if mode and adopt and not away and adopt(key, namespace) then return nil end
+  end
+  local no = mode and bar(mode, key, name)
+  if before and not no then before(key) end
+  return no
 end
 local function reads(key, name)
-  if type(key) == 'string' and record(key) then return refuse(key, name) end
+  local mode = type(key) == 'string' and record(key)
+  return mode and bar(mode, key, name) or nil
 end
+
+-- A word as Redis compares it: without case, up to the first NUL.
+local function option(word) return lower(match(tostring(word), '^[^%z]*')) end
 
 -- Calls look with every key at these places among a command's words; answers what it says first. Letters as in guard.rs.
 local function each(places, look, name, words, count)
@@ -60,7 +81,7 @@ local function each(places, look, name, words, count)
   elseif places == 'Q' then first = 3
   elseif places == 'O' then
     for i = 1, count - 1 do
-      local word = lower(tostring(words[i]))
+      local word = option(words[i])
       local no = (word == 'store' or word == 'storedist') and look(words[i + 1], name)
       if no then return no end
     end
@@ -85,6 +106,8 @@ end
 local kinds = {}
 local function kind_of(name)
   if type(name) ~= 'string' then return 0 end
+  -- No command is called so, and Redis may find another one behind it.
+  if find(name, '[^!-~]') then return 'none' end
   local word = lower(name)
   -- They are in order; where those of a letter begin has four digits.
   local from = tonumber(sub(BEGINNINGS, (byte(word) or 0) * 4 - 387, (byte(word) or 0) * 4 - 384)) or 1
@@ -98,14 +121,19 @@ end
 
 local function look(kind, name, ...)
   local words, count, more = { ... }, select('#', ...), sub(kind, 3)
-  if more == 'x' then return refuse('', name) end
+  if more == 'x' then
+    if before then before(nil) end
+    return bar(ENFORCES, '', name)
+  end
   if more == 'd' and before then before(nil) end
   if more == 'f' then
     local far = lower(name) == 'move'
-    for i = 3, count do far = far or lower(tostring(words[i])) == 'db' end
+    for i = 3, count do far = far or option(words[i]) == 'db' end
     if far then
       local key = tostring(words[lower(name) == 'move' and 1 or 2])
-      if lock(key) == 1 or declared[key] then return refuse(key, name) end
+      local mode = lock(key)
+      local no = mode and bar(mode, key, name)
+      if no then return no end
       if before then before(nil) end
     end
   end
@@ -136,7 +164,8 @@ local function guarded(raises)
   return function(...)
     local name, key = ...
     local kind, no = kinds[name or 0] or kind_of(name), nil
-    if kind == 1 then no = writes(key, name)
+    if kind == 'none' then no = { err = 'ERR Unknown Redis command called from script' }
+    elseif kind == 1 then no = writes(key, name)
     elseif kind == 2 then no = reads(key, name)
     elseif kind ~= 0 then no = look(kind, ...) end
     local said = no or try(...)

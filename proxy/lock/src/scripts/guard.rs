@@ -9,6 +9,7 @@ use lockwarden_lua::{InScript, Places};
 use sha1::{Digest, Sha1};
 
 use super::packed;
+use crate::companion::{OWN, PREFIX_MARK};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::rules::Mode;
 use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
@@ -16,7 +17,7 @@ use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
 /// What begins the function that a guarded text is the body of: its parameters are all names that lead to the
 /// real `redis`, or to a way around the guard.
 pub(crate) const HEAD: &str =
-    "local f=function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy,...) ";
+    "local f=function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy";
 
 /// What an answer of a guarded script begins with that is not the script's own.
 pub const MARK: &str = "lockwarden:guard";
@@ -33,6 +34,18 @@ pub(crate) fn may_call_others(text: &[u8]) -> bool {
     })
 }
 
+/// Whether a text may run otherwise behind the guard though nothing is refused: it may call another script, or speaks of what the
+/// guard hides.
+pub(crate) fn may_be_noticed(text: &[u8]) -> bool {
+    let has = |word: &str| memchr::memmem::find(text, word.as_bytes()).is_some();
+    may_call_others(text) || has("fenv") || has("newproxy")
+}
+
+/// Whether a text surely has room for the guard's few local variables beside its own: Lua lets a function have 200.
+pub(crate) fn has_room(text: &[u8]) -> bool {
+    memchr::memmem::find_iter(text, "local").count() <= 150
+}
+
 /// The guard for one configuration: which keys are locks, and which of them are enforced.
 #[derive(Debug)]
 pub struct Guard {
@@ -41,6 +54,7 @@ pub struct Guard {
     with_globals: String,
     /// Tells guards apart.
     digest: [u8; 20],
+    enforces: bool,
 }
 
 impl PartialEq for Guard {
@@ -52,18 +66,18 @@ impl PartialEq for Guard {
 impl Eq for Guard {}
 
 impl Guard {
-    /// Of these namespaces; `None` where none enforces, so that there is nothing to watch for.
+    /// Of these namespaces; `None` where there is none, so that there is nothing to watch for.
     pub fn new(
         namespaces: &Namespaces,
         mode: &dyn Fn(NamespaceId) -> Mode,
         prefix: &[u8],
     ) -> Option<Guard> {
-        if !namespaces
+        let mut all = namespaces
             .globs()
-            .any(|(namespace, _)| mode(namespace) == Mode::Enforce)
-        {
-            return None;
-        }
+            .map(|(namespace, _)| mode(namespace))
+            .peekable();
+        all.peek()?;
+        let enforces = all.any(|mode| mode == Mode::Enforce);
         let (mut functions, mut tests) = ("", String::new());
         for (namespace, glob) in namespaces.globs() {
             let (shape, pattern) = glob.for_script();
@@ -80,17 +94,22 @@ impl Guard {
                 Mode::Enforce => 1,
                 Mode::Monitor => 2,
             };
-            let _ = writeln!(tests, "if {test} then return {answer} end");
+            let _ = writeln!(tests, "if {test} then return {answer},{} end", namespace.0);
         }
         let text = format!(
             "local sub=string.sub\n{functions}\
              local COMMANDS,BEGINNINGS='{}','{}'\n\
              local MARK,PREFIX,OTHERS='{MARK}',{},'{OTHER_SCRIPT}{}'\n\
+             local OWN,PREFIX_MARK={},{}\n\
+             local ENFORCES={}\n\
              local function lock(key)\n{tests}end\n{}",
             COMMANDS.0,
             COMMANDS.1,
             quoted(prefix),
             "%x".repeat(40),
+            quoted(OWN),
+            quoted(PREFIX_MARK),
+            if enforces { 1 } else { 2 },
             packed!("guard"),
         );
         let with_globals = [&text, packed!("guard_globals")].concat();
@@ -99,7 +118,13 @@ impl Guard {
             text,
             with_globals,
             digest,
+            enforces,
         })
+    }
+
+    /// Whether it refuses anything: it only notes what it would refuse where nothing is enforced.
+    pub fn enforces(&self) -> bool {
+        self.enforces
     }
 
     /// What stands between this text of the application and that which follows the guard.
@@ -218,9 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_watched_where_nothing_is_enforced() {
-        assert_eq!(guard(&[("lock:*", Mode::Monitor)]), None);
-        assert!(guard(&[("lock:*", Mode::Monitor), ("x", Mode::Enforce)]).is_some());
+    fn nothing_is_refused_where_nothing_is_enforced() {
+        assert_eq!(guard(&[]), None);
+        let enforces = |globs| guard(globs).expect("there are namespaces").enforces();
+        assert!(!enforces(&[("lock:*", Mode::Monitor)]));
+        assert!(enforces(&[("lock:*", Mode::Monitor), ("x", Mode::Enforce)]));
     }
 
     #[test]

@@ -9,7 +9,10 @@ local function chunk(source, name)
   name = name or source
   local fine, why = loadstring(source, name)
   if not fine then return nil, why end
-  fine, why = loadstring('return function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy) return function(...) ' .. source .. '\nend end', name)
+  -- A function that takes any arguments has a variable arg, which a chunk has not: only one that says ... is such.
+  local head = 'return function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy) return function('
+  fine = loadstring(head .. ') ' .. source .. '\nend end', name)
+  if not fine then fine, why = loadstring(head .. '...) ' .. source .. '\nend end', name) end
   if not fine then return nil, why end
   return fine()(P, P, G, nil, nil, make, make_of, rawget(globals, 'print'), nil)
 end

@@ -18,8 +18,10 @@
 -- a line `-- Rarely:`. Functions of this file that only the rest uses are made at that line, not before (scripts.rs).
 --
 -- Release debts stand in a key of their own ('}#' for '}:' in the companion's name), which only the bit INDEBTED makes a
--- script look at, the oldest first. Letters: o open, p paid under the lease that is current, which may hand it on, x
--- paid. The key lives as long as the record, so that a debt that has ended is not taken for one that never was.
+-- script look at, the oldest first. Letters: o open, x paid. The key lives as long as the record, so that a debt that has
+-- ended is not taken for one that never was. There too stands, of an identity that gives back more than it is granted, how many
+-- tries of it were refused and not given back yet: the letter is then COUNTED and that number. Or it is w, and the time is that at which
+-- the lease runs out from which on they are counted: by then whatever nobody counted has come.
 
 local sub = string.sub
 
@@ -96,6 +98,13 @@ local function clock() local t = read('TIME') return t and t[1] * 1000 + math.fl
 -- How many of them ago a lease was granted.
 local function age(record) return math.max(clock() - (tonumber(sub(record, SINCE)) or 0), 0) end
 
+-- A time or span of ms as a record holds it: 13 digits. In two parts, because %d takes 32 bits on some machines, and
+-- %.0f takes twice the time.
+local function digits(ms)
+  local low = ms % 1000000
+  return string.format('%07d%06d', (ms - low) / 1000000, low)
+end
+
 -- A lease is governed while the key holds what its live record says was granted.
 local function governed(value, record)
   return value and record and sub(record, VERSION.STATE) == '1L' and sub(record, OWNER) == form(value)
@@ -125,10 +134,11 @@ end
 local function distinctive(value) return #value >= 16 and not deadline_of(value) end
 
 -- Whether the lock's value is a deadline that has passed on this clock, by less than a year. One that did not lie ahead
--- when the lease was granted is none: it says when the lock was taken. A client's clock may be ahead by 100 ms.
+-- when the lease was granted is none: it says when the lock was taken. A client's clock may be ahead by 100 ms; but whole seconds
+-- are ahead where they begin with the end of the second in which it was granted, or later: the time of the grant does not read so.
 local function passed(value, record)
   local at, now = deadline_of(value), clock()
-  return at and at < now and now - at < 31536000000 and at > tonumber(sub(record, SINCE)) + 100
+  return at and at < now and now - at < 31536000000 and at > tonumber(sub(record, SINCE)) + (#value == 10 and 0 or 100)
 end
 
 -- Whether the session's own lease of this lock is over. It may have several grants to its name: those queued
@@ -149,50 +159,154 @@ local function kin(record, who)
 end
 
 -- Whether they are one as a whole, and one that can be told from others: by its process, or by the record's
--- bit and the client's flag D. Second 'p' where a process must be looked up first, and flag p lets a step ask.
+-- bit and the client's flag D. Where the process of either cannot be known, flag b lets them be one: second 'b'. Second 'p'
+-- where a process must be looked up first, and flag p lets a step ask.
 local function identical(flags, record, who)
   if sub(record, CLIENT) ~= sub(who, WHO.CLIENT) then return false end
   local theirs, ours = sub(record, PROCESS), sub(who, WHO.PROCESS)
-  if theirs == pending or ours == pending then return false, has(flags, 'p') and 'p' or nil end
-  return theirs == ours and (ours ~= none or (has(flags, 'D') and bit.band(string.byte(record, AT.FLAGS), DISTINCTIVE) == DISTINCTIVE))
-end
-
--- Whether this identity owes a release of this lock. With a letter, its oldest debt is paid so.
-local function indebted(companion, record, who, letter)
-  if bit.band(string.byte(record, AT.FLAGS), INDEBTED) == 0 then return false end
-  local name = string.gsub(companion, '}:', '}#', 1)
-  local list, now = redis.pcall('GET', name), clock()
-  if type(list) ~= 'string' then return false end
-  for at = 1, #list, DEBT_BYTES do
-    local debt = sub(list, at, at + DEBT_BYTES - 1)
-    local process = sub(debt, DEBT.PROCESS)
-    if sub(debt, DEBT.LETTER.CLIENT) == 'o' .. sub(who, WHO.CLIENT) and (process == sub(who, WHO.PROCESS) or process == pending)
-      and (tonumber(sub(debt, DEBT.ENDS)) or 0) > now then
-      return not (letter and amend(name, at - 1, letter))
-    end
-  end
+  if (theirs == pending or ours == pending) and has(flags, 'p') then return false, 'p' end
+  if theirs == ours and ours ~= none and ours ~= pending then return true end
+  if theirs == none and ours == none and has(flags, 'D') and bit.band(string.byte(record, AT.FLAGS), DISTINCTIVE) == DISTINCTIVE then return true end
+  if has(flags, 'b') and kin(record, who) then return true, 'b' end
   return false
 end
 
--- A tokenless release that proved nothing pays what its identity owes. Answers 1 where the lock is that
--- identity's, so that it paid instead of proving.
+-- Whether a record is of a lease that was granted to this very session (who: session+identity).
+local function same_session(record, who) return sub(record, SESSION) == sub(who, WHO.SESSION) end
+
+-- Where it stands when an identity gave back more than it was granted: a digest of the rules and the identity.
+local function surplus_key(companion, who)
+  local process = sub(who, WHO.PROCESS)
+  if process == pending then process = none end
+  return string.match(companion, '^(.-){%w+}:') .. '{}:lockwarden-surplus:' .. redis.sha1hex(sub(who, WHO.RULES) .. sub(who, WHO.CLIENT) .. process)
+end
+
+-- A release by an identity that has no lease of this lock, and owes no release of it. It is one too many where this connection was
+-- refused the lock, or was granted the last lease of it, which was given back already; else it may be a release that was sent
+-- again over a new connection, because nobody heard its reply. Noted with the first and the last time.
+local function surplus(companion, flags, record, who)
+  if not has(flags, 'B') and not (has(flags, 'b') and sub(record, STATE) == 'R' and same_session(record, who)) then return end
+  local name, now = surplus_key(companion, who), digits(clock())
+  local seen = redis.pcall('GET', name)
+  redis.pcall('SET', name, (type(seen) == 'string' and sub(seen, 1, MS) or now) .. now, 'PX', 2 * MAX_DOUBT_MS)
+end
+
+-- Whether an identity has given back more than it was granted, so lately that its doubtful releases are not believed: for ten
+-- times as long as it has been seen to do so.
+local function doubted(companion, who)
+  local seen = redis.pcall('GET', surplus_key(companion, who))
+  if type(seen) ~= 'string' then return false end
+  local first, last = tonumber(sub(seen, 1, MS)) or 0, tonumber(sub(seen, MS + 1)) or 0
+  return clock() < last + math.min(math.max(10 * (last - first), MIN_DOUBT_MS), MAX_DOUBT_MS)
+end
+
+-- How a debt names who owes it: with the rules under which it was made, so that it ends with them.
+local function debtor(rules, client) return sub(redis.sha1hex(rules .. client), 1, #client) end
+
+-- This identity's entry in the debts of a lock that has not ended: its oldest open debt, or what is counted of it. Answers the list's
+-- name, how many bytes stand before the entry, and its letter.
+local function entry_of(companion, record, who, is_count)
+  if bit.band(string.byte(record, AT.FLAGS), INDEBTED) == 0 then return nil end
+  local name = string.gsub(companion, '}:', '}#', 1)
+  local list, now = redis.pcall('GET', name), clock()
+  if type(list) ~= 'string' then return nil end
+  local whose, ours = debtor(sub(who, WHO.RULES), sub(who, WHO.CLIENT)), sub(who, WHO.PROCESS)
+  for at = 1, #list, DEBT_BYTES do
+    local entry = sub(list, at, at + DEBT_BYTES - 1)
+    local letter, process = string.byte(entry), sub(entry, DEBT.PROCESS)
+    local is_it = is_count and (letter >= COUNTED or letter == WAITS) or not is_count and letter == OPEN
+    if is_it and sub(entry, DEBT.CLIENT) == whose and (process == ours or process == pending or (is_count and ours == pending))
+      and (letter == WAITS or (tonumber(sub(entry, DEBT.ENDS)) or 0) > now) then return name, at - 1, letter end
+  end
+end
+
+-- Whether this identity owes a release of this lock. Where it pays, its oldest debt is paid.
+local function indebted(companion, record, who, pays)
+  local name, before = entry_of(companion, record, who)
+  return name and not (pays and amend(name, before, 'x'))
+end
+
+-- Whether the refused tries of an identity are counted, and a release of each has come.
+local function even(companion, record, who)
+  local _, _, count = entry_of(companion, record, who, true)
+  return count == COUNTED
+end
+
+-- Whether a doubtful release of the holder's identity proves: it gives back no more than it is granted, or all that it gives back
+-- beside has come, so that this is the holder's own or comes in its place.
+local function believed(companion, record, who)
+  return not doubted(companion, who) or even(companion, record, who)
+end
+
+-- A try that was refused, where those of this identity are counted: it will give that back, too.
+local function refused_try(companion, record, who)
+  local name, before, count = entry_of(companion, record, who, true)
+  if name and count >= COUNTED and count < 255 then amend(name, before, string.char(count + 1)) end
+end
+
+-- A release that proved nothing, and pays no debt, is that of a refused try, where those are counted. Where it means a lease of an
+-- identity that gives back more than it is granted, counting begins. Answers 2 where it is that of a refused try, 4 where that is not
+-- the last of them, 3 where counting has begun, else 0.
+local function counts(companion, record, who, begins)
+  local name, before, count = entry_of(companion, record, who, true)
+  if name then
+    if count <= COUNTED or amend(name, before, string.char(count - 1)) then return 0 end
+    return count == COUNTED + 1 and 2 or 4
+  end
+  if not begins or not doubted(companion, who) then return 0 end
+  name = string.gsub(companion, '}:', '}#', 1)
+  local set, now, left = string.byte(record, AT.FLAGS), clock(), redis.pcall('PTTL', companion)
+  -- Where nothing is enforced, it has been deleted just now.
+  local runs = redis.pcall('PTTL', string.match(companion, '{%w*}:(.*)$'))
+  if type(runs) ~= 'number' or runs <= 0 then runs = tonumber(sub(record, DEADLINE)) - now end
+  if runs <= 0 then runs = MIN_DOUBT_MS end
+  local list = bit.band(set, INDEBTED) == INDEBTED and redis.pcall('GET', name)
+  local entry = string.char(WAITS) .. debtor(sub(who, WHO.RULES), sub(who, WHO.CLIENT)) .. sub(who, WHO.PROCESS)
+    .. digits(now + runs)
+  if type(list) ~= 'string' or #list >= MAX_DEBTS * DEBT_BYTES then list = '' end
+  local done = redis.pcall('SET', name, list .. entry, 'PX', type(left) == 'number' and left > 0 and left or WITHOUT_TTL_MS)
+  if is_error(done) or amend(companion, BEFORE.FLAGS, string.char(bit.bor(set, INDEBTED))) then return 0 end
+  return 3
+end
+
+-- A tokenless release that proved nothing pays what its identity owes; where it owes nothing, and the lock is another
+-- client's, it is one too many. Answers 1 where the lock is that identity's, so that it paid instead of proving; else as `counts`.
 local function repay(companion, flags, record, who)
   if not has(flags, 'i') then return 0 end
-  local own = identical(flags, record, who)
-  return indebted(companion, record, who, own and 'p' or 'x') and own and 1 or 0
+  if indebted(companion, record, who, true) then
+    if not identical(flags, record, who) then return 0 end
+    -- Where nothing is enforced, the release of each refused try ends a lease whose holder owes one then.
+    if has(flags, 'm') and doubted(companion, who) and even(companion, record, who) then return 2 end
+    return 1
+  end
+  local own = kin(record, who)
+  if not own then surplus(companion, flags, record, who) end
+  return has(flags, 'b') and counts(companion, record, who, own) or 0
+end
+
+-- Whether the current lease of a record was not given back, and nothing is unjudged that may have given it back.
+local function unreleased(record)
+  return sub(record, STATE) == 'L' and bit.band(string.byte(record, AT.FLAGS), UNWITNESSED) == 0
 end
 
 -- A tokenless release that met no lock: it is the late one of the lease that ended, where that was this
--- session's or this identity's, or pays a debt. Answers E where a lease ran out that nobody had noticed, or nil, 'p'.
+-- session's or this identity's, or pays a debt, or is one too many. Answers E where a lease ran out that nobody had noticed, or nil, 'p'.
 local function overdue(companion, flags, record, mine, who)
   local state = sub(record, STATE)
   if state == 'R' or not string.find(mine, sub(record, GRANT), 1, true) then
-    if not has(flags, 'i') or indebted(companion, record, who, 'x') or state == 'R' then return '' end
+    if not has(flags, 'i') or indebted(companion, record, who, true) then return '' end
     local one, more = identical(flags, record, who)
-    if not one then return not more and '' or nil, more end
+    if more == 'p' then return nil, more end
+    if state == 'R' or not one then
+      surplus(companion, flags, record, who)
+      counts(companion, record, who)
+      return ''
+    end
   end
   amend(companion, BEFORE.STATE, 'R')
-  return state == 'L' and 'E' or ''
+  local name, before, count = entry_of(companion, record, who, true)
+  if name and count > COUNTED then amend(name, before, string.char(COUNTED)) end
+  return unreleased(record) and 'E' or ''
 end
 
 -- Asks back for a process: nothing was done.
@@ -205,6 +319,9 @@ local function asks(record, at) return { 'I', sub(record, SESSION), sub(record, 
 --   f only the holder of the newest fencing token may go on
 --   D the client's connection tells it from others   p the step may ask back for a process
 --   q the claimed value counts only where the holder may be the same client
+--   b what is doubtful is believed of a tokenless try: that an identity whose process cannot be known is the holder's, unless its
+--     own lease is over; but of an identity that gives back more than it is granted only what is the last that is to come
+--   B the same, and this connection was refused the lock since its last grant: then its session is doubtful, too
 -- seen: the grant that was read and the stored form of the value.
 -- Answers the proof's letter (n none was required) or nil, whether the own lease is over, the reason, and 'p'
 -- where a process must be looked up first.
@@ -213,14 +330,20 @@ local function proof(flags, record, mine, claim, seen, who, companion)
   local current, late = string.find(mine, name, 1, true), over(flags, record, mine)
   if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
   if not has(flags, 'r') then return 'n', late end
-  if current and has(flags, 's') then return 's', late end
+  if current and has(flags, 's') and (not has(flags, 'B') or believed(companion, record, who)) then return 's', late end
   if has(flags, 't') and claim == owner and not (late and has(flags, 'v'))
     and (not has(flags, 'q') or kin(record, who)) then return 't', late end
   if has(flags, 'o') and not late and seen == name .. owner
     and (not has(flags, 'x') or passed(owner, record)) then return 'o', late end
   local one, more
   if has(flags, 'i') then one, more = identical(flags, record, who) end
-  if one and not indebted(companion, record, who) then return 'i', late end
+  -- Who stores another value says that it is somebody else; who comes after its own lease is.
+  if more == 'b' then one, more = has(flags, 'k') and not late, nil end
+  if one and not indebted(companion, record, who) and (not has(flags, 'b') or not has(flags, 'k') or believed(companion, record, who)) then
+    return 'i', late
+  end
+  -- What it has too many is noted of its process.
+  if not one and has(flags, 'B') and has(flags, 'p') and sub(who, WHO.PROCESS) == pending then more = 'p' end
   return nil, late, late and 'expired' or 'not-owner', more
 end
 
@@ -228,9 +351,10 @@ end
 -- it: that is what a passed deadline is for. And two values that can be told from others' name two tries for a lock,
 -- so who stores another one is not believed to be the holder: neither by session nor by identity where this
 -- connection was refused the lock since (flag y), and by identity (flag h) only where it has read the stored value
--- under the current grant.
+-- under the current grant. Nor is it by identity where this connection was refused the lock, whatever the values: that doubt is not
+-- believed, for who stores a value takes the lock.
 local function replacing(flags, record, stored, new, seen)
-  local left = 'o'
+  local left = has(flags, 'y') and has(flags, 'b') and '[oi]' or 'o'
   if stored and new and stored ~= new and distinctive(stored) and distinctive(new) then
     if has(flags, 'y') then left = '[osi]'
     elseif has(flags, 'h') and seen ~= sub(record, GRANT) .. sub(record, OWNER) then left = '[oi]' end
@@ -268,16 +392,9 @@ local function lifetime(ttl, outlive)
   return math.min(ttl > 0 and ttl + outlive or math.max(outlive, WITHOUT_TTL_MS), MAX_TTL_MS)
 end
 
--- A time or span of ms as a record holds it: 13 digits. In two parts, because %d takes 32 bits on some machines, and
--- %.0f takes twice the time.
-local function digits(ms)
-  local low = ms % 1000000
-  return string.format('%07d%06d', (ms - low) / 1000000, low)
-end
-
 -- What follows from the record before (old), where that is not simply one of a lease that was released. A lease
--- that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on the one that
--- was paid under it, with its age. Not where its holder goes on with it (own).
+-- that ended unreleased leaves a debt of its identity, where that can be told from others'. Not where its holder goes on
+-- with it (own), and not where a release of it came and was refused (bit WANTED).
 -- Answers as grant does. Where it cannot be written, the record before is put back.
 local function succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
   local at_ms = tonumber(now)
@@ -292,19 +409,26 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
   if fence == 'n' then next = last elseif last >= next then next = last + 1 end
   if next ~= tonumber(number) then number, changed = string.format('%016.0f', next), true end
   local set, process = string.byte(old, AT.FLAGS) or NO_FLAGS, sub(old, PROCESS)
-  local owed = not own and sub(old, STATE) ~= 'R' and (bit.band(set, DISTINCTIVE) == DISTINCTIVE or process ~= none)
+  local owed = not own and sub(old, STATE) ~= 'R' and bit.band(set, WANTED + UNWITNESSED) == 0
+    and (bit.band(set, DISTINCTIVE) == DISTINCTIVE or process ~= none)
   if owed or bit.band(set, INDEBTED) == INDEBTED then
-    local name, debts, ends = string.gsub(companion, '}:', '}#', 1), {}, nil
+    local name, debts = string.gsub(companion, '}:', '}#', 1), {}
     local list, done = bit.band(set, INDEBTED) == INDEBTED and redis.pcall('GET', name), nil
     if type(list) ~= 'string' then list = '' end
     for at = 1, #list, DEBT_BYTES do
       local entry = sub(list, at, at + DEBT_BYTES - 1)
-      local letter, ending = sub(entry, DEBT.LETTER), sub(entry, DEBT.ENDS)
-      if letter == 'p' then ends = ending
-      elseif letter == 'o' and (tonumber(ending) or 0) > at_ms then debts[#debts + 1] = entry end
+      local letter = string.byte(entry)
+      local goes_on = letter ~= PAID and (tonumber(sub(entry, DEBT.ENDS)) or 0) > at_ms
+      -- What has not come before a lease runs out is waited for no more.
+      if (letter == WAITS and not goes_on) or (letter >= COUNTED and goes_on or letter == WAITS) and string.find(old, '^.[LE]') then
+        entry, goes_on = string.char(COUNTED) .. sub(entry, DEBT.CLIENT.PROCESS) .. digits(at_ms + 2 * MAX_DOUBT_MS), true
+      end
+      if goes_on then debts[#debts + 1] = entry end
     end
-    ends = ends or digits(at_ms + tonumber(string.match(debt, '^%d+')))
-    if owed and tonumber(ends) > at_ms then debts[#debts + 1] = 'o' .. sub(old, CLIENT.PROCESS) .. ends end
+    local rules, lives = string.match(debt, '^(%x%x%x%x%x%x%x%x)(%d+)')
+    if owed and tonumber(lives) > 0 then
+      debts[#debts + 1] = 'o' .. debtor(rules, sub(old, CLIENT)) .. process .. digits(at_ms + tonumber(lives))
+    end
     table.sort(debts, function(a, b) return sub(a, DEBT.ENDS) < sub(b, DEBT.ENDS) end)
     if #debts > MAX_DEBTS then table.remove(debts, 1) end
     if #debts > 0 then
@@ -319,15 +443,15 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
   if changed then redis.call('SET', companion, front .. number .. back, 'PX', px) end
   local since = sub(old, SINCE)
   local shared = sub(old, OWNER) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, AT.SESSION)) and '1' or '0'
-  if sub(old, STATE) == 'L' then return number, now, 'L', since, shared end
+  if unreleased(old) then return number, now, 'L', since, shared end
   return number, now, '', '0', shared
 end
 
 -- Numbers a new lease and writes its record. The lock key has been written before.
 -- front: what the record begins with. fence: h hybrid, s sequential, n none. asked: 13 digits. debt begins with
--- how long one lives, ms.
--- Answers the fencing token (16 digits), the time (13 digits), what the lease ended ('' nothing, L a lease that ran out
--- unreleased) and since when that was held, and '1' where the lease before was another client's, with the same
+-- the rules, and how long one lives, ms.
+-- Answers the fencing token (16 digits), the time (13 digits), what the lease ended ('' nothing, - there was no record, L a lease that ran
+-- out unreleased) and since when that was held, and '1' where the lease before was another client's, with the same
 -- owner token, and not an hour old, else '0'. Or nil and Redis's error where it cannot be written; then the record is as it was.
 local function grant(companion, front, fence, asked, owner, px, debt, own)
   local t = redis.pcall('TIME')
@@ -344,16 +468,17 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
   end
   local back = now .. asked .. deadline .. owner
   local old = redis.pcall('SET', companion, front .. number .. back, 'PX', px, 'GET')
-  if not old or (type(old) == 'string' and string.find(old, '^1R[@A-CH-K]') and sub(old, FENCE) < number
-    and (sub(old, OWNER) ~= owner or sub(old, CLIENT.PROCESS) == sub(front, CLIENT.PROCESS))) then return number, now, '', '0', '0' end
+  if not old then return number, now, '-', '0', '0' end
+  if type(old) == 'string' and string.find(old, '^1R[@A-CH-K]') and sub(old, FENCE) < number
+    and (sub(old, OWNER) ~= owner or sub(old, CLIENT.PROCESS) == sub(front, CLIENT.PROCESS)) then return number, now, '', '0', '0' end
   -- Rarely:
   return succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
 end
 
--- The same from what a step is told of a lease that may be granted. head: grant, session, identity, then how long a debt lives, ms.
+-- The same from what a step is told of a lease that may be granted. head: grant, session, identity, then the rules, and how long a debt lives, ms.
 local function grant_of(companion, head, bits, fence, asked, owner, px, own)
   local front = '1L' .. string.char(NO_FLAGS + bits) .. sub(head, HEAD.GRANT.PROCESS)
-  return grant(companion, front, fence, digits(asked), owner, px, sub(head, HEAD.DEBT_MS), own)
+  return grant(companion, front, fence, digits(asked), owner, px, sub(head, HEAD.DEBT), own)
 end
 
 -- Where a lock was taken whose record cannot be written: monitored it was, and nothing more can be told; else it is taken back, by a
@@ -363,9 +488,6 @@ local function unrecorded(monitor, native, lock, error)
   if is_error(redis.pcall('DEL', lock)) then redis.pcall('SET', lock, '', 'PX', 1) end
   return { '?', error, '' }
 end
-
--- Whether a record is of a lease that was granted to this very session (who: session+identity).
-local function same_session(record, who) return sub(record, SESSION) == sub(who, WHO.SESSION) end
 
 -- A record whose lease was released is needed for ten more minutes, in which late clients come; as long as before where
 -- somebody owes a release, and where its fencing token is not the time of the grant: then only the record knows it.
@@ -416,13 +538,16 @@ local function repeated(flags, lock, companion, record, owner, front, ttl, asked
 end
 
 -- A refusal. A tokenless try (flag k) by what may be the grant's own identity ends keep-alive: somebody who
--- is likely the holder wanted the lock gone, so it goes by its TTL. paid: 1 where it paid a debt.
+-- is likely the holder wanted the lock gone, so it goes by its TTL, and nobody owes a release then. paid: as `repay` answers.
 local function refusal(companion, flags, record, reason, late, who, current, paid)
   local now, ended = clock(), 0
   if paid == 1 then reason = 'expired' end
-  if has(flags, 'k') and not has(flags, 'm') and kin(record, who)
-    and bit.band(string.byte(record, AT.FLAGS), KEPT) == KEPT then
-    ended = amend(companion, BEFORE.FLAGS, string.char(string.byte(record, AT.FLAGS) - KEPT)) and 0 or 1
+  if has(flags, 'k') and not has(flags, 'm') and kin(record, who) then
+    local bits = string.byte(record, AT.FLAGS)
+    local kept, new = bit.band(bits, KEPT), bit.bor(bits, KEPT) - KEPT
+    -- That of a refused try is none of the holder's, which is still to come.
+    if paid == 3 then new = bit.bor(new, INDEBTED + WANTED) elseif paid ~= 2 and paid ~= 4 then new = bit.bor(new, WANTED) end
+    if new ~= bits and not amend(companion, BEFORE.FLAGS, string.char(new)) and kept == KEPT then ended = 1 end
   end
   return { 'N', false, reason, sub(record, SINCE), now, sub(record, FENCE), late and 1 or 0, ended, current or false, paid or 0 }
 end
@@ -506,4 +631,65 @@ local function glob(pattern, key)
       else return false end
     end
   end
+end
+
+-- When a key ends on this server's clock, ms; -1 never. Before Redis 7 only to a millisecond or two.
+local exact = true
+local function ends_at(key)
+  if exact then
+    local at = redis.pcall('PEXPIRETIME', key)
+    if type(at) == 'number' then return at end
+    exact = false
+  end
+  local left = redis.call('PTTL', key)
+  if left < 0 then return -1 end
+  return clock() + left
+end
+local function moved(a, b) return a ~= b and (exact or a < 0 or b < 0 or math.abs(a - b) > 3) end
+
+-- Copies of what a script of the application may write, where something may have to be put back: of all of it, or of none. Which keys
+-- need none is in `uncopied`.
+local copies, uncopied, undoable, copied_bytes = {}, {}, false, 0
+local function measure(key)
+  if not undoable or uncopied[key] then return end
+  uncopied[key] = true
+  local size = redis.pcall('MEMORY', 'USAGE', key)
+  if type(size) == 'number' then copied_bytes = copied_bytes + size end
+  undoable = not (type(size) == 'table' or copied_bytes > 1048576 or (size and size > 65536))
+  copies[#copies + 1] = { key = key, dump = size }
+end
+local function copy(one)
+  if not undoable or not one.dump then return end
+  one.dump = redis.pcall('DUMP', one.key)
+  undoable = type(one.dump) ~= 'table'
+  one.ends = undoable and one.dump and ends_at(one.key)
+end
+-- The same of a key that is about to be written; nil where it is not known which.
+local function keep_copy(key)
+  if not key then undoable = false return end
+  local known = #copies
+  measure(key)
+  if #copies > known then copy(copies[#copies]) end
+end
+
+-- A point in time as Redis reads it, whatever its size.
+local function as_time(ends) return string.format('%.0f', math.min(ends, 9223372036854774784)) end
+local function put_back(key, dump, ends)
+  if not dump then return redis.pcall('DEL', key) end
+  if ends < 0 then return redis.pcall('RESTORE', key, 0, dump, 'REPLACE') end
+  return redis.pcall('RESTORE', key, as_time(ends), dump, 'REPLACE', 'ABSTTL')
+end
+-- Puts them back; answers how many keys Redis would not have put back, and whether there was anything to put back.
+local function put_copies_back()
+  local lost, changed = 0, false
+  for i = 1, undoable and #copies or 0 do
+    local copy = copies[i]
+    local dump = redis.pcall('DUMP', copy.key)
+    local now = dump and type(dump) ~= 'table' and ends_at(copy.key)
+    if dump ~= copy.dump or (dump and moved(now, copy.ends)) then
+      changed = true
+      if is_error(put_back(copy.key, copy.dump, copy.ends)) then lost = lost + 1 end
+    end
+  end
+  return lost, changed
 end

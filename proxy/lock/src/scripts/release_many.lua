@@ -1,7 +1,7 @@
 -- DEL or UNLINK of several keys, locks and others. Each lock is judged as in release.lua.
 -- KEYS  lock, companion, lock, companion … then the keys that are no locks
 -- ARGV  1 DEL or UNLINK  2 number of locks  3 '1': any refusal refuses everything
---       4… five a lock: flags, own grant, observed grant, observed value, session+identity
+--       4… five a lock: flags, own grant, observed grant, observed value, session+identity+the rules
 -- Answers { 'M', how many keys went, '', one answer a lock as release.lua gives it }.
 local locks, strict = tonumber(ARGV[2]), ARGV[3] == '1'
 local found, refused = {}, false
@@ -34,11 +34,7 @@ for i = 1, locks do
   local reason = entry.reason or ''
   if strict and refused and not entry.refused then
     answer[3 + i] = { 'C', false, '' }
-  elseif entry.refused then
-    local paid = 0
-    if not (strict and refused) then paid = repay(companion, entry.flags, entry.record, who) end
-    answer[3 + i] = refusal(companion, entry.flags, entry.record, reason, entry.late, who, nil, paid)
-  else
+  elseif not entry.refused then
     local state = entry.held == 'o' and has(entry.flags, 'x') and 'T' or 'R'
     local recorded = entry.governed and not has(entry.flags, 'm')
     -- First the record: what cannot be recorded is not done.
@@ -52,8 +48,8 @@ for i = 1, locks do
       if entry.governed then
         local paid = not entry.held and repay(companion, entry.flags, entry.record, who) or 0
         if paid == 1 then reason = 'expired' end
-        if not recorded then amend(companion, BEFORE.STATE, state) end
-        if state == 'R' then shorten(companion, entry.record) end
+        if not recorded then amend(companion, BEFORE.STATE, entry.held and state or 'T') end
+        if entry.held and state == 'R' then shorten(companion, entry.record) end
         answer[3 + i] = { 'R', gone, reason, sub(entry.record, FENCE), sub(entry.record, SINCE), entry.held or '', false, state, entry.late and 1 or 0, paid }
       elseif gone == 1 then
         answer[3 + i] = { 'U', gone, '' }
@@ -61,7 +57,7 @@ for i = 1, locks do
         local mark, record = '', entry.record
         -- Flag p is of no use here: locks before this one may be gone already.
         if record and sub(record, VERSION) == '1' then mark = overdue(companion, entry.flags, record, entry.mine, who) end
-        answer[3 + i] = { 'A', gone, '', mark or '', record and sub(record, SINCE) or '0' }
+        answer[3 + i] = { 'A', gone, '', record and (mark or '') or '-', record and sub(record, SINCE) or '0' }
       end
       if trouble then answer[3 + i][3], trouble = trouble, nil end
     end
@@ -72,6 +68,14 @@ if not (strict and refused) then
     local gone = run(ARGV[1], KEYS[i])
     if type(gone) == 'number' then total = total + gone
     elseif not ran then return { '?', gone, '' } end
+  end
+end
+-- Last, because Redis may not let a command before this pass: then nothing was refused either.
+for i = 1, locks do
+  local entry, companion, paid = found[i], KEYS[i * 2], 0
+  if entry.refused then
+    if not (strict and refused) then paid = repay(companion, entry.flags, entry.record, entry.who) end
+    answer[3 + i] = refusal(companion, entry.flags, entry.record, entry.reason or '', entry.late, entry.who, nil, paid)
   end
 end
 answer[2] = total

@@ -4,13 +4,14 @@
 --       whatever TTL was asked for, `i` if it was invented; else up to the end of what was asked for  4 grace, ms
 --       5 the record's TTL, ms, or '' where the record lives long enough without
 -- Answers an array with one number a lock: its new TTL in ms; 0 where there is nothing to keep alive any more; -1 where
--- the lock is gone although its record says that it is held and kept alive.
+-- the lock is gone although its record says that it is held and kept alive; -2 where there is no record.
 -- Lock by lock; what is true of one says nothing about the next.
 local found, t, answers = redis.call('MGET', unpack(KEYS)), redis.call('TIME'), {}
 local now = t[1] * 1000 + t[2] / 1000
 for at = 1, #KEYS, 2 do
   local value, record, arg, answer = found[at], found[at + 1], (at - 1) / 2 * 5 + 1, 0
-  if record and sub(record, VERSION.STATE) == '1L' and sub(record, GRANT) == ARGV[arg] and bit.band(string.byte(record, AT.FLAGS), UNDELIVERED + KEPT) == KEPT then
+  if not record then answer = -2
+  elseif sub(record, VERSION.STATE) == '1L' and sub(record, GRANT) == ARGV[arg] and bit.band(string.byte(record, AT.FLAGS), UNDELIVERED + KEPT) == KEPT then
     if not value or #value > MAX_STORED_TOKEN then
       -- Rarely:
       value = value and form(value) or share(KEYS[at], record)

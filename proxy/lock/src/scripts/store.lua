@@ -3,12 +3,12 @@
 -- Free: an acquire. The holder's own: an extension with a new value. Somebody else's: refused, unless its
 -- value is a deadline that has passed and the old value is wanted or was compared (a take-over).
 -- KEYS  lock, companion
--- ARGV  1 value  2 grant+session+identity+how long a debt lives, ms  3 bits  4 fence  5 TTL asked for ('' none, '@' a
+-- ARGV  1 value  2 grant+session+identity+the rules+how long a debt lives, ms  3 bits  4 fence  5 TTL asked for ('' none, '@' a
 --       point in time)  6 default  7 cap  8 keep  9 outlive  10 stored form of the value ('' the value itself)
 --       11 TTL for a lease found without one ('0' leave it)  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
 --       y h of replacing, g the old value is wanted, d a passed deadline may be taken over, Q a free lock is not granted, c the command compares the value
 --       itself, u and goes on where it is another, z and found another already)
---       13 own grant  14 claimed or compared value  15 observed grant  16 observed value  17 session+identity
+--       13 own grant  14 claimed or compared value  15 observed grant  16 observed value  17 session+identity+the rules
 --       18 longest hold (0: no limit)  19… the application's own command, or for one that compares the SET that
 --       it comes to
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]

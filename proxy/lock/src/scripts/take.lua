@@ -2,7 +2,7 @@
 -- KEYS  lock, companion
 -- ARGV  1 to 11 as in store.lua  12 flags (of proof, and m monitor, E the caller's own is extended by PEXPIRE,
 --       else stored anew, Q a free lock is not granted, w P S what is shown of a lock that is somebody else's)
---       13 own grant  14 observed grant  15 observed value  16 session+identity  17 longest hold (0: no limit)
+--       13 own grant  14 observed grant  15 observed value  16 session+identity+the rules  17 longest hold (0: no limit)
 --       18 how many bytes of the value make it the caller's ('' all)
 -- The value is read first: where Redis is out of memory, PEXPIRE still passes and SET does not.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
@@ -34,12 +34,12 @@ else
   own = sub(value, 1, bytes) == sub(ARGV[1], 1, bytes)
 end
 if not own then
-  local native, adopted = shown(flags, lock, value), 0
+  local native, held, adopted = shown(flags, lock, value), governed(value, record), 0
   if unread then return { '?', unread, '' } end
-  if ARGV[11] ~= '0' and redis.pcall('PTTL', lock) == -1 then
+  if held then refused_try(companion, record, ARGV[16]) end
+  if ARGV[11] ~= '0' and not held and redis.pcall('PTTL', lock) == -1 then
     adopted = redis.pcall('PEXPIRE', lock, ARGV[11]) == 1 and 1 or 0
   end
-  local held = governed(value, record)
   return { 'B', native, '', held and 1 or 0, adopted, 0, held and same_session(record, ARGV[16]) and 1 or 0 }
 end
 local function again(ms)

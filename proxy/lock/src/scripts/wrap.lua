@@ -6,19 +6,25 @@
 -- is written, and what the guard refuses ends the script as any error does. Else `placed` is nil.
 -- KEYS  the application's own, then others that its text names, then one companion a lock
 -- ARGV  the application's own, then ours: 1 flags (m monitor, x the text speaks of setresp, c the keys before the
---       companions are all that it may write)  2 session+identity  3 database  4 how many keys are the
+--       companions are all that it may write)  2 session+identity+the rules  3 database  4 how many keys are the
 --       application's own  5 number of locks, then 17 a lock:
---         1 its place in KEYS  2 flags of proof for a release, 3 for an extension (as in extend.lua)  4 own grants
---         5 observed grant  6 observed value  7 grant+session+identity+how long a debt lives  8 bits  9 fence  10 default  11 cap  12 keep
+--         1 its place in KEYS; n and the number of a namespace for what stands for any lock of that which the text may write without declaring it  2 flags of proof for a release, 3 for an extension (as in extend.lua)  4 own grants
+--         5 observed grant  6 observed value  7 grant+session+identity+the rules+how long a debt lives  8 bits  9 fence  10 default  11 cap  12 keep
 --         13 outlive  14 longest hold  15-17 reasons for which a policy refuses an acquire, an extension, a release
+--       then how many keys of guarded data the text may write, and of each its name, letters of its guard (e refusals are carried out, u
+--         who may write while nobody holds the lock, i the holder's identity counts), the number of its locks, and four a lock: its
+--         record, own grant, session+identity, D where that is distinctive
 --       and last how many of ours there are
 -- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line };
 -- refused, or ended by the guard, { 'W', n, one answer a lock, a number that it returned, '', 0, 1 what it did to other keys stands, 1 it had changed
 -- nothing but TTLs of locks, keys that Redis would not have put back }. Behind the answers of the locks may stand what the
--- guard refused: { '!', false, '', key, command, 1 that ended the script }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
+-- guard refused: { '!', false, '', key, command, 1 that ended the script, 1 it was only noted }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
+-- Before the guard's word stands for each lock that the text wrote so { '+', false, '', key, its place among the locks, how many of
+-- that place it is, and its answer }; what stands for them itself is answered C. Where it may write guarded data, { '#', false, '', a letter a
+-- key, the place of the one for which all was put back, or nothing was run, else 0 }: letters of may_write, - nothing was written and might not be.
 -- The text may change KEYS and ARGV, the database, and how replies are read: nothing of that is used after it.
 local call, try, globals = redis.call, redis.pcall, _G
-local mine, said, names, named, locks, others = {}, #ARGV, {}, {}, {}, {}
+local mine, said, names, named, locks, adopting, beside = {}, #ARGV, {}, {}, {}, {}, KEYS[#KEYS]
 do
   local count = tonumber(ARGV[said])
   said = said - count
@@ -29,7 +35,9 @@ do
   for i = 1, keys - held do names[i] = KEYS[i] end
   for i = 1, held do
     local at = 5 + (i - 1) * 17
-    locks[i] = { at = at, key = KEYS[tonumber(mine[at + 1])], companion = KEYS[keys - held + i], proofs = {} }
+    local namespace = string.match(mine[at + 1], '^n(%d+)$')
+    if namespace then adopting[tonumber(namespace)] = { at = at, place = i - 1, count = 0 }
+    else locks[i] = { at = at, key = KEYS[tonumber(mine[at + 1])], companion = KEYS[keys - held + i], proofs = {} } end
   end
   for i = keys, own + 1, -1 do KEYS[i] = nil end
 end
@@ -37,20 +45,15 @@ local flags, who = mine[1], mine[2]
 local monitor = has(flags, 'm')
 home = tonumber(mine[3])
 local function argument(lock, at) return mine[lock.at + at] end
-
--- When a key ends on this server's clock, ms; -1 never. Before Redis 7 only to a millisecond or two.
-local exact = true
-local function ending(key)
-  if exact then
-    local at = try('PEXPIRETIME', key)
-    if type(at) == 'number' then return at end
-    exact = false
+local data = {}
+do
+  local at = 6 + tonumber(mine[5]) * 17
+  for i = 1, tonumber(mine[at]) do
+    local one = { key = mine[at + 1], letters = mine[at + 2], locks = {} }
+    for k = 1, tonumber(mine[at + 3]) do one.locks[k] = at + 4 * k end
+    data[i], at = one, at + 3 + 4 * #one.locks
   end
-  local left = call('PTTL', key)
-  if left < 0 then return -1 end
-  return clock() + left
 end
-local function moved(a, b) return a ~= b and (exact or a < 0 or b < 0 or math.abs(a - b) > 3) end
 
 -- The members of a lock that holders have a share in, each with its score or its field's value.
 local function members(kind, key)
@@ -78,7 +81,7 @@ local function look(lock)
     if unread then return nil, unread end
     state.all = members(state.kind, lock.key)
   end
-  state.ends = ending(lock.key)
+  state.ends = ends_at(lock.key)
   state.governed = governed(state.value or state.share, state.record)
   return state
 end
@@ -134,52 +137,124 @@ for i = 1, #locks do
   if failed then return { '?', failed, '' } end
   local before = lock.before
   if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, OWNER)) end
-  others[lock.key], declared[lock.key] = true, true
+  uncopied[lock.key], declared[lock.key] = true, true
 end
--- Copies of the other keys, where something may have to be put back: of all that the script may write, or of none.
-local copies, undo, sizes = {}, not monitor and (placed or has(flags, 'c')) and true, 0
-local function measure(key)
-  if not undo or others[key] then return end
-  others[key] = true
-  local size = try('MEMORY', 'USAGE', key)
-  if type(size) == 'number' then sizes = sizes + size end
-  undo = not (type(size) == 'table' or sizes > 1048576 or (size and size > 65536))
-  copies[#copies + 1] = { key = key, dump = size }
-end
-local function copy(one)
-  if not undo or not one.dump then return end
-  one.dump = try('DUMP', one.key)
-  undo = type(one.dump) ~= 'table'
-  one.ends = undo and one.dump and ending(one.key)
-end
-if undo and (placed or #names > #locks) then
-  undo = false
-  for i = 1, #locks do undo = undo or refusable(locks[i]) end
-  if placed then
-    before = undo and function(key)
-      if not key then undo = false end
-      local known = #copies
-      measure(key)
-      if #copies > known then copy(copies[#copies]) end
+-- The name of a lock's record. The polynomial is that of Redis's slots.
+local function companion_of(key)
+  local hashed, crc = string.match(key, '^[^{]*{([^}]+)}') or key, 0
+  for i = 1, #hashed do
+    crc = bit.bxor(crc, string.byte(hashed, i) * 256)
+    for _ = 1, 8 do
+      crc = crc * 2
+      if crc > 65535 then crc = bit.bxor(crc, 69665) end
     end
-  else
-    for i = 1, #names do measure(names[i]) end
-    for i = 1, #copies do copy(copies[i]) end
+  end
+  local at = crc % 16384 * 4
+  return PREFIX .. '{' .. string.match(sub(TAGS, at + 1, at + 4), '^%w+') .. '}:' .. key
+end
+-- A lock that the text is about to write and does not declare becomes one of those that are judged, where its operator lets
+-- it write such. What it does to them needs no proof: it was looked at.
+local own = #locks
+if next(adopting) then
+  adopt = function(key, namespace)
+    local one = adopting[namespace]
+    if not one or #locks - own >= 4096 then return false end
+    local lock = { at = one.at, key = key, companion = companion_of(key), proofs = {}, adopted = one }
+    lock.before = look(lock)
+    if not lock.before then return false end
+    one.count = one.count + 1
+    lock.count = one.count
+    uncopied[key], declared[key] = true, true
+    locks[#locks + 1] = lock
+    return true
   end
 end
 
--- A point in time as Redis reads it, whatever its size.
-local function written(ends) return string.format('%.0f', math.min(ends, 9223372036854774784)) end
-local function put_back(key, dump, ends)
-  if not dump then return try('DEL', key) end
-  if ends < 0 then return try('RESTORE', key, 0, dump, 'REPLACE') end
-  return try('RESTORE', key, written(ends), dump, 'REPLACE', 'ABSTTL')
+-- What the record of one of its locks says of a write of guarded data, as data_guard/judge.rs does: h the holder's, l the last holder's, i its
+-- identity's, u nobody holds the lock; S by who had the lock, N by somebody else. What cannot be read permits nothing.
+local function by_record(one, at)
+  local record, mine_once, writer = try('GET', mine[at]), mine[at + 1], mine[at + 2]
+  if type(record) ~= 'string' or sub(record, VERSION) ~= '1' then
+    if mine_once ~= '' then return 'S' end
+    return not record and has(one.letters, 'u') and 'u' or 'N'
+  end
+  local state = sub(record, STATE)
+  if same_session(record, writer) then return state == 'B' and 'S' or state == 'L' and 'h' or 'l' end
+  if mine_once ~= '' and mine_once ~= sub(record, GRANT) then return 'S' end
+  if has(one.letters, 'i') and state ~= 'B' and identical(mine[at + 3], record, writer) then
+    return bit.band(string.byte(record, AT.FLAGS), INDEBTED) == INDEBTED and 'S' or 'i'
+  end
+  return state ~= 'L' and has(one.letters, 'u') and 'u' or 'N'
 end
+local function is_no(said) return said == 'S' or said == 'N' end
+-- The same of all its locks, of which the best counts. Who took the lock in this very run, or carries its owner token, holds it.
+local function may_write(one)
+  local best = 'N'
+  for k = 1, #one.locks do
+    local said = by_record(one, one.locks[k])
+    for i = 1, #locks do
+      local lock = locks[i]
+      if lock.companion == mine[one.locks[k]] then
+        local record = lock.before.record
+        local carries = lock.before.governed and has(argument(lock, 3), 't') and named[sub(record, OWNER)] and distinctive(sub(record, OWNER))
+        if carries or (lock.did == 'acquire' and not lock.reason) then said = 'h' end
+      end
+    end
+    if best == 'N' or (best == 'S' and not is_no(said)) then best = said end
+  end
+  return best
+end
+local function data_said(place)
+  local letters = ''
+  for i = 1, #data do letters = letters .. data[i].said end
+  return { '#', false, '', letters, place }
+end
+-- Where the writer may not, what is there now is kept: only its run tells whether the text writes it. Where that cannot be kept, nothing is run.
+local keeps = false
+for i = 1, #data do
+  local one = data[i]
+  one.said = may_write(one)
+  if is_no(one.said) and has(one.letters, 'e') then
+    local size = not monitor and try('MEMORY', 'USAGE', one.key)
+    local fits = not monitor and type(size) ~= 'table' and (size or 0) <= 65536
+    one.dump = fits and try('DUMP', one.key)
+    -- Who may not restore is told so of a TTL that is none.
+    fits = fits and type(one.dump) ~= 'table' and string.find(try('RESTORE', one.key, '-1', '', 'REPLACE').err, 'TTL', 1, true)
+    if not fits then
+      local each = {}
+      for k = 1, #locks do each[k] = { 'C', false, '' } end
+      for _ in pairs(adopting) do each[#each + 1] = { 'C', false, '' } end
+      each[#each + 1] = data_said(i)
+      return { 'W', 'n', each, '', '', 0, 0, 0, 0 }
+    end
+    one.kept, keeps = true, true
+    one.ends = one.dump and ends_at(one.key)
+  end
+end
+
+-- Copies of the other keys, where something may be refused: what the guard is about may be at any time, unless its operator has
+-- looked at the text.
+undoable = not monitor and (placed or has(flags, 'c')) and not adopt and true
+if undoable and placed then before = ENFORCES == 1 and keep_copy or nil
+elseif undoable and #names > #locks then
+  undoable = keeps
+  for i = 1, #locks do undoable = undoable or refusable(locks[i]) end
+  for i = 1, #names do measure(names[i]) end
+  for i = 1, #copies do copy(copies[i]) end
+end
+
+-- Whether guarded data is not as it was kept.
+local function written(one)
+  if not one.kept then return false end
+  local dump = try('DUMP', one.key)
+  return dump ~= one.dump or (dump and moved(ends_at(one.key), one.ends))
+end
+
 -- Puts the locks back, and where copies were taken the other keys. Answers how many keys Redis would not have put
 -- back, and whether the script had changed nothing but TTLs of locks.
 local function restore()
-  local lost, only_ttls = 0, undo
-  local function noted(done) if type(done) == 'table' and done.err then lost = lost + 1 end end
+  local lost, only_ttls = 0, undoable
+  local function count(done) if type(done) == 'table' and done.err then lost = lost + 1 end end
   for i = 1, #locks do
     local lock = locks[i]
     local before, after, done = lock.before, lock.after, nil
@@ -188,24 +263,20 @@ local function restore()
       if not before.kind then done = try('DEL', lock.key)
       elseif not before.value then done = put_back(lock.key, before.dump, before.ends)
       elseif before.ends < 0 then done = try('SET', lock.key, before.value)
-      else done = try('SET', lock.key, before.value, 'PXAT', written(before.ends)) end
+      else done = try('SET', lock.key, before.value, 'PXAT', as_time(before.ends)) end
     elseif before.kind and moved(before.ends, after.ends) then
-      if before.ends < 0 then done = try('PERSIST', lock.key) else done = try('PEXPIREAT', lock.key, written(before.ends)) end
+      if before.ends < 0 then done = try('PERSIST', lock.key) else done = try('PEXPIREAT', lock.key, as_time(before.ends)) end
     end
-    noted(done)
+    count(done)
     if before.record ~= after.record then
-      if before.record then noted(try('SET', lock.companion, before.record, 'PX', lifetime(0, argument(lock, 13))))
-      else noted(try('DEL', lock.companion)) end
+      if before.record then count(try('SET', lock.companion, before.record, 'PX', lifetime(0, argument(lock, 13))))
+      else count(try('DEL', lock.companion)) end
     end
   end
-  for i = 1, undo and #copies or 0 do
-    local copy = copies[i]
-    local dump = try('DUMP', copy.key)
-    local now = dump and type(dump) ~= 'table' and ending(copy.key)
-    if dump ~= copy.dump or (dump and moved(now, copy.ends)) then
-      only_ttls = false
-      noted(put_back(copy.key, copy.dump, copy.ends))
-    end
+  local gone, changed = put_copies_back()
+  lost, only_ttls = lost + gone, only_ttls and not changed
+  for i = 1, #data do
+    if written(data[i]) then count(put_back(data[i].key, data[i].dump, data[i].ends)) end
   end
   return lost, only_ttls
 end
@@ -247,6 +318,17 @@ local function judge(lock)
   local before, after = lock.before, lock.after
   local function refuse(reason, late) lock.reason, lock.late = reason, late end
   if before.record ~= after.record then refuse('unsafe-script') lock.did = 'forged' return end
+  if lock.adopted then
+    local stays, why = same(before, after), nil
+    if not after.kind then lock.did = not before.kind and 'absent' or before.governed and 'release' or 'ungoverned'
+    elseif not stays or not before.governed then lock.did = 'acquire'
+    else lock.did = moved(before.ends, after.ends) and 'extend' or 'as it was' end
+    if lock.did == 'acquire' then why = argument(lock, 15) elseif lock.did == 'extend' then why = argument(lock, 16)
+    elseif lock.did == 'release' then why = argument(lock, 17) end
+    lock.held = 'n'
+    if why and why ~= '' then refuse(why) end
+    return
+  end
   if not before.kind then
     if after.kind then lock.did = 'acquire' else lock.did = 'absent' end
   elseif not before.governed then
@@ -298,8 +380,8 @@ local function settle(lock)
   local was, is, reason = lock.before, lock.after, lock.reason or ''
   local did, record, companion = lock.did, was.record, lock.companion
   if did == 'absent' then
-    local mark = ''
-    if record and sub(record, VERSION.STATE) == '1L' and string.find(argument(lock, 4), sub(record, GRANT), 1, true) then
+    local mark = record and '' or '-'
+    if record and sub(record, VERSION) == '1' and unreleased(record) and string.find(argument(lock, 4), sub(record, GRANT), 1, true) then
       try('SETRANGE', companion, BEFORE.STATE, 'E')
       mark = 'E'
     end
@@ -310,8 +392,8 @@ local function settle(lock)
   if did == 'release' then
     local paid = unproven(lock)
     if paid == 1 then reason = 'expired' end
-    try('SETRANGE', companion, BEFORE.STATE, 'R')
-    shorten(companion, record)
+    try('SETRANGE', companion, BEFORE.STATE, lock.held and 'R' or 'T')
+    if lock.held then shorten(companion, record) end
     return { 'R', false, reason, sub(record, FENCE), sub(record, SINCE), lock.held or '', false, 'R', lock.late and 1 or 0, paid }
   end
   -- Somebody else's value over it, where nothing is refused: another lease, whenever it ends.
@@ -333,9 +415,14 @@ local function settle(lock)
   local outlive = argument(lock, 13)
   if taken then
     local owner, set = owner_of(is), bits + tonumber(argument(lock, 8))
-    local number, at, state, since, shared = grant_of(companion, argument(lock, 7), set, argument(lock, 9), asked, owner, lifetime(ttl, outlive))
+    local head, over = argument(lock, 7), lock.adopted and was.governed
+    if lock.adopted then
+      -- Each has a grant of its own.
+      head = sub(redis.sha1hex(sub(head, HEAD.GRANT) .. lock.count), HEAD.GRANT) .. sub(head, HEAD.SESSION.DEBT)
+    end
+    local number, at, state, since, shared = grant_of(companion, head, set, argument(lock, 9), asked, owner, lifetime(ttl, outlive), over)
     if not number then return { 'G', false, at, '0', 0, 0, '', '0', 0, owner } end
-    if did ~= 'acquire' then state = 'O' end
+    if did ~= 'acquire' or over then state = 'O' end
     return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
   end
   local owner = sub(record, OWNER)
@@ -357,7 +444,7 @@ local function finish(ended, result)
   local third = false
   if has(flags, 'x') and setresp then
     -- Of an absent hash RESP3 makes a map.
-    local probe = try('HGETALL', locks[1].companion .. '.')
+    local probe = try('HGETALL', beside .. '.')
     third = type(probe) == 'table' and probe.map ~= nil
   end
   if setresp then setresp(2) end
@@ -376,8 +463,27 @@ local function finish(ended, result)
     judge(lock)
     if lock.reason then stop = true end
   end
+  local theirs = 0
+  for i = 1, #data do
+    local one = data[i]
+    if is_no(one.said) then one.said = may_write(one) end
+    if one.kept and is_no(one.said) then
+      if not written(one) then one.said = '-' elseif theirs == 0 and not stop then theirs = i end
+    end
+  end
+  stop = stop or theirs > 0
   local how = ended and 'r' or 'e'
-  if refused then each[#locks + 1] = { '!', false, '', refused[1], refused[2], barred and 1 or 0 } end
+  local function told(answers)
+    local all = {}
+    for i = 1, own do all[i] = answers[i] end
+    for _ in pairs(adopting) do all[#all + 1] = { 'C', false, '' } end
+    if #data > 0 then all[#all + 1] = data_said(theirs) end
+    for i = own + 1, #locks do all[#all + 1] = { '+', false, '', locks[i].key, locks[i].adopted.place, locks[i].count, answers[i] } end
+    all[#all + 1] = answers[#locks + 1]
+    return all
+  end
+  local no = refused or noted
+  if no then each[#locks + 1] = { '!', false, '', no[1], no[2], barred and 1 or 0, refused and 0 or 1 } end
   if stop and not monitor then
     local lost, only_ttls = restore()
     for i = 1, #locks do
@@ -390,22 +496,23 @@ local function finish(ended, result)
       else each[i] = { 'C', false, '' } end
       if lock.reason then each[i][11] = lock.did end
     end
-    return { 'W', 'n', each, ended and type(result) == 'number' and result or '', '', 0, undo and 0 or 1, only_ttls and 1 or 0, lost }
+    return { 'W', 'n', told(each), ended and type(result) == 'number' and result or '', '', 0, undoable and 0 or 1, only_ttls and 1 or 0, lost }
   end
   for i = 1, #locks do each[i] = settle(locks[i]) end
-  if barred then return { 'W', 'n', each, '', '', 0, 1, 0, 0 } end
+  if barred then return { 'W', 'n', told(each), '', '', 0, 1, 0, 0 } end
   if not ended then
     -- Rarely:
-    return { 'W', how, each, ended_by(result) }
+    return { 'W', how, told(each), ended_by(result) }
   end
   if third then setresp(3) end
-  return { 'W', how, each, result }
+  return { 'W', how, told(each), result }
 end
 -- The same where that fails: the script has run, whatever it did stands, and none of it is recorded.
 local function unfinished(ended, result, raised)
   local each = {}
   local error = { err = type(raised) == 'table' and raised.err or tostring(raised) }
-  for i = 1, #locks do each[i] = { 'U', false, error } end
+  for i = 1, own do each[i] = { 'U', false, error } end
+  for _ in pairs(adopting) do each[#each + 1] = { 'C', false, '' } end
   if ended then return { 'W', 'r', each, result } end
   return { 'W', 'e', each, type(result) == 'table' and tostring(rawget(result, 'err')) or tostring(result), '', 0, 0 }
 end

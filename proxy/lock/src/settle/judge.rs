@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Circumstances, Judged, Lock};
+use super::{Circumstances, Judged, Lock, Said};
 use crate::decision::{
     ClientDescription, Decide, Decision, Operation, Proofs, Question, TakeOverRule, Traits, Verdict,
 };
@@ -17,8 +17,7 @@ use crate::time::AskedMs;
 use crate::token::{FencingToken, looks_like_deadline, stored_form};
 
 /// What a script may do to a lock, in the order in which its chain is asked.
-pub(super) const DEEDS: [Operation; 3] =
-    [Operation::Acquire, Operation::Extend, Operation::Release];
+const DEEDS: [Operation; 3] = [Operation::Acquire, Operation::Extend, Operation::Release];
 
 /// Asks the chain about every lock of a command.
 pub fn judge(
@@ -49,8 +48,8 @@ pub fn judge(
             Some(LockOp::Wrapped { .. }) => {
                 // Only its run tells which of these it does, and a policy cannot be asked in the
                 // middle of a step.
-                let decisions = SmallVec::from_iter(DEEDS.map(ask));
-                return Judged { lock, decisions };
+                let said = Said::Script(Box::new(DEEDS.map(ask)));
+                return Judged { lock, said };
             }
             // The value that is replaced may be a deadline that has passed: then it is a take-over.
             Some(LockOp::Store {
@@ -71,8 +70,8 @@ pub fn judge(
             ) => either(ask(Operation::Acquire), ask(Operation::Extend)),
             Some(op) => ask(op.operation(circumstances.time)),
         };
-        let decisions = SmallVec::from_iter([decision]);
-        Judged { lock, decisions }
+        let said = Said::Command(decision);
+        Judged { lock, said }
     };
     locks.into_iter().enumerate().map(judge_one).collect()
 }
@@ -187,7 +186,7 @@ fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
             (*ttl, true, matches!(reply, AcquireReply::Scripted(_)))
         }
         LockOp::Take { ttl, .. } => (*ttl, true, true),
-        LockOp::AcquireAll { .. } => (AskedTtl::None, true, false),
+        LockOp::AcquireAll { ttl, .. } => (*ttl, true, false),
         LockOp::Store {
             ttl,
             only_if_exists,

@@ -4,11 +4,13 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::decision::{
-    ClientDescription, Decide, Fault, FaultKind, Question, TakeOverRule, Traits,
+    ClientDescription, Decide, Fault, FaultKind, Operation, Question, TakeOverRule, Traits,
 };
 use crate::evidence::Own;
 use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
-use crate::rules::{Adopt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, TrustAddress};
+use crate::rules::{
+    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, RulesTag, TrustAddress,
+};
 use crate::token::{FencingToken, OwnerToken, stored_form};
 
 /// A chain that answers every question alike and remembers what it was asked.
@@ -141,9 +143,12 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         counter_locks: false,
         on_repeat: OnRepeat::Refuse,
         trust_address: TrustAddress::Auto,
+        doubt: Doubt::Refuse,
+        tag: RulesTag(*b"01234567"),
         keep_alive_by: KeepAliveBy::Identity,
         hand_over: false,
         quarantined: false,
+        longest_ms: None,
         holder_lost: HolderLost::Keep,
         keep_alive_ttl: KeepAliveTtl::Proxy,
         grace_ms: 0,
@@ -160,7 +165,7 @@ fn denied(reason: Reason) -> Decision {
     };
     Decision {
         verdict: Verdict::Deny(denial),
-        ..Decision::default()
+        ..Decision::permit()
     }
 }
 
@@ -189,7 +194,7 @@ fn judged(
     let locks = locks(command, &Facts::default()).into_iter();
     let judged = locks.zip(decisions).map(|(lock, decision)| Judged {
         lock,
-        decisions: smallvec![decision],
+        said: Said::Command(decision),
     });
     judged.collect()
 }
@@ -239,7 +244,7 @@ fn each_command_is_asked_about_as_what_it_means() {
         ),
         (opaque(OpaqueKind::Command), vec![Operation::Write]),
     ] {
-        let mut fake = Fake::saying(Decision::default());
+        let mut fake = Fake::saying(Decision::permit());
         let rules = rules(Mode::Enforce, OnViolation::Native);
         let locks = locks(&command, &Facts::default());
         judge(
@@ -257,7 +262,7 @@ fn each_command_is_asked_about_as_what_it_means() {
 
 #[test]
 fn a_policy_is_told_the_ttl_and_the_mode() {
-    let mut fake = Fake::saying(Decision::default());
+    let mut fake = Fake::saying(Decision::permit());
     let rules = rules(Mode::Monitor, OnViolation::Native);
     let facts = Facts {
         refused_since: true,
@@ -290,6 +295,7 @@ fn an_owner_token_proves_to_a_policy_however_long_it_is() {
             asked_end: None,
             lapsed: None,
             came_back: false,
+            unwitnessed: false,
         };
         let command = command(LockOp::Store {
             target: target(),
@@ -299,7 +305,7 @@ fn an_owner_token_proves_to_a_policy_however_long_it_is() {
             wants_old: false,
             comparison: None,
         });
-        let mut fake = Fake::saying(Decision::default());
+        let mut fake = Fake::saying(Decision::permit());
         for stored in [&value, &Bytes::from_static(b"another")] {
             let facts = Facts {
                 own: Some(own(stored)),
@@ -331,7 +337,7 @@ fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
             _: &dyn Fn(u64) -> Option<ClientDescription>,
         ) -> Decision {
             match question.operation {
-                Operation::Acquire => Decision::default(),
+                Operation::Acquire => Decision::permit(),
                 _ => denied(Reason::Limited),
             }
         }
@@ -347,9 +353,9 @@ fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
         &circumstances(),
         &|_| None,
     );
-    assert_eq!(decisions[0].decisions[0].verdict, Verdict::Permit);
+    assert_eq!(decisions[0].said.first().verdict, Verdict::Permit);
     assert_eq!(
-        decisions[0].decisions[0].obligations.require,
+        decisions[0].said.first().obligations.require,
         Some(Proofs::NONE)
     );
 }
@@ -406,7 +412,7 @@ fn what_has_no_lock_meaning_is_refused_though_no_policy_objects() {
         (OpaqueKind::Companion, Reason::OpaqueWrite, "lockwarden"),
         (OpaqueKind::Script, Reason::UnsafeScript, "scripts"),
     ] {
-        match settled(opaque(kind), Decision::default(), enforce) {
+        match settled(opaque(kind), Decision::permit(), enforce) {
             Settled::Refused(refused) => {
                 assert_eq!(
                     (refused.denial.reason, &*refused.denial.policy),
@@ -416,6 +422,32 @@ fn what_has_no_lock_meaning_is_refused_though_no_policy_objects() {
             other => panic!("{kind:?}: {other:?}"),
         }
     }
+}
+
+/// Whatever is missing: what a script may do follows from what was said to each of it, and nothing from nothing.
+#[test]
+fn what_nobody_was_asked_about_is_permitted_nowhere() {
+    let enforce = rules(Mode::Enforce, OnViolation::Error);
+    for kind in [
+        OpaqueKind::Command,
+        OpaqueKind::Companion,
+        OpaqueKind::Script,
+    ] {
+        let settled = settle(opaque(kind), SmallVec::new(), &|_| enforce);
+        assert!(matches!(settled, Settled::Refused(_)), "{kind:?}");
+    }
+    for denied_place in 0..3 {
+        let mut each = [0; 3].map(|_| Decision::permit());
+        each[denied_place] = denied(Reason::Limited);
+        let said = Said::Script(Box::new(each));
+        assert_eq!(said.whole().verdict, denied(Reason::Limited).verdict);
+    }
+    let Terms {
+        acquire,
+        extend,
+        release,
+    } = Terms::nothing();
+    assert!(acquire.is_some() && extend.1.is_some() && release.1.is_some());
 }
 
 #[test]
@@ -451,7 +483,7 @@ fn a_fault_is_answered_as_the_namespace_says() {
         };
         Decision {
             fault: Some(fault),
-            ..Decision::default()
+            ..Decision::permit()
         }
     };
     let deny = rules(Mode::Enforce, OnViolation::Native);
@@ -488,7 +520,7 @@ fn one_lock_that_enforces_makes_the_whole_command_enforce() {
         0 => rules(Mode::Monitor, OnViolation::Native),
         _ => rules(Mode::Enforce, OnViolation::Native),
     };
-    let decisions = [Decision::default(), denied(Reason::Limited)];
+    let decisions = [Decision::permit(), denied(Reason::Limited)];
     let command = command(op);
     let judged = judged(&command, decisions);
     match settle(command, judged, &both) {
@@ -519,7 +551,7 @@ fn a_refused_take_over_leaves_a_comparison_its_extension() {
             };
             Decision {
                 obligations,
-                ..Decision::default()
+                ..Decision::permit()
             }
         }
     }
@@ -533,8 +565,8 @@ fn a_refused_take_over_leaves_a_comparison_its_extension() {
         &circumstances(),
         &|_| None,
     );
-    assert!(matches!(decisions[0].decisions[0].verdict, Verdict::Permit));
-    let obligations = &decisions[0].decisions[0].obligations;
+    assert!(matches!(decisions[0].said.first().verdict, Verdict::Permit));
+    let obligations = &decisions[0].said.first().obligations;
     assert_eq!(obligations.take_over, Some(TakeOverRule::Never));
     assert_eq!(obligations.require, Some(Proofs::ALL));
 }

@@ -2,7 +2,8 @@
 //! `COMMAND` describes them. Owns what was learned and where such a command's keys may stand; asking
 //! the server and reading its answer is the caller's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use super::keys::range_end;
 use super::{Access, Arguments};
@@ -24,9 +25,70 @@ pub struct ForeignSpec {
     pub last: i64,
     /// The distance between keys.
     pub step: i64,
+    /// Its ACL categories, where the server tells them.
+    pub categories: Option<Categories>,
+}
+
+/// The ACL categories that tell what a command may do to keys which it does not name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Categories(u8);
+
+impl Categories {
+    const WRITE: u8 = 1;
+    const KEYSPACE: u8 = 2;
+    const SCRIPTING: u8 = 4;
+    const ADMIN: u8 = 8;
+
+    /// Those among these words, each as the server says it: `@write`.
+    pub fn of<'a>(words: impl Iterator<Item = &'a [u8]>) -> Categories {
+        let bit = |word: &[u8]| match word {
+            b"@write" => Categories::WRITE,
+            b"@keyspace" => Categories::KEYSPACE,
+            b"@scripting" => Categories::SCRIPTING,
+            b"@admin" => Categories::ADMIN,
+            _ => 0,
+        };
+        Categories(words.map(bit).fold(0, |all, bit| all | bit))
+    }
+
+    fn has(self, categories: u8) -> bool {
+        self.0 & categories == categories
+    }
+}
+
+/// What a command may reach beside the keys that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing that matters to a lock.
+    Nothing,
+    /// The server as a whole, without its keys.
+    Server,
+    /// Any key.
+    AnyKey,
 }
 
 impl ForeignSpec {
+    /// What it may reach beside the keys that it names: any key where it runs scripts, or writes the key space and names no
+    /// key, as a `FLUSHALL` by another name. A module's command that writes and names no key has an index or a graph of its
+    /// own; of a server that tells no categories that is not believed.
+    pub fn reach(&self) -> Reach {
+        let names_none = self.first == 0 && !self.movable_keys;
+        let Some(categories) = self.categories else {
+            return match names_none && self.write {
+                true => Reach::AnyKey,
+                false => Reach::Nothing,
+            };
+        };
+        let empties = names_none && categories.has(Categories::WRITE | Categories::KEYSPACE);
+        if empties || categories.has(Categories::SCRIPTING) {
+            Reach::AnyKey
+        } else if categories.has(Categories::ADMIN) {
+            Reach::Server
+        } else {
+            Reach::Nothing
+        }
+    }
+
     /// What it may do to its keys. Only a command that says it reads, and does not say it writes,
     /// is taken for a read: what runs scripts says neither.
     pub const fn access(&self) -> Access {
@@ -43,7 +105,24 @@ impl ForeignSpec {
 pub struct ForeignTable {
     specs: HashMap<Box<[u8]>, ForeignSpec>,
     other_names: bool,
+    /// What the server said when it was asked for a name that it does not list; `None` where it has no such command.
+    asked: HashMap<Box<[u8]>, Option<ForeignSpec>>,
     set_conditions: Vec<&'static str>,
+}
+
+/// What is known of a name that our own table does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The server has this command.
+    Has(ForeignSpec),
+    /// The server has no such command.
+    HasNot,
+    /// It may have one by this name and was not asked yet.
+    NotAsked,
+    /// So many names were asked for that no further one is.
+    TooMany,
+    /// The server does not tell which commands it has.
+    Untold,
 }
 
 /// The conditions on the stored value that some servers take in a `SET`.
@@ -54,6 +133,8 @@ impl ForeignTable {
     pub const MAX_COMMANDS: usize = 8_192;
     /// The longest name that is kept, in bytes, a subcommand's with its family.
     pub const MAX_NAME_BYTES: usize = 128;
+    /// The most names that the server is asked for, because it does not list them.
+    pub const MAX_ASKED: usize = 1_024;
 
     /// Adds a command, or a subcommand as `family|subcommand`. Returns whether there was room; a
     /// command that was not kept counts as unknown, which is the stricter side.
@@ -84,9 +165,35 @@ impl ForeignTable {
         self.other_names = true;
     }
 
-    /// Whether a name that is not listed may be a command all the same.
-    pub fn has_other_names(&self) -> bool {
-        self.other_names
+    /// Takes in what the server says of a name that it does not list, or of a subcommand as `name|subcommand`.
+    pub fn learn(&mut self, name: &[u8], found: Option<ForeignSpec>) {
+        if self.asked.len() < Self::MAX_ASKED && name.len() <= Self::MAX_NAME_BYTES {
+            self.asked.insert(name.to_ascii_lowercase().into(), found);
+        }
+    }
+
+    /// What is known of a request's command.
+    pub fn says(&self, args: &(impl Arguments + ?Sized)) -> Said {
+        if let Some(spec) = self.find(args) {
+            return Said::Has(*spec);
+        }
+        if self.is_empty() || args.is_empty() {
+            return Said::Untold;
+        }
+        if !self.other_names {
+            return Said::HasNot;
+        }
+        let subcommand = match args.len() {
+            1 => None,
+            _ => find_in(&self.asked, &[args.arg(0), b"|", args.arg(1)]),
+        };
+        match subcommand.or_else(|| find_in(&self.asked, &[args.arg(0)])) {
+            Some(Some(spec)) => Said::Has(*spec),
+            Some(None) => Said::HasNot,
+            // A client that makes up names is not to make the proxy ask for each.
+            None if self.asked.len() == Self::MAX_ASKED => Said::TooMany,
+            None => Said::NotAsked,
+        }
     }
 
     /// Whether the server lists a command of this name, in lower case.
@@ -107,15 +214,10 @@ impl ForeignTable {
         self.set_conditions.contains(&condition)
     }
 
-    /// The names of the commands that write, without subcommands.
-    pub fn writing(&self) -> impl Iterator<Item = &[u8]> {
-        let writing = self
-            .specs
-            .iter()
-            .filter(|(_, spec)| spec.access() == Access::Write);
-        writing
-            .map(|(name, _)| &name[..])
-            .filter(|name| !name.contains(&b'|'))
+    /// The names of the commands, without subcommands.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        let names = self.specs.keys().map(|name| &name[..]);
+        names.filter(|name| !name.contains(&b'|'))
     }
 
     /// The number of commands known.
@@ -129,19 +231,48 @@ impl ForeignTable {
     }
 
     fn get(&self, parts: &[&[u8]]) -> Option<&ForeignSpec> {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        if length > Self::MAX_NAME_BYTES {
-            return None;
-        }
-        let mut name = [0; Self::MAX_NAME_BYTES];
-        let mut end = 0;
-        for part in parts {
-            name[end..end + part.len()].copy_from_slice(part);
-            end += part.len();
-        }
-        name[..end].make_ascii_lowercase();
-        self.specs.get(&name[..end])
+        find_in(&self.specs, parts)
     }
+}
+
+/// What a map has for these parts of a name together.
+fn find_in<'a, T>(map: &'a HashMap<Box<[u8]>, T>, parts: &[&[u8]]) -> Option<&'a T> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    if length > ForeignTable::MAX_NAME_BYTES {
+        return None;
+    }
+    let mut name = [0; ForeignTable::MAX_NAME_BYTES];
+    let mut end = 0;
+    for part in parts {
+        name[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+    name[..end].make_ascii_lowercase();
+    map.get(&name[..end])
+}
+
+/// The name of a command that the server has, for error lines and the log, which name commands as our own table does. It is
+/// kept for good, so there is a bound.
+pub fn lasting_name(name: &[u8]) -> &'static str {
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    keep(&mut kept, name).unwrap_or("unknown")
+}
+
+/// The most names that are kept for good.
+const MAX_KEPT: usize = 1_024;
+
+fn keep(kept: &mut BTreeSet<&'static str>, name: &[u8]) -> Option<&'static str> {
+    let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();
+    if let Some(known) = kept.get(&name[..]) {
+        return Some(known);
+    }
+    if kept.len() == MAX_KEPT || name.len() > ForeignTable::MAX_NAME_BYTES {
+        return None;
+    }
+    let lasting: &'static str = name.leak();
+    kept.insert(lasting);
+    Some(lasting)
 }
 
 /// Calls `each` with everything that may be a key. Where the server does not know the command
@@ -178,7 +309,12 @@ fn range_of(spec: &ForeignSpec, argc: usize) -> (usize, usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, ForeignSpec, ForeignTable, for_each_foreign_key};
+    use std::collections::BTreeSet;
+
+    use super::{
+        Access, Categories, ForeignSpec, ForeignTable, MAX_KEPT, Reach, Said, for_each_foreign_key,
+        keep,
+    };
 
     const WRITE: ForeignSpec = ForeignSpec {
         arity: -2,
@@ -188,6 +324,7 @@ mod tests {
         first: 1,
         last: 1,
         step: 1,
+        categories: None,
     };
 
     fn keys(spec: Option<&ForeignSpec>, args: &[&[u8]]) -> Vec<(usize, Access)> {
@@ -262,5 +399,77 @@ mod tests {
         assert_eq!(find(&[]), None);
         assert!(!table.insert(&[b'x'; 129], WRITE));
         assert_eq!((table.len(), table.is_empty()), (2, false));
+    }
+
+    #[test]
+    fn categories_say_what_a_command_reaches_that_names_no_key() {
+        let none = ForeignSpec { first: 0, ..WRITE };
+        let told = |words: &[&str], spec: ForeignSpec| {
+            let words = words.iter().map(|word| word.as_bytes());
+            let categories = Some(Categories::of(words));
+            ForeignSpec { categories, ..spec }.reach()
+        };
+        // FLUSHALL, FT.CREATE, FT.DROPINDEX, CONFIG, FCALL with keys, RENAME.
+        let flush = ["@keyspace", "@write", "@slow", "@dangerous"];
+        assert_eq!(told(&flush, none), Reach::AnyKey);
+        assert_eq!(told(&["@write", "@slow"], none), Reach::Nothing);
+        let drop = ["@write", "@slow", "@dangerous"];
+        assert_eq!(told(&drop, none), Reach::Nothing);
+        let config = ["@admin", "@slow", "@dangerous"];
+        assert_eq!(told(&config, none), Reach::Server);
+        assert_eq!(told(&["@slow", "@scripting"], WRITE), Reach::AnyKey);
+        assert_eq!(told(&flush, WRITE), Reach::Nothing);
+        // A server that tells none.
+        assert_eq!(
+            (none.reach(), WRITE.reach()),
+            (Reach::AnyKey, Reach::Nothing)
+        );
+        let reading = ForeignSpec {
+            write: false,
+            ..none
+        };
+        assert_eq!(reading.reach(), Reach::Nothing);
+    }
+
+    #[test]
+    fn names_that_a_server_does_not_list_are_asked_for_where_it_has_other_names() {
+        let mut table = ForeignTable::default();
+        let says = |table: &ForeignTable, name: &[u8]| table.says(&[name][..]);
+        assert_eq!(says(&table, b"wipe"), Said::Untold);
+        assert!(table.insert(b"flushall", WRITE));
+        assert_eq!(says(&table, b"wipe"), Said::HasNot);
+        assert_eq!(says(&table, b"FlushAll"), Said::Has(WRITE));
+        table.note_other_names();
+        assert_eq!(says(&table, b"wipe"), Said::NotAsked);
+        table.learn(b"WIPE", Some(WRITE));
+        table.learn(b"nosuch", None);
+        assert_eq!(says(&table, b"Wipe"), Said::Has(WRITE));
+        assert_eq!(says(&table, b"NoSuch"), Said::HasNot);
+        table.learn(b"settings", Some(WRITE));
+        let set = ForeignSpec { first: 0, ..WRITE };
+        table.learn(b"settings|set", Some(set));
+        let says_of = |words: &[&[u8]]| table.says(words);
+        assert_eq!(says_of(&[b"SETTINGS", b"SET", b"a"]), Said::Has(set));
+        assert_eq!(says_of(&[b"SETTINGS", b"other"]), Said::Has(WRITE));
+        assert_eq!(says_of(&[b"WIPE", &[b'x'; 4096]]), Said::Has(WRITE));
+        for number in 0..ForeignTable::MAX_ASKED {
+            table.learn(number.to_string().as_bytes(), None);
+        }
+        assert_eq!(says(&table, b"another"), Said::TooMany);
+    }
+
+    #[test]
+    fn names_that_are_kept_have_a_bound() {
+        let mut kept = BTreeSet::new();
+        let first = keep(&mut kept, b"Foreign.Test").expect("it is short");
+        assert_eq!(first, "foreign.test");
+        assert_eq!(keep(&mut kept, b"\xff"), None);
+        assert_eq!(keep(&mut kept, &[b'x'; 129]), None);
+        for number in 0..MAX_KEPT {
+            keep(&mut kept, format!("made-up-{number}").as_bytes());
+        }
+        assert_eq!(kept.len(), MAX_KEPT);
+        assert_eq!(keep(&mut kept, b"one-too-many"), None);
+        assert_eq!(keep(&mut kept, b"FOREIGN.TEST"), Some(first));
     }
 }

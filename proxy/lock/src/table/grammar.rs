@@ -2,6 +2,8 @@
 //! takes, so that a key or a value which looks like a word misleads nobody. Where a word is not
 //! understood the walk stops, and the caller treats what is left with suspicion.
 
+use lockwarden_lua::is_option;
+
 use super::Arguments;
 
 /// An option word, and what it takes.
@@ -30,7 +32,6 @@ pub(crate) enum Role {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grammar {
     /// The command in lower case.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests ask for it by name"))]
     pub(crate) command: &'static str,
     /// Its words.
     pub(crate) words: &'static [Word],
@@ -114,7 +115,6 @@ const MIGRATE: Grammar = Grammar {
 };
 
 /// Those in which keys of a write may hide.
-#[cfg(test)]
 pub(crate) const GRAMMARS: [Grammar; 6] =
     [BITFIELD_READS, SORT, GEORADIUS, XREAD, XREADGROUP, MIGRATE];
 
@@ -128,15 +128,8 @@ impl Grammar {
         let left = args.len() - at - 1;
         words
             .iter()
-            .find(|word| word.operands <= left && is_word(args.arg(at), word.name))
+            .find(|word| word.operands <= left && is_option(args.arg(at), word.name))
     }
-}
-
-/// Whether an argument is this option to Redis, which compares options as C strings: without case,
-/// up to the first NUL. (Names of commands are compared with every byte.)
-fn is_word(arg: &[u8], word: &str) -> bool {
-    let text = arg.split(|&byte| byte == 0).next().unwrap_or_default();
-    text.eq_ignore_ascii_case(word.as_bytes())
 }
 
 /// Whether `BITFIELD` has nothing but operations that read.

@@ -19,7 +19,7 @@ pub enum Lookup {
 }
 
 /// Finds the row of a command by its full name, and by its subcommand where it has one. Case does
-/// not matter for ASCII letters; every byte counts.
+/// not matter for ASCII letters; every byte counts, also behind a NUL, where Redis may stop.
 pub fn lookup(args: &(impl Arguments + ?Sized)) -> Lookup {
     if args.is_empty() {
         return Lookup::Unknown;

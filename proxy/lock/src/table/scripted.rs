@@ -23,7 +23,7 @@ pub fn in_script(spec: &CommandSpec) -> InScript {
     }
     let takes_all = matches!(
         spec.name,
-        "flushall" | "flushdb" | "swapdb" | "migrate" | "debug"
+        "flushall" | "flushdb" | "swapdb" | "migrate" | "debug" | "keydb.cron" | "rreplay"
     );
     if takes_all
         || matches!(
@@ -152,7 +152,9 @@ mod tests {
                 "flushall",
                 "flushdb",
                 "function",
+                "keydb.cron",
                 "migrate",
+                "rreplay",
                 "script",
                 "select",
                 "swapdb"

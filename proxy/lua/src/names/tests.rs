@@ -10,7 +10,7 @@ fn names(text: &str) -> Names {
 
 /// The names beside `KEYS`, as they would be written; `?` for what is not known.
 fn shown(text: &str) -> Vec<String> {
-    let Names::Known(names) = names(text) else {
+    let Names::Known { names, .. } = names(text) else {
         return vec!["computed".to_owned()];
     };
     let part = |part: &Part| match part {
@@ -64,7 +64,7 @@ fn names_that_come_from_keys_are_told() {
         "#!lua flags=allow-oom\nreturn redis.call('del', KEYS[1])",
         "return server.call('del', KEYS[1])",
         "if true then return end redis.log(redis.LOG_NOTICE, 'x')",
-        "KEYS[1]:format() redis.pcall('del', tostring(KEYS[1]))",
+        "KEYS[1]:format() redis.pcall('set', KEYS[1], tostring(KEYS[2]))",
     ] {
         assert_eq!(shown(text), [""; 0], "{text}");
         assert!(names(text).come_from_keys(), "{text}");
@@ -91,11 +91,11 @@ fn other_names_are_told_as_far_as_they_stand_there() {
         ),
         (
             "redis.call('del', string.format('lock:%s', 'a'))",
-            &["lock:a"],
+            &["lock:?"],
         ),
         (
-            "redis.call('del', ('%s:%s%%'):format('lock', ARGV[2]))",
-            &["lock:<ARGV 2>%"],
+            "redis.call('del', ('lock:'):format('a') .. 'b')",
+            &["lock:b"],
         ),
         (
             "redis.call('del', ('lock:%05d'):format(ARGV[2]))",
@@ -193,7 +193,11 @@ fn other_names_are_told_as_far_as_they_stand_there() {
 fn names_and_commands_that_only_the_run_tells_are_computed() {
     for text in [
         "redis.call('del', redis.call('get', KEYS[1]))",
-        "redis.call(ARGV[1], KEYS[1])",
+        "redis.call(KEYS[1], KEYS[2])",
+        "redis.call(ARGV[1] .. 'x', KEYS[1])",
+        "redis.call(ARGV[#ARGV], KEYS[1])",
+        "ARGV[1] = 'del' redis.call(ARGV[1], KEYS[1])",
+        "local c = ARGV[1] if c == '' then c = redis.call('get', 'x') end redis.call(c, KEYS[1])",
         "redis.call(unpack(ARGV))",
         "redis.call('del', unpack(redis.call('keys', 'a*')))",
         "for _, k in ipairs(redis.call('keys', '*')) do redis.call('del', k) end",
@@ -219,7 +223,7 @@ fn names_and_commands_that_only_the_run_tells_are_computed() {
         "KEYS[1] = 'lock:a' redis.call('del', KEYS[1])",
         "KEYS = {'lock:a'} redis.call('del', KEYS[1])",
         "table.insert(KEYS, 'lock:a') redis.call('del', KEYS[2])",
-        "local redis = {call = redis.call} redis.call(ARGV[1], KEYS[1])",
+        "local redis = {call = redis.call} redis.call(redis.call('get', 'x'), KEYS[1])",
         "local t = cjson.decode('{}') t.f = redis.call t.f('del', 'x')",
         "local t = cjson.decode('{}') t.k = KEYS redis.call('del', KEYS[1])",
         "error(redis)",
@@ -233,6 +237,34 @@ fn names_and_commands_that_only_the_run_tells_are_computed() {
     }
 }
 
+/// As Redisson's unlock publishes by the command that its caller names, which older servers have otherwise than newer ones.
+#[test]
+fn an_argument_may_name_the_command_which_the_call_decides() {
+    for (text, expected) in [
+        ("redis.call(ARGV[2], KEYS[2], ARGV[1])", &["publish"][..]),
+        ("local f = redis.pcall f(ARGV[2], 'x')", &["publish"]),
+        (
+            "redis.call(ARGV[1], 'x') redis.call(ARGV[2], 'y')",
+            &["del", "publish"],
+        ),
+        (
+            "local name = ARGV[2] for i = 1, 2 do redis.call(name, 'x') end",
+            &["publish"],
+        ),
+        // Without such an argument it raises an error.
+        ("redis.call(ARGV[3], KEYS[1])", &[]),
+        ("redis.call('get', KEYS[1])", &[]),
+    ] {
+        let names = names(text);
+        assert_ne!(names, Names::Computed, "{text}");
+        let commands = names.commands_in_call(&[b"del", b"publish"]);
+        let commands: Vec<&[u8]> = commands.collect();
+        let expected: Vec<&[u8]> = expected.iter().map(|name| name.as_bytes()).collect();
+        assert_eq!(commands, expected, "{text}");
+        assert_eq!(names.come_from_keys(), text.contains("'get'"), "{text}");
+    }
+}
+
 /// Libraries have texts and numbers beside functions.
 #[test]
 fn constants_of_libraries_are_texts_that_are_not_known() {
@@ -241,7 +273,7 @@ fn constants_of_libraries_are_texts_that_are_not_known() {
         "redis.call('del', 'lock:' .. redis.REDIS_VERSION)",
         "redis.call('del', 'lock:' .. math.pi)",
         "redis.call('del', 'lock:' .. cjson._NAME)",
-        "local c = cjson redis.call('del', 'lock:' .. tostring(c._NAME))",
+        "local c = cjson redis.call('del', 'lock:' .. c._NAME)",
         "local r = ARGV[1] and redis or {LOG_WARNING = '3'} redis.call('del', 'lock:' .. r.LOG_WARNING)",
     ] {
         assert_eq!(shown(text), ["lock:?"], "{text}");
@@ -250,6 +282,95 @@ fn constants_of_libraries_are_texts_that_are_not_known() {
         names("redis.call('del', redis.LOG_WARNING)"),
         Names::Computed
     );
+}
+
+/// What is nil or false has a text, too, and what is put into a format ends at its NUL.
+#[test]
+fn texts_that_lua_spells_are_not_known() {
+    for name in [
+        "tostring(ARGV[2])",
+        "tostring(KEYS[1])",
+        "tostring(ARGV[1] == 'a')",
+        "tostring(ARGV[1] == 'none' and 'a')",
+        "tostring(7)",
+        "string.format('%s', ARGV[1])",
+        "('%s'):format('a\\0b')",
+    ] {
+        let text = format!("redis.call('del', 'lock:' .. {name})");
+        assert_eq!(shown(&text), ["lock:?"], "{text}");
+    }
+    for text in [
+        "redis.call('del', tostring(KEYS[1]))",
+        "redis.call('del', string.format('%s', 'lock:a'))",
+        "redis.call(tostring(ARGV[1]), KEYS[1])",
+    ] {
+        assert_eq!(names(text), Names::Computed, "{text}");
+    }
+    let under_false = "local t = {} t[1 == 2 and 'a'] = 'lock:a' redis.call('del', t[1 == 2])";
+    assert_eq!(shown(under_false), ["lock:a"]);
+}
+
+/// A function that is handed on may be called where the walk does not see it, and one that calls commands above all.
+#[test]
+fn functions_that_are_handed_on_are_not_followed() {
+    for text in [
+        "for x in function(s, c) c('del', 'lock:a') end, nil, redis.call do end",
+        "for x in function(s, c) s('del', 'lock:a') end, redis.call do end",
+        "for x in function(s, c) s.f('del', 'lock:a') end, {f = redis.call} do end",
+        "local function f() return function(s, c) c('del', KEYS[1]) end end for x in f(), nil, redis.call do end",
+        "for x in function() redis.call('del', KEYS[1]) end do end",
+        "local function f(c) c('del', KEYS[1]) end f(redis.call)",
+        "local function f(r) r.call('del', KEYS[1]) end f(redis)",
+        "local function f(g) g(KEYS[1]) end f(function(k) redis.call('del', k) end)",
+        "local function f() return redis.call end f()('del', KEYS[1])",
+        "local function f() return function(k) redis.call('del', k) end end f()(KEYS[1])",
+        "local function f(...) local c = ... c('del', KEYS[1]) end f(redis.call)",
+        "local t = {c = redis.call} t.c('del', KEYS[1])",
+        "local t = {redis} t[1].call('del', KEYS[1])",
+        "local t = {} t.s = string t.s.gsub('a', 'a', function() redis.call('del', KEYS[1]) end)",
+        "local t = {[redis.call] = 1} for c in pairs(t) do c('del', KEYS[1]) end",
+        "for k in pairs({}), {['lock:a'] = 1} do redis.call('del', k) end",
+        "local f = ARGV[1] and redis.call or function() end local t = {f} t[1]('del', KEYS[1])",
+    ] {
+        assert_eq!(names(text), Names::Computed, "{text}");
+    }
+    let with_a_state_of_its_own =
+        "for _, k in ipairs({}), {'lock:a'}, 0 do redis.call('del', k) end";
+    assert_eq!(shown(with_a_state_of_its_own), ["lock:a"]);
+}
+
+/// Lua declares it in each function that takes any arguments.
+#[test]
+fn the_arg_of_a_function_is_not_followed() {
+    for text in [
+        "local arg = KEYS local function f(...) redis.call('del', arg[1]) end f('lock:a')",
+        "local arg = {} local f = function(...) redis.call('del', unpack(arg)) end f('lock:a')",
+        "local function f(arg, ...) redis.call('del', arg[1]) end f(KEYS, 'lock:a')",
+        "local function f(...) return function() redis.call('del', arg[1]) end end f('lock:a')()",
+        "local arg = KEYS local t = {} function t:f(...) redis.call('del', arg[1]) end t:f('lock:a')",
+    ] {
+        assert_eq!(names(text), Names::Computed, "{text}");
+    }
+    let own =
+        "local arg = KEYS local function f(key) redis.call('del', key, arg[1]) end f(KEYS[2])";
+    assert!(names(own).come_from_keys());
+}
+
+#[test]
+fn only_a_text_that_says_varargs_outside_its_functions_needs_them() {
+    for (text, needs) in [
+        ("return 1", false),
+        ("return '...'", false),
+        (
+            "local function f(...) return ... end return f(1) -- ...",
+            false,
+        ),
+        ("local f = function(...) end return {...}", true),
+        ("return select('#', ...)", true),
+        ("return ... +", true),
+    ] {
+        assert_eq!(crate::may_say_varargs(text.as_bytes()), needs, "{text}");
+    }
 }
 
 /// What goes where nobody follows it comes back as anything.
@@ -266,7 +387,7 @@ fn tables_that_are_held_elsewhere_hold_anything() {
 fn in_call(text: &str, keys: &[&str], arguments: &[&str]) -> Vec<String> {
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
     let arguments: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes()).collect();
-    let Names::Known(names) = names(text) else {
+    let Names::Known { names, .. } = names(text) else {
         panic!("computed: {text}");
     };
     let mut found = Vec::new();
@@ -346,6 +467,106 @@ fn a_library_that_keeps_keys_for_other_calls_computes_names() {
             library(text).come_from_keys(),
             "{text}: {:?}",
             library(text)
+        );
+    }
+}
+
+/// Texts whose tables hold each other, and whatever else takes more than a step for each word of the text. The steps are
+/// counted: how long one takes is the machine's affair.
+#[test]
+fn what_a_text_can_make_the_walk_do_is_bounded() {
+    let times = |count: usize, piece: &str| -> String {
+        let numbered = |at: usize| piece.replace('#', &at.to_string());
+        (0..count).map(numbered).collect()
+    };
+    // More than one variable may hold is refused long before.
+    let sixteen = times(15, " k = 'v#'");
+    for (name, text) in [
+        (
+            "tables in one table",
+            format!("local t = {{}} {}", times(1000, "t.a#={} t.b#=t[ARGV[1]] ")),
+        ),
+        (
+            "a table that holds itself in many fields",
+            format!("local t={{}} {}", times(3000, "t[1]={t,t[1]} ")),
+        ),
+        (
+            "joins of tables in tables",
+            format!(
+                "local t={{}} local u={{}} {}",
+                times(800, "t.f#={u} u.f#={t[ARGV[1]]} ")
+            ),
+        ),
+        (
+            "tables around each other that are thrown",
+            format!(
+                "local t={{}} {} pcall(error, t)",
+                times(3600, "local t={t} ")
+            ),
+        ),
+        (
+            "functions of tables",
+            format!(
+                "local t={{}} {} {}",
+                times(1000, "t.f#=function(a) t.g=a end "),
+                times(1000, "t[ARGV[1]](t) ")
+            ),
+        ),
+        (
+            "branches of texts",
+            format!(
+                "local k = 'v' {sixteen} {} redis.call('del', k)",
+                times(2000, "k=k..k..k ")
+            ),
+        ),
+        (
+            "formats of long texts",
+            format!(
+                "local k = '{}' {}",
+                "x".repeat(250),
+                times(4000, "k:format() ")
+            ),
+        ),
+        (
+            "variables and their uses",
+            format!("{} {}", times(3000, "local a#"), times(5000, "a1=a0 ")),
+        ),
+        (
+            "pcall of pcall",
+            format!("pcall({} error)", times(10_000, "pcall,")),
+        ),
+        (
+            "calls with many arguments",
+            format!(
+                "local f = redis.call {}",
+                times(100, &format!("f('del'{}) ", ",k".repeat(200)))
+            ),
+        ),
+        (
+            "lists of lists",
+            format!(
+                "local t={{}} {}",
+                times(700, "t={unpack(t),t,unpack({t,t})} ")
+            ),
+        ),
+        (
+            "functions that return each other",
+            format!(
+                "local f={{}} {}",
+                times(
+                    900,
+                    "f[#]=function(...) return f[ARGV[1]], ... end f[#](f, ...) "
+                )
+            ),
+        ),
+    ] {
+        assert!(text.len() <= MAX_TEXT_LEN, "{name}: {} bytes", text.len());
+        value::tests::take_touched();
+        let _ = names(&text);
+        let touched = value::tests::take_touched();
+        assert!(
+            touched <= 2 * walk::MAX_STEPS,
+            "{name}: {touched} possibilities"
         );
     }
 }

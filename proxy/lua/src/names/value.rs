@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::name::{Name, Part};
+use super::walk::{Computed, Followed};
 
 /// Most possibilities that are kept apart.
 const MAX_ATOMS: usize = 16;
@@ -56,7 +57,6 @@ pub(super) enum Builtin {
     ProtectedCallWithHandler,
     RawGet,
     Select,
-    ToString,
     Unpack,
     /// `string.format`
     Format,
@@ -101,19 +101,26 @@ impl Value {
         self.0.is_empty()
     }
 
+    /// How many possibilities it has.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds the possibilities of another value; returns whether there are new ones.
     pub(super) fn join(&mut self, other: &Value) -> bool {
-        let mut grown = false;
-        for atom in &other.0 {
-            let is_covered =
-                self.0.contains(&Atom::Data) && matches!(atom, Atom::Name(_) | Atom::Number(_));
-            if is_covered {
-                continue;
+        #[cfg(test)]
+        tests::touched(self.0.len() + other.0.len());
+        let has_data = self.0.contains(&Atom::Data);
+        let is_covered = |atom: &Atom| has_data && matches!(atom, Atom::Name(_) | Atom::Number(_));
+        let before = self.0.len();
+        for atom in other.0.iter().filter(|atom| !is_covered(atom)) {
+            if self.0[..before].binary_search(atom).is_err() {
+                self.0.push(atom.clone());
             }
-            if let Err(place) = self.0.binary_search(atom) {
-                self.0.insert(place, atom.clone());
-                grown = true;
-            }
+        }
+        let grown = self.0.len() > before;
+        if grown {
+            self.0.sort();
         }
         if self.0.contains(&Atom::Data) || self.0.len() > MAX_ATOMS {
             self.0
@@ -166,6 +173,18 @@ impl Value {
         self.0.iter().map(literal).collect()
     }
 
+    /// The places of the arguments that it may be, if it can be nothing else.
+    pub(super) fn arguments(&self) -> Option<SmallVec<[u8; 2]>> {
+        let argument = |atom: &Atom| match atom {
+            Atom::Name(name) => match name.0[..] {
+                [Part::Argument(place)] => place,
+                _ => None,
+            },
+            _ => None,
+        };
+        self.0.iter().map(argument).collect()
+    }
+
     /// The whole numbers that it may be, if it can be nothing else.
     pub(super) fn numbers(&self) -> Option<SmallVec<[i64; 2]>> {
         let number = |atom: &Atom| match atom {
@@ -187,7 +206,7 @@ impl Value {
     pub(super) fn is_of_a_call(&self) -> bool {
         self.0.iter().any(|atom| match atom {
             Atom::Name(name) => {
-                let given = |part: &Part| matches!(part, Part::Key(_) | Part::Argument(_));
+                let given = |part: &Part| !matches!(part, Part::Text(_) | Part::Rest);
                 name.0.iter().any(given)
             }
             Atom::Keys | Atom::Arguments | Atom::Closure(_) | Atom::Table(_) => true,
@@ -195,6 +214,20 @@ impl Value {
                 false
             }
         })
+    }
+
+    /// Functions stand under the names that the script gives them, and are called there. One that is handed on, whatever it
+    /// is, may be called where the walk does not see it.
+    pub(super) fn stays_a_value(&self) -> Followed<()> {
+        let is_value = |atom: &Atom| match atom {
+            Atom::Redis | Atom::Library(_) | Atom::Function(_) | Atom::Closure(_) => false,
+            Atom::Name(_) | Atom::Number(_) | Atom::Data => true,
+            Atom::Keys | Atom::Arguments | Atom::Table(_) => true,
+        };
+        match self.0.iter().all(is_value) {
+            true => Ok(()),
+            false => Err(Computed),
+        }
     }
 
     /// Whether it is only data: no list that names come from, and nothing that can be called.
@@ -232,11 +265,35 @@ impl List {
         self.from(0)
     }
 
+    /// How much there is to look at.
+    pub(super) fn len(&self) -> usize {
+        let values = self.values.iter().chain(&self.rest);
+        values.map(|value| 1 + value.len()).sum()
+    }
+
     /// Without the first.
     pub(super) fn without_first(&self) -> List {
         List {
             values: self.values.iter().skip(1).cloned().collect(),
             rest: self.rest.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TOUCHED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn touched(atoms: usize) {
+        TOUCHED.set(TOUCHED.get() + atoms);
+    }
+
+    /// How many possibilities were compared on this thread since the last time it was asked.
+    pub(in crate::names) fn take_touched() -> usize {
+        TOUCHED.take()
     }
 }

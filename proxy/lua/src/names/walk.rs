@@ -9,12 +9,14 @@ mod commands;
 mod expressions;
 mod tables;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use super::Names;
 use super::name::Name;
-use super::value::{Atom, Builtin, List, Value};
+use super::value::{Atom, Builtin, Value};
 use crate::places::Commands;
 use crate::syntax::{Block, Expression, Name as Word, Statement};
 
@@ -27,13 +29,26 @@ const MAX_THINGS: usize = 4096;
 /// Names of one text that are kept; a script with more counts as computing them.
 const MAX_NAMES: usize = 64;
 
-/// Why the walk ends early: the names cannot be told.
-struct Computed;
+/// Steps of one walk, all rounds together: some milliseconds. A step is a statement, an expression, or a possibility that
+/// is looked at. A text that takes more counts as computing its names.
+pub(super) const MAX_STEPS: usize = 200_000;
 
-type Followed<T> = Result<T, Computed>;
+/// How deep `pcall` may call itself.
+const MAX_PROTECTED: usize = 16;
+
+/// Variables in scope that are looked through in one step.
+const SCOPE_IN_ONE_STEP: usize = 32;
+
+/// In place of a variable: a text that speaks of it is not followed.
+const NOT_FOLLOWED: usize = usize::MAX;
+
+/// Why the walk ends early: the names cannot be told.
+pub(super) struct Computed;
+
+pub(super) type Followed<T> = Result<T, Computed>;
 
 /// The names beside `KEYS` that a text gives to keys which it writes; `None` where they are computed.
-pub(super) fn names(text: &Block, commands: Commands<'_>, calls: Calls) -> Option<Vec<Name>> {
+pub(super) fn names(text: &Block, commands: Commands<'_>, calls: Calls) -> Option<Names> {
     let mut walk = Walk::new(commands);
     for _ in 0..MAX_ROUNDS {
         walk.begin();
@@ -41,7 +56,7 @@ pub(super) fn names(text: &Block, commands: Commands<'_>, calls: Calls) -> Optio
             Err(Computed) => return None,
             Ok(()) if walk.grown => {}
             Ok(()) if walk.remembers && calls == Calls::Many => return None,
-            Ok(()) => return Some(walk.found()),
+            Ok(()) => return walk.found(),
         }
     }
     None
@@ -58,6 +73,10 @@ pub(super) enum Calls {
 
 struct Walk<'t> {
     commands: Commands<'t>,
+    /// What is left of the steps.
+    steps: Cell<usize>,
+    /// How many calls of `pcall` are around the current place.
+    protected: usize,
     variables: Things<Variable>,
     closures: Things<Closure>,
     tables: Things<Table>,
@@ -66,6 +85,8 @@ struct Walk<'t> {
     /// The functions around the current place, the outermost first.
     within: Vec<usize>,
     found: BTreeSet<Name>,
+    /// Places of arguments that name commands.
+    asked: BTreeSet<u8>,
     /// Whether this round has found anything new.
     grown: bool,
     /// Whether a key or an argument of one call may be kept for the next one.
@@ -95,6 +116,13 @@ struct Closure {
     /// The arguments beyond its parameters.
     varargs: Value,
     returns: Value,
+}
+
+/// What an element of a table stands under.
+struct Key {
+    value: Value,
+    /// Its text, where it stands in the script: else it may be nil or a boolean as well.
+    field: Option<Bytes>,
 }
 
 /// A table that the script makes.
@@ -137,12 +165,15 @@ impl<'t> Walk<'t> {
     fn new(commands: Commands<'t>) -> Walk<'t> {
         Walk {
             commands,
+            steps: Cell::new(MAX_STEPS),
+            protected: 0,
             variables: Things::new(),
             closures: Things::new(),
             tables: Things::new(),
             scope: Vec::new(),
             within: Vec::new(),
             found: BTreeSet::new(),
+            asked: BTreeSet::new(),
             grown: false,
             remembers: false,
             keys_changed: false,
@@ -159,11 +190,31 @@ impl<'t> Walk<'t> {
         self.grown = false;
     }
 
-    fn found(self) -> Vec<Name> {
+    /// Counts steps, before they are taken.
+    fn spend(&self, steps: usize) -> Followed<()> {
+        self.steps
+            .set(self.steps.get().checked_sub(steps).ok_or(Computed)?);
+        Ok(())
+    }
+
+    /// Adds the possibilities of another value; returns whether there are new ones.
+    fn join(&self, value: &mut Value, other: &Value) -> Followed<bool> {
+        self.spend(1 + value.len() + other.len())?;
+        Ok(value.join(other))
+    }
+
+    /// `None` where a command's name is an argument that the script may change.
+    fn found(self) -> Option<Names> {
         let (keys, arguments) = (self.keys_changed, self.arguments_changed);
+        if arguments && !self.asked.is_empty() {
+            return None;
+        }
         let in_lists = |name: &Name| name.in_changed_lists(keys, arguments);
         let all: BTreeSet<Name> = self.found.iter().map(in_lists).collect();
-        all.into_iter().collect()
+        Some(Names::Known {
+            names: all.into_iter().collect(),
+            commands: self.asked.into_iter().collect(),
+        })
     }
 
     fn block(&mut self, block: &'t Block) -> Followed<()> {
@@ -181,6 +232,7 @@ impl<'t> Walk<'t> {
     }
 
     fn statement(&mut self, statement: &'t Statement) -> Followed<()> {
+        self.spend(1)?;
         match statement {
             Statement::Local(names, values) => {
                 let values = self.list(values)?;
@@ -253,8 +305,11 @@ impl<'t> Walk<'t> {
                 let Some(&function) = self.within.last() else {
                     return Ok(());
                 };
-                self.grown |= self.closures.all[function].returns.join(&values);
-                Ok(())
+                values.stays_a_value()?;
+                let returns = &mut self.closures.all[function].returns;
+                let steps = 1 + returns.len() + values.len();
+                self.grown |= returns.join(&values);
+                self.spend(steps)
             }
         }
     }
@@ -264,41 +319,32 @@ impl<'t> Walk<'t> {
         if let Some(Expression::Call(function, arguments)) = lists.first() {
             let function = self.value(function)?;
             let arguments = self.list(arguments)?;
-            self.list(&lists[1..])?;
+            let others = self.list(&lists[1..])?;
             let walks_a_table =
                 |atom: &Atom| matches!(atom, Atom::Function(Builtin::Ipairs | Builtin::Pairs));
             if !function.is_empty() && function.atoms().iter().all(walks_a_table) {
-                return self.walked(&arguments.at(0));
+                // With a state of its own it walks through that one.
+                return self.walked(&arguments.at(0).with(&others.at(0)));
             }
             let iterator = self.call(&function, &arguments)?;
-            return self.called_in_turn(&iterator, Value::data());
+            return iterated_by_lua(&iterator.with(&others.all()));
         }
         let lists = self.list(lists)?;
-        let (function, table) = (lists.at(0), lists.at(1));
-        if function.atoms() == [Atom::Function(Builtin::Next)] {
-            return self.walked(&table);
+        match lists.at(0).atoms() {
+            [Atom::Function(Builtin::Next)] => self.walked(&lists.at(1)),
+            _ => iterated_by_lua(&lists.all()),
         }
-        self.called_in_turn(&function, table)
-    }
-
-    fn called_in_turn(&mut self, iterator: &Value, state: Value) -> Followed<(Value, Value)> {
-        let arguments = List {
-            values: vec![state],
-            rest: Some(Value::data()),
-        };
-        let results = self.call(iterator, &arguments)?.with(&Value::data());
-        Ok((results.clone(), results))
     }
 
     fn assign(&mut self, target: &'t Expression, value: &Value) -> Followed<()> {
         let (table, key) = match target {
             Expression::Name(name) => {
                 // Redis lets no script set a global variable.
-                let variable = self.local(name).ok_or(Computed)?;
+                let variable = self.local(name)?.ok_or(Computed)?;
                 self.kept(self.variables.all[variable].declared_in, value);
                 return self.grow(variable, value);
             }
-            Expression::Index(table, key) => (self.value(table)?, self.value(key)?),
+            Expression::Index(table, key) => (self.value(table)?, self.key(key)?),
             _ => return Err(Computed),
         };
         for atom in table.atoms() {
@@ -325,18 +371,32 @@ impl<'t> Walk<'t> {
     }
 
     /// The place of the variable of this name, if there is one in scope.
-    fn local(&self, name: &[u8]) -> Option<usize> {
-        let local = self.scope.iter().rev().find(|(local, _)| *local == name);
-        local.map(|(_, variable)| *variable)
+    fn local(&self, name: &[u8]) -> Followed<Option<usize>> {
+        let place = self.scope.iter().rposition(|(local, _)| *local == name);
+        self.spend((self.scope.len() - place.unwrap_or(0)) / SCOPE_IN_ONE_STEP)?;
+        let variable = place.map(|place| self.scope[place].1);
+        match variable {
+            Some(NOT_FOLLOWED) => Err(Computed),
+            _ => Ok(variable),
+        }
     }
 
     /// Adds to what a variable may hold.
     fn grow(&mut self, variable: usize, value: &Value) -> Followed<()> {
+        self.spend(1 + self.variables.all[variable].value.len() + value.len())?;
         let variable = &mut self.variables.all[variable].value;
         self.grown |= variable.join(value);
         match variable.is_too_wide() {
             true => Err(Computed),
             false => Ok(()),
         }
+    }
+}
+
+/// Through an iterator of Lua's own, such as that of `gmatch`. None of the script's own is followed.
+fn iterated_by_lua(iterator: &Value) -> Followed<(Value, Value)> {
+    match iterator.is_inert() {
+        true => Ok((Value::data(), Value::data())),
+        false => Err(Computed),
     }
 }

@@ -151,7 +151,10 @@ impl Parser<'_> {
             Token::Number(number) => Some(Expression::Number(number)),
             Token::OtherNumber => Some(Expression::OtherNumber),
             Token::Text(text) => Some(Expression::Text(text)),
-            Token::Varargs => Some(Expression::Varargs),
+            Token::Varargs => {
+                self.takes_more |= self.functions == 0;
+                Some(Expression::Varargs)
+            }
             Token::Function => Some(Expression::Function(Box::new(self.function(None)?))),
             _ => None,
         }

@@ -15,7 +15,7 @@ use super::board;
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
-use crate::view::api::Moment;
+use crate::view::api::{Moment, WhatIfQuery};
 use crate::view::{
     ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
 };
@@ -42,6 +42,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/meaning", get(meaning))
         .route("/api/v1/hot", get(hot))
         .route("/api/v1/report", get(report))
+        .route("/api/v1/what-if", get(what_if))
         .route("/api/v1/patterns", get(patterns))
         .route("/api/v1/config", get(config))
         .route("/api/v1/settings", get(settings))
@@ -195,6 +196,23 @@ async fn report(State(control): Shared, uri: Uri) -> Response {
         Err(response) => return response,
     };
     answer(move || control.views().report(&query)).await
+}
+
+async fn what_if(State(control): Shared, uri: Uri) -> Response {
+    let query: WhatIfQuery = match asked(&uri) {
+        Ok(query) => query,
+        Err(response) => return response,
+    };
+    let told = in_background(move || {
+        let changes: Vec<&str> = query.changes.lines().collect();
+        control.what_if(&changes)
+    });
+    match told.await {
+        Ok(Ok(answer)) => Json(answer).into_response(),
+        // The question was understood: it is the configuration that would not be.
+        Ok(Err(error)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
+        Err(response) => response,
+    }
 }
 
 async fn patterns(State(control): Shared, uri: Uri) -> Response {

@@ -43,6 +43,7 @@ use serde::de::DeserializeOwned;
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::clock::now_ms;
+use crate::text::escape::readable_lines;
 use crate::view::ReportQuery;
 use crate::view::api::{KeyGlob, Lock, Moment, NoTime, PatternsQuery, Since};
 use asked::{Asked, site};
@@ -279,5 +280,6 @@ fn html(text: String) -> Response {
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
     ];
-    (headers, text).into_response()
+    // Keys and names were spelled before; this holds for whatever else comes to stand in a page.
+    (headers, readable_lines(&text).into_owned()).into_response()
 }

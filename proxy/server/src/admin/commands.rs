@@ -93,6 +93,7 @@ pub(super) fn status_of(error: &ControlError) -> StatusCode {
     match error {
         ControlError::NotFound(_) => StatusCode::NOT_FOUND,
         ControlError::Invalid(_) => StatusCode::BAD_REQUEST,
+        ControlError::Harmful(_) => StatusCode::CONFLICT,
         ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         ControlError::Unknown(_) => StatusCode::GATEWAY_TIMEOUT,
     }

@@ -3,7 +3,7 @@
 use crate::config::Unusable;
 use crate::telemetry::audit;
 use crate::view::Views;
-use crate::view::api::{Break, Broken, LogChanged, Settings};
+use crate::view::api::{Break, Broken, LogChanged, Settings, WhatIf};
 
 /// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
 /// never from the data path, and none of them may wait for a client.
@@ -20,6 +20,7 @@ pub(crate) trait Control: Send + Sync + 'static {
         &self,
         namespace: Option<&str>,
         mode: &str,
+        leap: Leap,
         by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError>;
 
@@ -29,10 +30,13 @@ pub(crate) trait Control: Send + Sync + 'static {
 
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
-    fn reload(&self, weaker: Weaker) -> Result<String, ReloadError>;
+    fn reload(&self, weaker: Weaker, leap: Leap) -> Result<String, ReloadError>;
 
     /// Every key of the configuration with what is in force, and who said so.
     fn settings(&self) -> Settings;
+
+    /// What of the refusals that are kept would be spared with these changes of the configuration, as they are typed.
+    fn what_if(&self, changes: &[&str]) -> Result<WhatIf, ControlError>;
 
     /// Which lines are logged.
     fn log_filter(&self) -> String;
@@ -57,6 +61,42 @@ pub(crate) enum Weaker {
     Refused,
     /// Somebody has said that it is meant.
     Allowed,
+}
+
+/// Whether a namespace is enforced although the report speaks against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leap {
+    /// It is not; the order says what speaks against it.
+    Looks,
+    /// It is: somebody has said that it is meant.
+    Anyway,
+}
+
+impl From<bool> for Leap {
+    fn from(anyway: bool) -> Leap {
+        match anyway {
+            true => Leap::Anyway,
+            false => Leap::Looks,
+        }
+    }
+}
+
+/// What speaks against enforcing a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Harm {
+    pub(crate) namespace: String,
+    /// In words; at least one.
+    pub(crate) reasons: Vec<String>,
+}
+
+impl Harm {
+    /// Of several namespaces, in one line.
+    pub(crate) fn words(harms: &[Harm]) -> String {
+        let told = harms
+            .iter()
+            .map(|harm| format!("{}: {}", harm.namespace, harm.reasons.join("; ")));
+        told.collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// Why no clients are served.
@@ -85,6 +125,12 @@ pub(crate) enum ReloadError {
         /// What would be lost.
         losses: String,
     },
+    /// It enforces what is only watched now, and the report speaks against that.
+    #[error(
+        "this would enforce what the report speaks against: {}. lockwarden audit says more; if it is meant all the \
+         same, type lockwarden reload --anyway, or POST /reload?anyway=true", Harm::words(.0)
+    )]
+    Harmful(Vec<Harm>),
     /// The metrics of its namespaces and policies cannot be registered.
     #[error(transparent)]
     Metrics(#[from] prometheus::Error),
@@ -99,6 +145,12 @@ pub(crate) enum ControlError {
     /// No such mode.
     #[error("{0}")]
     Invalid(String),
+    /// The report speaks against it; nothing was done.
+    #[error(
+        "the report speaks against it: {}. lockwarden audit says more; if it is meant all the same, type lockwarden \
+         mode --anyway, say \"anyway\":true, or LOCKWARDEN MODE … ANYWAY", Harm::words(.0)
+    )]
+    Harmful(Vec<Harm>),
     /// It cannot be done now; nothing was.
     #[error("{0}")]
     Unavailable(String),

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commands::status_of;
 use super::connection_limits::Place;
-use super::control::{Control, Weaker};
+use super::control::{Control, Leap, Weaker};
 use super::reply::{Peer, in_background, problem};
 use super::token::{AdminToken, Origin};
 use super::{api_routes, board, commands};
@@ -266,6 +266,9 @@ struct ModeOrder {
     /// All of them, if none is named.
     namespace: Option<String>,
     mode: String,
+    /// Also where the report speaks against it.
+    #[serde(default)]
+    anyway: bool,
 }
 
 #[derive(Serialize)]
@@ -293,7 +296,8 @@ async fn mode(
             address: peer.to_string(),
             ..audit::Client::default()
         };
-        let modes = control.set_mode(order.namespace.as_deref(), &order.mode, by);
+        let leap = Leap::from(order.anyway);
+        let modes = control.set_mode(order.namespace.as_deref(), &order.mode, leap, by);
         (order, modes)
     });
     match done.await {
@@ -340,6 +344,8 @@ async fn read_order(request: Request) -> Result<ModeOrder, ModeOrderError> {
 #[serde(deny_unknown_fields)]
 struct ReloadOrder {
     allow: Option<Allowed>,
+    #[serde(default)]
+    anyway: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -353,18 +359,23 @@ async fn reload(
     ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
     order: Result<Query<ReloadOrder>, QueryRejection>,
 ) -> Response {
-    let weaker = match order {
-        Ok(Query(ReloadOrder { allow: None })) => Weaker::Refused,
-        Ok(Query(ReloadOrder {
-            allow: Some(Allowed::Weaker),
-        })) => Weaker::Allowed,
+    let order = match order {
+        Ok(Query(order)) => order,
         Err(error) => {
-            let text = format!("{}: say nothing, or ?allow=weaker", error.body_text());
+            let text = format!(
+                "{}: say nothing, ?allow=weaker or ?anyway=true",
+                error.body_text()
+            );
             return problem(StatusCode::BAD_REQUEST, &text);
         }
     };
-    tracing::info!(%peer, ?weaker, "reload asked for");
-    match in_background(move || control.reload(weaker)).await {
+    let weaker = match order.allow {
+        None => Weaker::Refused,
+        Some(Allowed::Weaker) => Weaker::Allowed,
+    };
+    let leap = Leap::from(order.anyway);
+    tracing::info!(%peer, ?weaker, ?leap, "reload asked for");
+    match in_background(move || control.reload(weaker, leap)).await {
         Ok(Ok(result)) => Json(serde_json::json!({ "result": result })).into_response(),
         Ok(Err(error)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
         Err(response) => response,

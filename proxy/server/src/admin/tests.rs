@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::config::{Finding, Meaning, Unusable};
 use crate::telemetry::audit;
-use crate::view::api::{Break, Broken, LogChanged, Settings};
+use crate::view::api::{Break, Broken, LogChanged, Settings, WhatIf};
 use crate::view::{
     ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery, Views, api as told,
 };
@@ -31,6 +31,7 @@ impl Control for Fake {
         &self,
         namespace: Option<&str>,
         mode: &str,
+        leap: Leap,
         by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError> {
         assert!(by.address.starts_with("127.0.0.1:"), "{by:?}");
@@ -40,10 +41,10 @@ impl Control for Fake {
         if namespace == Some("nobody") {
             return Err(ControlError::NotFound("no namespace \"nobody\"".to_owned()));
         }
-        self.orders
-            .lock()
-            .unwrap()
-            .push(format!("{namespace:?} {mode}"));
+        self.orders.lock().unwrap().push(match leap {
+            Leap::Looks => format!("{namespace:?} {mode}"),
+            Leap::Anyway => format!("{namespace:?} {mode} anyway"),
+        });
         let name = namespace.unwrap_or("orders").to_owned();
         Ok(vec![(name, mode.to_owned())])
     }
@@ -53,10 +54,12 @@ impl Control for Fake {
         "clients connected: 3".to_owned()
     }
 
-    fn reload(&self, weaker: Weaker) -> Result<String, ReloadError> {
-        let order = match weaker {
-            Weaker::Refused => "reload",
-            Weaker::Allowed => "reload, weaker or not",
+    fn reload(&self, weaker: Weaker, leap: Leap) -> Result<String, ReloadError> {
+        let order = match (weaker, leap) {
+            (Weaker::Refused, Leap::Looks) => "reload",
+            (Weaker::Allowed, Leap::Looks) => "reload, weaker or not",
+            (Weaker::Refused, Leap::Anyway) => "reload, harmful or not",
+            (Weaker::Allowed, Leap::Anyway) => "reload, whatever it does",
         };
         self.orders.lock().unwrap().push(order.to_owned());
         match self.trouble.lock().unwrap().clone() {
@@ -72,6 +75,13 @@ impl Control for Fake {
         Settings {
             file: None,
             settings: Vec::new(),
+        }
+    }
+
+    fn what_if(&self, changes: &[&str]) -> Result<WhatIf, ControlError> {
+        match changes {
+            ["good=1"] => Ok(WhatIf::default()),
+            _ => Err(ControlError::Invalid("no such key".to_owned())),
         }
     }
 
@@ -137,6 +147,7 @@ impl Views for Fake {
             policies: Vec::new(),
             totals: told::Totals::default(),
             unseen: 0,
+            certificates_end: Default::default(),
         }
     }
 
@@ -153,6 +164,7 @@ impl Views for Fake {
         told::Connections {
             now: 2,
             matching: query.limit.unwrap_or(0) as u64,
+            hidden_processes: None,
             connections: Vec::new(),
         }
     }
@@ -220,6 +232,7 @@ impl Views for Fake {
             namespaces: Vec::new(),
             applications: Vec::new(),
             unclaimed_patterns: 0,
+            hidden_processes: None,
             patterns: Vec::new(),
         }
     }
@@ -241,8 +254,11 @@ impl Views for Fake {
             since: 1,
             now: 2,
             unseen: 0,
+            unreadable: 0,
+            unknown_scripts: Vec::new(),
             beyond: 0,
             unclaimed: 0,
+            implied: 0,
             patterns: Vec::new(),
             guards: Vec::new(),
             toml: String::new(),

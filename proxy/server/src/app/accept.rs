@@ -1,5 +1,6 @@
 //! Accepting clients: one task for each, and a way to the backend. While the backend cannot be
-//! served, a client's connection is closed at once, as it would be by a server that is down.
+//! served, a client's connection is closed at once, as it would be by a server that is down; while only the proxy's own
+//! connection is made again, a client waits for that.
 
 mod admission;
 mod entry;
@@ -21,7 +22,7 @@ use crate::net::certificate_name::CertificateName;
 use crate::net::peer::PeerAddress;
 use crate::net::proxy_protocol::HeaderError;
 use crate::net::stream::Stream;
-use crate::net::tls::HandshakeError;
+use crate::net::tls::{HandshakeError, NamedBy, Shown};
 use crate::net::unix_listener::SocketFile;
 use crate::net::{listener, proxy_protocol};
 use crate::presented;
@@ -213,7 +214,7 @@ async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
     }
     // A sentinel needs no backend: it says where the proxy is while that waits for one.
     if gate.sentinel.is_none()
-        && let Standing::NotServing(_) = &*shared.backend.server.standing()
+        && let Standing::NotServing(_) = &*shared.backend.server.settled_standing().await
     {
         return;
     }
@@ -226,7 +227,7 @@ async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
     };
     let peer = arrival.peer;
     if gate.security == Security::Tls {
-        let (secured, certificate) = match secure(&shared, stream, &said).await {
+        let (secured, certificate) = match secure(&shared, peer, stream, &said).await {
             Ok(secured) => secured,
             Err(error) => {
                 not_secured(&shared, peer, &error);
@@ -319,16 +320,36 @@ fn not_introduced(shared: &ProxyState, peer: PeerAddress, error: &HeaderError) {
 /// Shakes hands with a client, of which this has come already; with the name in its certificate.
 async fn secure(
     shared: &ProxyState,
+    peer: PeerAddress,
     stream: Stream,
     said: &[u8],
 ) -> Result<(Stream, Option<CertificateName>), HandshakeError> {
     match (stream, shared.certificates.acceptor()) {
         (Stream::Tcp(socket), Some(acceptor)) => {
-            let (stream, certificate) = acceptor.accept(socket, said).await?;
-            Ok((Stream::Tls(Box::new(stream)), certificate))
+            let (stream, shown) = acceptor.accept(socket, said).await?;
+            let name = match shown {
+                Shown::Name(name) => Some(name),
+                Shown::Nothing => None,
+                Shown::Nameless(by) => {
+                    nameless(shared, peer, by);
+                    None
+                }
+            };
+            Ok((Stream::Tls(Box::new(stream)), name))
         }
         // Every listener with TLS has a port, and certificates.
         _ => Err(HandshakeError::Plain),
+    }
+}
+
+fn nameless(shared: &ProxyState, peer: PeerAddress, by: NamedBy) {
+    if let Some(times) = shared.certificates.was_nameless() {
+        tracing::warn!(
+            %peer,
+            client_name = by.word(),
+            times,
+            "a client's certificate has no name of the kind that client_name asks for, so the client has none"
+        );
     }
 }
 

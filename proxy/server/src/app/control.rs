@@ -2,10 +2,13 @@
 //! change is put together aside and published as a whole; one that cannot be is refused and
 //! changes nothing.
 
+pub(crate) mod aftermath;
 mod changes;
 mod losses;
+mod what_if;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -16,9 +19,9 @@ use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;
 use tokio::sync::mpsc;
 
-use crate::admin::{Control, ControlError, NotReady, ReloadError, Weaker};
+use crate::admin::{Control, ControlError, Harm, Leap, NotReady, ReloadError, Weaker};
 use crate::backend::server_info::Standing;
-use crate::config::{Config, GUARD, Overrides, Unusable};
+use crate::config::{Config, GUARD, NamespaceConfig, Overrides, Unusable};
 use crate::maintenance::break_lease;
 use crate::maintenance::break_lease::{BreakError, BreakOrder};
 use crate::ruleset::activate::{activate, labels, meaning, policy_infos};
@@ -30,7 +33,7 @@ use crate::telemetry::metrics::PolicyUse;
 use crate::text::numbers::counted;
 use crate::view::api;
 use crate::view::api::{Break, Broken, LogChanged};
-use crate::view::{Mark, ViewService};
+use crate::view::{Mark, ReportQuery, ViewService};
 use crate::{clock, config, view};
 
 /// What a reload needs beside the file.
@@ -68,6 +71,8 @@ pub(crate) struct Controller {
     started: Vec<config::Setting>,
     /// What was read last, and one change at a time.
     config: Mutex<Config>,
+    /// Namespaces that there are and that were enforced since the start.
+    once_enforced: Mutex<HashSet<String>>,
 }
 
 impl Controller {
@@ -79,7 +84,7 @@ impl Controller {
         orders: mpsc::Sender<BreakOrder>,
         views: ViewService,
     ) -> Controller {
-        Controller {
+        let controller = Controller {
             shared,
             host,
             source,
@@ -88,7 +93,11 @@ impl Controller {
             log,
             started: config.settings(),
             config: Mutex::new(config),
-        }
+            once_enforced: Mutex::default(),
+        };
+        let config = controller.config.lock();
+        controller.note_enforced(&config.unwrap_or_else(PoisonError::into_inner));
+        controller
     }
 
     /// Says what is in force: the hash of the configuration, and a line for each namespace.
@@ -134,12 +143,74 @@ impl Controller {
         }
     }
 
-    fn reload_now(&self, weaker: Weaker) -> Result<String, ReloadError> {
+    /// What speaks against enforcing each of these namespaces.
+    fn harms(&self, enforced: &[String]) -> Vec<Harm> {
+        if enforced.is_empty() {
+            return Vec::new();
+        }
+        let report = self.views().report(&ReportQuery::default());
+        let hidden = report.hidden_processes;
+        let wanted = report.namespaces.into_iter();
+        let wanted = wanted.filter(|one| enforced.contains(&one.namespace));
+        let harms = wanted.map(|mut one| {
+            // What was enforced before is known well enough.
+            let too_little = one.too_little();
+            one.against
+                .extend(too_little.filter(|_| !self.was_enforced(&one.namespace)));
+            // Who gives back without an owner token is told from others by its process.
+            if one.tokenless_releases > 0 {
+                one.against.extend(hidden.clone());
+            }
+            Harm {
+                namespace: one.namespace,
+                reasons: one.against,
+            }
+        });
+        harms.filter(|harm| !harm.reasons.is_empty()).collect()
+    }
+
+    fn was_enforced(&self, namespace: &str) -> bool {
+        let once_enforced = self.once_enforced.lock();
+        let once_enforced = once_enforced.unwrap_or_else(PoisonError::into_inner);
+        once_enforced.contains(namespace)
+    }
+
+    /// Remembers which namespaces are enforced.
+    fn note_enforced(&self, config: &Config) {
+        let enforced = config
+            .namespaces
+            .iter()
+            .filter(|one| one.mode == Mode::Enforce);
+        let once_enforced = self.once_enforced.lock();
+        let mut once_enforced = once_enforced.unwrap_or_else(PoisonError::into_inner);
+        once_enforced.retain(|name| config.namespaces.iter().any(|one| one.name == *name));
+        once_enforced.extend(enforced.map(|one| one.name.clone()));
+    }
+
+    /// Those of these namespaces that are not enforced now.
+    fn newly_enforced<'a>(&self, wanted: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let active = self.shared.active.load();
+        let is_watched = |name: &&str| {
+            let mut details = active.details.iter();
+            details.any(|details| &*details.name == *name && details.rules.mode == Mode::Monitor)
+        };
+        wanted.filter(is_watched).map(str::to_owned).collect()
+    }
+
+    fn reload_now(&self, weaker: Weaker, leap: Leap) -> Result<String, ReloadError> {
         let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let new = self.source.load().usable()?;
         let losses = losses::losses(&current, &new).join("; ");
+        let made_room = losses::made_room(&current, &new).join("; ");
         if !losses.is_empty() && weaker == Weaker::Refused {
             return Err(ReloadError::Weaker { losses });
+        }
+        let enforces = |namespace: &&NamespaceConfig| namespace.mode == Mode::Enforce;
+        let enforced = new.namespaces.iter().filter(enforces);
+        let enforced = self.newly_enforced(enforced.map(|namespace| &*namespace.name));
+        let harms = self.harms(&enforced);
+        if !harms.is_empty() && leap == Leap::Looks {
+            return Err(ReloadError::Harmful(harms));
         }
         let generation = load_policies::load(&self.host, &new).map_err(Unusable)?;
         let before = self.shared.active.load_full();
@@ -152,6 +223,7 @@ impl Controller {
         self.shared.metrics.set_config_hash(active.meaning.hash());
         self.shared.active.store(Arc::new(active));
         *current = new;
+        self.note_enforced(&current);
         if !losses.is_empty() {
             tracing::warn!(
                 losses,
@@ -164,6 +236,13 @@ impl Controller {
         let mut done = format!("{} in force", counted(number, "namespace", "namespaces"));
         if !changes.is_empty() {
             done.push_str(&format!("; changed: {}", changes.join(", ")));
+        }
+        if !made_room.is_empty() {
+            tracing::warn!(
+                keys = made_room,
+                "keys are no locks any more, because the file names namespaces now"
+            );
+            done.push_str(&format!("; no locks any more: {made_room}"));
         }
         if !fixed.is_empty() {
             done.push_str(&format!("; a restart is needed for: {}", fixed.join(", ")));
@@ -195,7 +274,7 @@ impl Control for Controller {
             return Err(NotReady::Stopping);
         }
         match &*self.shared.backend.server.standing() {
-            Standing::Serving => Ok(()),
+            Standing::Serving | Standing::Reconnecting(_) => Ok(()),
             Standing::NotServing(why) => Err(NotReady::Backend(why.clone())),
         }
     }
@@ -204,6 +283,7 @@ impl Control for Controller {
         &self,
         namespace: Option<&str>,
         mode: &str,
+        leap: Leap,
         by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError> {
         let mode = match mode {
@@ -216,6 +296,14 @@ impl Control for Controller {
             }
         };
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if (mode, leap) == (Mode::Enforce, Leap::Looks) {
+            let names = config.namespaces.iter().map(|one| &*one.name);
+            let meant = names.filter(|name| namespace.is_none_or(|wanted| wanted == *name));
+            let harms = self.harms(&self.newly_enforced(meant));
+            if !harms.is_empty() {
+                return Err(ControlError::Harmful(harms));
+            }
+        }
         let before = self.shared.active.load_full();
         let mut details = before.details.clone();
         let mut switched = Vec::new();
@@ -277,6 +365,7 @@ impl Control for Controller {
             .metrics
             .show_modes(&labels(config), &policy_infos(config, &active.generation));
         self.shared.active.store(Arc::new(active));
+        self.note_enforced(config);
         let words: Vec<String> = switched
             .iter()
             .map(|(name, mode)| format!("{name}={mode}"))
@@ -302,8 +391,8 @@ impl Control for Controller {
         format!("stopping; clients connected: {clients}")
     }
 
-    fn reload(&self, weaker: Weaker) -> Result<String, ReloadError> {
-        let reloaded = self.reload_now(weaker);
+    fn reload(&self, weaker: Weaker, leap: Leap) -> Result<String, ReloadError> {
+        let reloaded = self.reload_now(weaker, leap);
         self.tell_audit(&reloaded);
         let shared = &self.shared;
         shared
@@ -339,6 +428,23 @@ impl Control for Controller {
                 .map(|setting| in_force(setting, &self.started))
                 .collect(),
         }
+    }
+
+    fn what_if(&self, changes: &[&str]) -> Result<api::WhatIf, ControlError> {
+        let invalid = ControlError::Invalid;
+        let file = self.source.file.as_deref();
+        let (text, typed) = what_if::changed_text(file, changes).map_err(invalid)?;
+        let path = file.unwrap_or(Path::new(""));
+        let overrides = &self.source.overrides;
+        let loaded = config::load_text((path, &text), overrides, environment());
+        let unusable = |error: Unusable| invalid(what_if::wrong(&error));
+        let new = loaded.usable().map_err(unusable)?;
+        // A policy says whether a setting is one of its own.
+        load_policies::load(&self.host, &new).map_err(|findings| unusable(Unusable(findings)))?;
+        let rules: Vec<_> = typed.iter().map(|one| what_if::rule(one, &new)).collect();
+        let said = changes.iter().map(|change| (*change).to_owned());
+        self.shared.events.await_followers();
+        Ok(self.views.what_if(said.collect(), &rules))
     }
 
     fn log_filter(&self) -> String {

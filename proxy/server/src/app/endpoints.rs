@@ -18,6 +18,7 @@ use crate::net::listener::{Arrival, Endpoint};
 use crate::net::unix_listener::{Access, SocketFile, UnixEndpoint};
 use crate::presented::{Primary, Sentinel};
 use crate::state::ProxyState;
+use crate::text::terminal::say;
 
 /// The addresses, reserved and not open yet.
 pub(crate) struct Endpoints {
@@ -331,20 +332,18 @@ impl Opened {
         if shared.audit.is_on_stdout() {
             return;
         }
-        println!("lockwarden is in front of a private Redis. In another terminal, try:");
-        println!(
+        say!("lockwarden is in front of a private Redis. In another terminal, try:");
+        say!(
             "  redis-cli -p {port} SETNX lock:a 1      # 1: taken; it has a TTL though nobody asked for one"
         );
-        println!(
+        say!(
             "  redis-cli -p {port} PTTL lock:a         # below 30000: the holder is gone, so the lock will be"
         );
-        println!(
-            "  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing"
-        );
+        say!("  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing");
         if let Some(admin) = &admin {
-            println!("See who holds what:  http://{admin}/");
-            println!("Metrics:             http://{admin}/metrics");
-            println!("Orders:              lockwarden mode monitor --admin {admin}");
+            say!("See who holds what:  http://{admin}/");
+            say!("Metrics:             http://{admin}/metrics");
+            say!("Orders:              lockwarden mode monitor --admin {admin}");
         }
     }
 }

@@ -10,7 +10,7 @@ use lockwarden_lock::rules::Mode;
 use lockwarden_resp::Value;
 
 use super::control::Controller;
-use crate::admin::Control as _;
+use crate::admin::{Control as _, Leap};
 use crate::state::operator::{AnswerOperator, error};
 use crate::telemetry::audit;
 use crate::telemetry::events::Caller;
@@ -26,7 +26,7 @@ const MAX_LISTED_BYTES: usize = 1024 * 1024;
 const MAX_RECORDS: usize = 8;
 
 /// What `LOCKWARDEN HELP` says, in the form of Redis's own `HELP`.
-const HELP: [&str; 22] = [
+const HELP: [&str; 23] = [
     "LOCKWARDEN <subcommand> [<arg> [value] ...]. Subcommands are:",
     "FENCE <key>",
     "    The fencing token of the lease that this connection was granted.",
@@ -38,8 +38,9 @@ const HELP: [&str; 22] = [
     "    The locks that are held, those with problems first, then the oldest.",
     "WHY <id>",
     "    One decision in words, by the id of an error reply.",
-    "MODE [<namespace>] enforce|monitor",
-    "    Switch a namespace, or all, until the configuration is loaded again.",
+    "MODE [<namespace>] enforce|monitor [ANYWAY]",
+    "    Switch a namespace, or all, until the configuration is loaded again. To enforce what",
+    "    the report speaks against takes ANYWAY.",
     "CLIENTS",
     "    Who is connected, those that hold most first, with what each holds and waits for.",
     "HELP",
@@ -56,23 +57,31 @@ impl AnswerOperator for Controller {
         match command {
             OperatorCommand::Locks { pattern } => locks(self.views(), pattern.clone()),
             OperatorCommand::Why { id } => told(self.views(), id),
-            OperatorCommand::Mode { namespace, mode } => {
-                self.switch(namespace.as_deref(), *mode, by)
-            }
+            OperatorCommand::Mode {
+                namespace,
+                mode,
+                anyway,
+            } => self.switch(namespace.as_deref(), *mode, Leap::from(*anyway), by),
             OperatorCommand::Clients => clients(self.views()),
             OperatorCommand::Help => lines(HELP.iter().copied()),
             OperatorCommand::Mistaken { usage, .. } => error(format!("ERR syntax error: {usage}")),
+            OperatorCommand::Unknown { word } => {
+                let word = spell(word);
+                error(format!(
+                    "ERR unknown subcommand '{word}'. Try LOCKWARDEN HELP."
+                ))
+            }
         }
     }
 }
 
 impl Controller {
-    fn switch(&self, namespace: Option<&[u8]>, mode: Mode, by: &Caller) -> Value {
+    fn switch(&self, namespace: Option<&[u8]>, mode: Mode, leap: Leap, by: &Caller) -> Value {
         let named = match namespace.map(str::from_utf8).transpose() {
             Ok(named) => named,
             Err(_) => return error("ERR no such namespace: its name is no text"),
         };
-        match self.set_mode(named, mode.word(), audit::Client::of(by)) {
+        match self.set_mode(named, mode.word(), leap, audit::Client::of(by)) {
             Ok(modes) => {
                 tracing::info!(
                     client = %by.address,

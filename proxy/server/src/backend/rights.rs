@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dashmap::DashMap;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::outcome::Missing;
 use lockwarden_lock::plan::Needs;
 
@@ -71,10 +70,18 @@ struct User {
 }
 
 struct Entry {
-    namespace: NamespaceId,
+    /// As the configuration names it that was in force: with another one nothing is known of it yet, since its keys may be
+    /// others.
+    namespace: Arc<str>,
     needs: Needs,
     lacking: Option<Arc<Missing>>,
     since: Instant,
+}
+
+impl Entry {
+    fn is_of(&self, namespace: &Arc<str>, needs: Needs) -> bool {
+        Arc::ptr_eq(&self.namespace, namespace) && self.needs == needs
+    }
 }
 
 /// Whether Redis's ACLs stopped a command: alone, or in a script, which 7.2 began to word anew.
@@ -89,14 +96,14 @@ impl Rights {
     pub(crate) fn known(
         &self,
         user: &[u8],
-        namespace: NamespaceId,
+        namespace: &Arc<str>,
         needs: Needs,
         now: Instant,
     ) -> (Known, Instant) {
         let Some(user) = self.users.get(user) else {
             return (Known::Nothing, now);
         };
-        let is_it = |entry: &&Entry| entry.namespace == namespace && entry.needs == needs;
+        let is_it = |entry: &&Entry| entry.is_of(namespace, needs);
         let entry = user.steps.iter().find(is_it);
         if let Some(entry) = entry
             && let Some(missing) = &entry.lacking
@@ -114,7 +121,7 @@ impl Rights {
     }
 
     /// A step was run that had looked first.
-    pub(crate) fn suffice(&self, user: &Bytes, namespace: NamespaceId, needs: Needs, now: Instant) {
+    pub(crate) fn suffice(&self, user: &Bytes, namespace: &Arc<str>, needs: Needs, now: Instant) {
         self.put(user, namespace, needs, None, now);
     }
 
@@ -122,7 +129,7 @@ impl Rights {
     pub(crate) fn lack(
         &self,
         user: &Bytes,
-        namespace: NamespaceId,
+        namespace: &Arc<str>,
         needs: Needs,
         missing: Missing,
         now: Instant,
@@ -169,7 +176,7 @@ impl Rights {
     fn put(
         &self,
         user: &Bytes,
-        namespace: NamespaceId,
+        namespace: &Arc<str>,
         needs: Needs,
         lacking: Option<Arc<Missing>>,
         since: Instant,
@@ -179,7 +186,7 @@ impl Rights {
             user.everything = None;
         }
         let entry = Entry {
-            namespace,
+            namespace: namespace.clone(),
             needs,
             lacking,
             since,
@@ -187,7 +194,7 @@ impl Rights {
         let place = user
             .steps
             .iter()
-            .position(|known| known.namespace == namespace && known.needs == needs);
+            .position(|known| known.is_of(namespace, needs));
         match place {
             Some(at) => {
                 let before = std::mem::replace(&mut user.steps[at], entry);
@@ -217,7 +224,9 @@ impl Rights {
 mod tests {
     use super::*;
 
-    const HERE: NamespaceId = NamespaceId(0);
+    fn name(text: &str) -> Arc<str> {
+        text.into()
+    }
 
     fn needs(name: &'static str) -> Needs {
         Needs::of_flush(name)
@@ -234,9 +243,10 @@ mod tests {
             Bytes::from_static(b"bob"),
             Instant::now(),
         );
-        let known = |needs, now| rights.known(b"bob", HERE, needs, now).0;
+        let here = name("orders");
+        let known = |needs, now| rights.known(b"bob", &here, needs, now).0;
         assert_eq!(known(needs("del"), now), Known::Nothing);
-        rights.suffice(&bob, HERE, needs("del"), now);
+        rights.suffice(&bob, &here, needs("del"), now);
         assert_eq!(known(needs("del"), now), Known::Good);
         assert_eq!(
             known(needs("unlink"), now),
@@ -244,13 +254,14 @@ mod tests {
             "another command"
         );
         assert_eq!(
-            rights.known(b"bob", NamespaceId(1), needs("del"), now).0,
-            Known::Nothing
+            rights.known(b"bob", &name("orders"), needs("del"), now).0,
+            Known::Nothing,
+            "another configuration"
         );
         assert_eq!(known(needs("del"), now + GOOD_FOR), Known::Stale);
-        assert!(rights.lack(&bob, HERE, needs("del"), missing(), now));
+        assert!(rights.lack(&bob, &here, needs("del"), missing(), now));
         assert!(
-            !rights.lack(&bob, HERE, needs("del"), missing(), now),
+            !rights.lack(&bob, &here, needs("del"), missing(), now),
             "that was known"
         );
         assert_eq!(known(needs("del"), now), Known::Lacking(missing().into()));
@@ -264,10 +275,11 @@ mod tests {
             Bytes::from_static(b"bob"),
             Instant::now(),
         );
-        let known = |needs| rights.known(b"bob", HERE, needs, now).0;
+        let here = name("orders");
+        let known = |needs| rights.known(b"bob", &here, needs, now).0;
         rights.has_everything(&bob, now);
         assert_eq!(known(needs("del")), Known::Good);
-        rights.lack(&bob, HERE, needs("del"), missing(), now);
+        rights.lack(&bob, &here, needs("del"), missing(), now);
         assert_eq!(known(needs("unlink")), Known::Nothing);
         rights.has_everything(&bob, now);
         assert_eq!(known(needs("del")), Known::Good);
@@ -277,15 +289,14 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded() {
-        let (rights, now) = (Rights::default(), Instant::now());
+        let (rights, now, here) = (Rights::default(), Instant::now(), name("orders"));
         for number in 0..MAX_USERS + 10 {
-            rights.suffice(&number.to_string().into(), HERE, needs("del"), now);
+            rights.suffice(&number.to_string().into(), &here, needs("del"), now);
         }
         assert!(rights.users.len() <= MAX_USERS);
         let bob = Bytes::from_static(b"bob");
         for number in 0..MAX_STEPS + 10 {
-            let namespace = NamespaceId(u16::try_from(number).expect("few"));
-            rights.suffice(&bob, namespace, needs("del"), now);
+            rights.suffice(&bob, &name(&number.to_string()), needs("del"), now);
         }
         assert!(
             rights

@@ -85,19 +85,30 @@ impl Sentinels {
         self.candidates().heard(now)
     }
 
-    /// What came of asking this sentinel.
-    pub(crate) fn told(&self, from: &Place, asked: Result<Asked, SentinelError>, now: Instant) {
+    /// Since when most sentinels have been heard naming the primary that is followed; `None` where they never were.
+    pub(crate) fn heard_by_most(&self, now: Instant) -> Option<Instant> {
+        let followed = self.named()?;
+        self.candidates().heard_by_most(&followed, now)
+    }
+
+    /// The primary that most sentinels name now, if they agree.
+    pub(crate) fn most_name(&self, now: Instant) -> Option<Named> {
+        self.candidates().most_name(now).cloned()
+    }
+
+    /// What came of asking this sentinel at this moment: an answer may wait for its reader, and is as old as the question.
+    pub(crate) fn told(&self, from: &Place, told: Result<Asked, SentinelError>, asked: Instant) {
         let mut candidates = self.candidates();
-        match asked {
-            Ok(asked) => {
-                for other in asked.others {
-                    candidates.learn(other, MAX_KNOWN);
+        match told {
+            Ok(told) => {
+                for other in told.others {
+                    candidates.learn(other, MAX_KNOWN, asked);
                 }
-                candidates.named(from, asked.named, now);
+                candidates.named(from, told.named, asked);
             }
             Err(error) => candidates.failed(from, error),
         }
-        self.follow(candidates.choose(now));
+        self.follow(candidates.choose(Instant::now()));
     }
 
     /// This one said that it is the primary.
@@ -123,11 +134,12 @@ impl Sentinels {
     /// Asks each sentinel once, and returns the primary to follow.
     pub(crate) async fn find(&self) -> Result<Named, SentinelsError> {
         for place in self.places() {
+            let at = Instant::now();
             let asked = match self.converse(&place).await {
                 Ok(mut conversation) => conversation.ask(self.name()).await,
                 Err(error) => Err(error),
             };
-            self.told(&place, asked, Instant::now());
+            self.told(&place, asked, at);
         }
         self.named().ok_or_else(|| self.silence())
     }

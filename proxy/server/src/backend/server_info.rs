@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
-use lockwarden_lock::table::{ForeignSpec, ForeignTable};
-use lockwarden_lock::time::RedisTime;
+use lockwarden_lock::era::Reckoned;
+use lockwarden_lock::outcome::Missing;
+use lockwarden_lock::table::{Categories, ForeignSpec, ForeignTable};
 use lockwarden_resp::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::conversation::{BackendError, Conversation};
 use super::open_connections::OpenConnections;
@@ -21,11 +22,19 @@ use super::open_connections::OpenConnections;
 pub(crate) use login::{WithoutLogin, open_network_refusal};
 pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 
+/// How long a lock command waits for the era to be known, from when another began.
+const SETTLES_WITHIN: Duration = Duration::from_secs(4);
+/// Between two looks whether it is.
+const SETTLES_EVERY: Duration = Duration::from_millis(20);
+
 /// Whether clients can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// They can.
     Serving,
+    /// They could, until the proxy's own connection ended, for this reason. It is made again at once; until it has asked
+    /// again what the server is, newcomers wait.
+    Reconnecting(String),
     /// They cannot; why, in one line.
     NotServing(String),
 }
@@ -51,7 +60,7 @@ pub(crate) struct Report {
 
 /// The server as known now.
 pub(crate) struct Server {
-    standing: ArcSwap<Standing>,
+    standing: watch::Sender<Arc<Standing>>,
     commands: ArcSwapOption<ForeignTable>,
     without_login: AtomicU8,
     connections: Arc<OpenConnections>,
@@ -60,28 +69,12 @@ pub(crate) struct Server {
     scripts: AtomicU8,
     may_ask: AtomicBool,
     has_answered: Notify,
+    absent: ArcSwapOption<Vec<String>>,
     reads_flags: AtomicBool,
     version: ArcSwapOption<String>,
-    primary_since: ArcSwapOption<PrimarySince>,
+    reckoned: ArcSwapOption<Reckoned>,
+    unreckoned: ArcSwap<Instant>,
     another: AtomicBool,
-}
-
-/// Since when a server is the primary, by its own clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PrimarySince {
-    /// Names this run of it.
-    pub(crate) run: String,
-    pub(crate) since: RedisTime,
-    /// What its clock said when this was asked, at that moment.
-    pub(crate) now: (RedisTime, Instant),
-}
-
-impl PrimarySince {
-    /// How long ago that is.
-    pub(crate) fn age(&self, now: Instant) -> Duration {
-        let (then, asked) = self.now;
-        Duration::from_millis(then.ms_since(self.since)) + now.saturating_duration_since(asked)
-    }
 }
 
 /// Whether the server puts the name of a script into the errors that it raises.
@@ -111,7 +104,7 @@ impl Server {
     pub(crate) fn new(connections: Arc<OpenConnections>) -> Server {
         let standing = Standing::NotServing("the backend has not answered yet".into());
         Server {
-            standing: ArcSwap::from_pointee(standing),
+            standing: watch::Sender::new(Arc::new(standing)),
             commands: ArcSwapOption::empty(),
             without_login: AtomicU8::new(WithoutLogin::Unknown as u8),
             connections,
@@ -120,21 +113,31 @@ impl Server {
             scripts: AtomicU8::new(0),
             may_ask: AtomicBool::new(false),
             has_answered: Notify::new(),
+            absent: ArcSwapOption::empty(),
             reads_flags: AtomicBool::new(false),
             version: ArcSwapOption::empty(),
-            primary_since: ArcSwapOption::empty(),
+            reckoned: ArcSwapOption::empty(),
+            unreckoned: ArcSwap::from_pointee(Instant::now()),
             another: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn standing(&self) -> Arc<Standing> {
-        self.standing.load_full()
+        self.standing.borrow().clone()
     }
 
-    /// Answers whether that is news.
-    pub(crate) fn set_standing(&self, standing: Standing) -> bool {
-        let before = self.standing.swap(Arc::new(standing.clone()));
-        *before != standing
+    /// The same, once the proxy's own connection is there again or was not made.
+    pub(crate) async fn settled_standing(&self) -> Arc<Standing> {
+        let is_settled = |now: &Arc<Standing>| !matches!(**now, Standing::Reconnecting(_));
+        let mut standing = self.standing.subscribe();
+        let settled = standing.wait_for(is_settled).await;
+        settled.map_or_else(|_| self.standing(), |settled| settled.clone())
+    }
+
+    /// Returns what it was before, where that is another one.
+    pub(crate) fn set_standing(&self, standing: Standing) -> Option<Arc<Standing>> {
+        let before = self.standing.send_replace(Arc::new(standing.clone()));
+        (*before != standing).then_some(before)
     }
 
     /// The server's own commands, once they are known.
@@ -144,6 +147,19 @@ impl Server {
 
     pub(crate) fn set_commands(&self, commands: ForeignTable) {
         self.commands.store(Some(Arc::new(commands)));
+    }
+
+    /// Takes in what the server said of a name that it does not list.
+    pub(crate) fn learn_command(&self, found: &[Asked]) {
+        self.commands.rcu(|commands| {
+            commands.as_ref().map(|commands| {
+                let mut commands = ForeignTable::clone(commands);
+                for (name, spec) in found {
+                    commands.learn(name, *spec);
+                }
+                Arc::new(commands)
+            })
+        });
     }
 
     /// What a client may do before it logs in.
@@ -186,12 +202,23 @@ impl Server {
     }
 
     /// Since when the server is the primary; `None` where nobody could say so yet.
-    pub(crate) fn primary_since(&self) -> Option<Arc<PrimarySince>> {
-        self.primary_since.load_full()
+    pub(crate) fn reckoned(&self) -> Option<Arc<Reckoned>> {
+        self.reckoned.load_full()
     }
 
-    pub(crate) fn set_primary_since(&self, since: Option<PrimarySince>) {
-        self.primary_since.store(since.map(Arc::new));
+    pub(crate) fn set_reckoned(&self, reckoned: Option<Reckoned>) {
+        if reckoned.is_none() {
+            self.unreckoned.store(Arc::new(Instant::now()));
+        }
+        self.reckoned.store(reckoned.map(Arc::new));
+    }
+
+    /// Waits until it is known since when the server is the primary, but not for long: an extension that is refused meanwhile
+    /// would cost a holder its lock, and sentinels tell one another of a failover within two seconds.
+    pub(crate) async fn era_settles(&self) {
+        while self.reckoned.load().is_none() && self.unreckoned.load().elapsed() < SETTLES_WITHIN {
+            tokio::time::sleep(SETTLES_EVERY).await;
+        }
     }
 
     /// Another server than the proxy's own connection leads to has answered at the backend's address.
@@ -255,6 +282,23 @@ impl Server {
         self.has_answered.notify_one();
     }
 
+    /// Commands that steps take and the server was found not to have, as ACLs name them: no right helps.
+    pub(crate) fn set_absent(&self, commands: Vec<String>) {
+        self.absent.store(Some(Arc::new(commands)));
+    }
+
+    /// What of these the server was found not to have, and the rights that are left to lack.
+    pub(crate) fn without_absent(&self, missing: Missing) -> (Vec<String>, Missing) {
+        let absent = self.absent.load_full().unwrap_or_default();
+        let absent: Vec<String> = absent
+            .iter()
+            .filter(|command| missing.names(command))
+            .cloned()
+            .collect();
+        let missing = missing.but(&absent.iter().map(String::as_str).collect::<Vec<_>>());
+        (absent, missing)
+    }
+
     /// Waits until it was asked for that.
     pub(crate) async fn answered(&self) {
         self.has_answered.notified().await;
@@ -310,7 +354,6 @@ pub(crate) fn eviction(info: &str) -> Option<String> {
 pub(crate) async fn ask(
     own: &mut Conversation,
     without_login: WithoutLogin,
-    is_logged_in: bool,
 ) -> Result<(Report, Option<ForeignTable>), BackendError> {
     let mut report = Report {
         without_login,
@@ -326,7 +369,8 @@ pub(crate) async fn ask(
             ));
         }
         Value::Error(text) if text.starts_with(b"ERR unknown command") => &Bytes::new(),
-        Value::Error(text) if is_logged_in && text.starts_with(b"NOPERM") => &Bytes::new(),
+        // A connection that has not logged in is told NOAUTH.
+        Value::Error(text) if text.starts_with(b"NOPERM") => &Bytes::new(),
         // The proxy's user may not ask; such a server is believed to be fit.
         _ => return Ok((report, None)),
     };
@@ -375,7 +419,7 @@ pub(crate) async fn ask_commands(
     let mut question = vec!["COMMAND", "INFO"];
     question.extend(
         table
-            .writing()
+            .names()
             .filter_map(|name| std::str::from_utf8(name).ok()),
     );
     let found = own.ask(&question).await?;
@@ -416,17 +460,23 @@ fn foreign_table(rows: &[Value]) -> ForeignTable {
 
 fn add(table: &mut ForeignTable, row: &Value) -> Option<()> {
     let fields = row.as_items()?;
-    let name = fields.first()?.as_bytes()?;
+    table.insert(fields.first()?.as_bytes()?, spec_of(fields)?);
+    for sub in fields.get(9).and_then(Value::as_items).unwrap_or_default() {
+        add(table, sub);
+    }
+    Some(())
+}
+
+/// What a row says.
+fn spec_of(fields: &[Value]) -> Option<ForeignSpec> {
     let flags = fields.get(2)?.as_items()?;
     let has = |flag: &str| {
-        flags.iter().any(|value| {
-            value
-                .as_bytes()
-                .is_some_and(|bytes| bytes == flag.as_bytes())
-        })
+        let mut flags = flags.iter().filter_map(Value::as_bytes);
+        flags.any(|word| word == flag.as_bytes())
     };
     let number = |at: usize| fields.get(at).and_then(Value::as_integer);
-    let spec = ForeignSpec {
+    let categories = fields.get(6).and_then(Value::as_items);
+    Some(ForeignSpec {
         arity: number(1)?,
         write: has("write"),
         readonly: has("readonly"),
@@ -434,12 +484,41 @@ fn add(table: &mut ForeignTable, row: &Value) -> Option<()> {
         first: number(3)?,
         last: number(4)?,
         step: number(5)?,
+        categories: categories.map(|words| {
+            Categories::of(
+                words
+                    .iter()
+                    .filter_map(|word| word.as_bytes().map(|word| &word[..])),
+            )
+        }),
+    })
+}
+
+/// A name that a client sent, with `|` and a subcommand or without, and the command that goes by it.
+pub(crate) type Asked = (Vec<u8>, Option<ForeignSpec>);
+
+/// Which command goes by a name that `COMMAND` does not list, and which subcommands it has; nothing where the server does not
+/// say.
+pub(crate) async fn ask_name(
+    own: &mut Conversation,
+    name: &[u8],
+) -> Result<Vec<Asked>, BackendError> {
+    let answer = own.ask(&[b"COMMAND".as_slice(), b"INFO", name]).await?;
+    let Some(row) = answer.as_items().and_then(<[Value]>::first) else {
+        return Ok(Vec::new());
     };
-    table.insert(name, spec);
-    for sub in fields.get(9).and_then(Value::as_items).unwrap_or_default() {
-        add(table, sub);
+    let fields = row.as_items().unwrap_or_default();
+    let mut found = vec![(name.to_owned(), spec_of(fields))];
+    let subcommands = fields.get(9).and_then(Value::as_items).unwrap_or_default();
+    for fields in subcommands.iter().filter_map(Value::as_items) {
+        // The server goes on to say the family's old name.
+        let own = fields.first().and_then(|own| own.as_bytes());
+        let bar = own.and_then(|own| own.iter().position(|byte| *byte == b'|'));
+        if let (Some(own), Some(bar)) = (own, bar) {
+            found.push(([name, &own[bar..]].concat(), spec_of(fields)));
+        }
     }
-    Some(())
+    Ok(found)
 }
 
 #[cfg(test)]

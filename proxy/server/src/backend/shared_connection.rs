@@ -11,6 +11,7 @@
 mod port;
 mod pump;
 mod stall;
+mod window;
 
 pub(crate) use port::Attachment;
 
@@ -26,6 +27,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::profile::{Profile, Traffic};
 use super::{Backend, pool};
+use window::Window;
 
 /// Requests that wait for the backend to take them, in bytes; above that no more are taken.
 const MAX_UNSENT: usize = 1024 * 1024;
@@ -71,6 +73,8 @@ struct Mailbox {
     replies: BytesMut,
     /// Replies still to come.
     due: u64,
+    /// How many may be.
+    window: Window,
     /// How many bytes were taken in all.
     taken: u64,
     sleeper: Option<Waker>,

@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwapOption, Guard};
+use lockwarden_lock::era::Reading;
 use lockwarden_lock::time::RedisTime;
 use lockwarden_resp::Value;
 
 use super::server_info::{EVICTION_TAKES_LOCKS, eviction, info_field};
 use crate::text::numbers::counted;
-
-/// A server's clock may go on by so much more than the proxy's between two looks: no clock is adjusted faster without a jump.
-const TOLERATED: Duration = Duration::from_millis(250);
 
 /// What a server says of itself in `INFO`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,14 +130,6 @@ impl StrictTerms {
     }
 }
 
-/// What the server's clock said, and between which moments it was read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    pub(crate) redis: RedisTime,
-    pub(crate) sent: Instant,
-    pub(crate) heard: Instant,
-}
-
 /// The server's clock beside the proxy's own, which never jumps. One that is put back only makes leases longer.
 #[derive(Debug, Default)]
 struct Clock {
@@ -150,7 +140,7 @@ struct Clock {
 
 impl Clock {
     fn read(&mut self, now: Reading) -> Option<Duration> {
-        let by = self.ahead(now.redis, now.heard);
+        let by = self.last.and_then(|last| last.jump(now.redis, now.heard));
         self.last = Some(now);
         if by.is_some() {
             self.jumped = Some(now.heard);
@@ -159,20 +149,11 @@ impl Clock {
     }
 
     fn has_jumped(&mut self, redis: RedisTime, heard: Instant) -> bool {
-        let has = self.ahead(redis, heard).is_some();
+        let has = (self.last).is_some_and(|last| last.jump(redis, heard).is_some());
         if has {
             self.jumped = Some(heard);
         }
         has
-    }
-
-    /// By how much more it went on than time has passed, where that is too much. An answer may come late, which only makes
-    /// that less.
-    fn ahead(&self, redis: RedisTime, heard: Instant) -> Option<Duration> {
-        let last = self.last?;
-        let passed = heard.saturating_duration_since(last.sent);
-        let went_on = Duration::from_millis(redis.ms_since(last.redis));
-        went_on.checked_sub(passed).filter(|by| *by > TOLERATED)
     }
 }
 

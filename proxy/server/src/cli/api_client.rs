@@ -24,6 +24,7 @@ use crate::backend::BackendError;
 use crate::config;
 use crate::config::{Overrides, Secret};
 use crate::text::numbers::percent;
+use crate::text::terminal::complain;
 
 /// For a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -336,7 +337,7 @@ async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(S
 /// Ends as the answer says, or as its failure does, which is told.
 pub(super) fn finish(done: Result<ExitCode, ApiError>) -> ExitCode {
     done.unwrap_or_else(|error| {
-        eprintln!("lockwarden: {error}");
+        complain!("lockwarden: {error}");
         error.exit()
     })
 }

@@ -1,7 +1,9 @@
 //! `lockwarden audit`: what enforce mode would break, by application and with examples, and a verdict for each
 //! namespace. Asks a running proxy for its report; says nothing that is not in it.
 
+mod brief;
 mod merge;
+mod what_if;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,11 +15,13 @@ use super::fleet::{Answers, FleetArgs};
 use super::locks::list::{merged, table_of};
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
+use crate::text::durations::share;
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
-    Application, Counting, Lock, LockPattern, Locks, Misuse, Moment, NamespaceReport, NoTime,
-    Report, Since,
+    Application, Counting, Lock, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport,
+    NoTime, Report, Since,
 };
+use brief::{equal_values, without_ttl};
 use merge::Audit;
 
 /// Locks that are shown as examples of what is wrong with those that are held.
@@ -39,6 +43,12 @@ pub(super) struct AuditArgs {
     /// Only this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
+    /// What would be refused if the configuration said this, by the refusals that the proxy has kept; may be repeated
+    #[arg(long = "if", value_name = "KEY=VALUE", conflicts_with_all = ["since", "namespace", "enough", "all"])]
+    what_if: Vec<String>,
+    /// Everything that was seen, with examples, in place of one screen
+    #[arg(long)]
+    all: bool,
     /// Calls that a namespace needs to be ready [default: 1,000, or those of a week]
     #[arg(long, value_name = "CALLS")]
     enough: Option<u64>,
@@ -66,6 +76,9 @@ fn time(text: &str) -> Result<String, NoTime> {
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
     finish(match &args.order {
         Some(AuditOrder::Reset { fleet }) => reset(fleet),
+        None if !args.what_if.is_empty() => {
+            what_if::told(&args.what_if, &args.fleet, args.output.output)
+        }
         None => told(args),
     })
 }
@@ -96,7 +109,13 @@ fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
                 true => merge::head(&answers),
                 false => format!("What was seen in the last {}:", watched(&report)),
             };
-            words(&head, &report, &held(&answers), Screen::there_is())
+            let screen = Screen::there_is();
+            let hidden = output::warning(report.hidden_processes.as_deref(), screen);
+            hidden
+                + &match args.all {
+                    true => words(&head, &report, &held(&answers), screen),
+                    false => brief::words(&head, &report, screen),
+                }
         }
     };
     output::print(&text)?;
@@ -181,6 +200,14 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
                 "are"
             }
         );
+    }
+    let lock_time = lock_time(report, screen);
+    if !lock_time.is_empty() {
+        let head = screen.paint(
+            "Lock time: what enforce mode would cost (foretold), and what it costs (seen):",
+            Paint::Head,
+        );
+        let _ = write!(text, "\n{head}\n{lock_time}");
     }
     let held_for = held_for(&report.patterns, screen);
     if !held_for.is_empty() {
@@ -285,35 +312,6 @@ fn verdicts<'a>(
     }
 }
 
-/// Locks whose value proves nothing, because another one has it, too.
-fn equal_values(namespace: &NamespaceReport) -> Option<String> {
-    (namespace.equal_values > 0).then(|| {
-        format!(
-            "With the same value as another in namespace {}: {}, such as {}",
-            plain(&namespace.namespace),
-            number(namespace.equal_values),
-            plain(&namespace.equal_values_examples.join(" and "))
-        )
-    })
-}
-
-/// Locks that nothing will ever end.
-fn without_ttl(namespace: &NamespaceReport) -> Option<String> {
-    (namespace.without_ttl > 0).then(|| {
-        let examples = namespace.without_ttl_examples.join(", ");
-        format!(
-            "Without a TTL in namespace {}: {}{}",
-            plain(&namespace.namespace),
-            number(namespace.without_ttl),
-            if examples.is_empty() {
-                String::new()
-            } else {
-                format!(", such as {}", plain(&examples))
-            }
-        )
-    })
-}
-
 fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
     let mut table = Table::new(&[
         ("NAMESPACE", Column::Left),
@@ -350,6 +348,75 @@ fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
         ]);
     }
     table.show(screen)
+}
+
+/// What enforcing costs in lock time: foretold, and below it what is seen; of each namespace, and of the applications that
+/// lose some.
+fn lock_time(report: &Report, screen: Screen) -> String {
+    let mut table = Table::new(&[
+        ("NAMESPACE", Column::Cut),
+        ("APPLICATION", Column::Cut),
+        ("", Column::Left),
+        ("GRANTS", Column::Right),
+        ("HELD", Column::Right),
+        ("UNHELD", Column::Right),
+        ("GRANTS LOST", Column::Right),
+        ("WAITS ADDED", Column::Right),
+        ("CUT SHORT", Column::Right),
+    ]);
+    let mut any = false;
+    let mut rows = |namespace: &str, application: &str, foretold: LockTime, seen: LockTime| {
+        for (word, time) in [("foretold", foretold), ("seen", seen)] {
+            if time == LockTime::default() {
+                continue;
+            }
+            any = true;
+            let lost = |count: u64, words: String| match count {
+                0 => cell("-"),
+                _ => (words, Paint::Bad),
+            };
+            table.row([
+                cell(namespace),
+                cell(application),
+                cell(word),
+                cell(number(time.grants)),
+                cell(duration(time.held_ms)),
+                lost(time.unheld_ms, unheld(time)),
+                lost(time.lost_grants, number(time.lost_grants)),
+                lost(time.waits_ms, duration(time.waits_ms)),
+                lost(time.cut_ms, duration(time.cut_ms)),
+            ]);
+        }
+    };
+    for one in &report.namespaces {
+        rows(&one.namespace, "all", one.foretold, one.seen);
+        for application in &report.applications {
+            let usages = application.namespaces.iter();
+            let here = usages.filter(|usage| usage.namespace == one.namespace);
+            for usage in here.filter(|usage| loses(usage.foretold) || loses(usage.seen)) {
+                rows(
+                    &one.namespace,
+                    &application.application,
+                    usage.foretold,
+                    usage.seen,
+                );
+            }
+        }
+    }
+    match any {
+        true => table.show(screen),
+        false => String::new(),
+    }
+}
+
+fn loses(time: LockTime) -> bool {
+    time.unheld_ms > 0 || time.cut_ms > 0
+}
+
+/// For how long, and which part of the time in which locks were locked that is.
+fn unheld(time: LockTime) -> String {
+    let share = share(time.unheld_ms, time.locked_ms());
+    format!("{} ({share})", duration(time.unheld_ms))
 }
 
 /// What to do about something, and the lines to write.
@@ -434,7 +501,7 @@ fn misuses<'a>(
                 for found in on_patterns(misuse) {
                     let mut row = vec![
                         cell(application.application.as_str()),
-                        cell(usage.namespace.as_str()),
+                        cell(of_namespace(&usage.namespace)),
                         (misuse.what.clone(), paint),
                         cell(found.keys),
                         cell(number(found.count)),
@@ -453,6 +520,14 @@ fn misuses<'a>(
     match any {
         true => table.show(screen),
         false => String::new(),
+    }
+}
+
+/// What is about no lock is of no namespace.
+fn of_namespace(name: &str) -> &str {
+    match name {
+        "" => "-",
+        name => name,
     }
 }
 
@@ -532,7 +607,7 @@ fn example(moment: &Moment) -> String {
 mod tests {
     use super::super::fleet::Answer;
     use super::*;
-    use crate::view::api::{Client, MisusedPattern, TomlLine, Usage};
+    use crate::view::api::{Client, MisusedPattern, PatternLockTime, TomlLine, Usage};
 
     fn moment() -> Moment {
         Moment {
@@ -584,6 +659,8 @@ mod tests {
             kept_alive: 0,
             ungoverned: 0,
             tokenless_releases: 0,
+            foretold: LockTime::default(),
+            seen: LockTime::default(),
             without_ttl: 1,
             without_ttl_examples: vec!["lock:old".into()],
             equal_values: 0,
@@ -593,6 +670,8 @@ mod tests {
             wanted_until: None,
             mixed: Vec::new(),
             ready: would_refuse == 0,
+            harm: None,
+            against: Vec::new(),
             verdict: "as it is".into(),
         };
         Report {
@@ -600,6 +679,7 @@ mod tests {
             now: 100_000,
             namespaces: vec![namespace("orders", 212), namespace("stock", 0)],
             unclaimed_patterns: 2,
+            hidden_processes: None,
             patterns: Vec::new(),
             applications: vec![Application {
                 application: "billing".into(),
@@ -614,12 +694,16 @@ mod tests {
                     acquired: 9,
                     contended: 3,
                     would_modify: 0,
+                    foretold: LockTime::default(),
+                    seen: LockTime::default(),
+                    lost_on: Vec::new(),
                     overlaps: 0,
                     refusals: vec![Misuse {
                         what: "not-owner".into(),
                         count: 212,
                         last: 90_000,
                         example: moment(),
+                        breaks: true,
                         advice: "release by compare-and-delete".into(),
                         patterns: vec![MisusedPattern {
                             pattern: "lock:order:*".into(),
@@ -665,6 +749,78 @@ mod tests {
             "billing      no     would be refused",
             "orders     no     as it is",
             "stock      yes    as it is",
+        ] {
+            assert!(text.contains(said), "{said}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_family_of_locks_has_one_paragraph_with_its_cost_and_what_mends_it() {
+        let mut report = report();
+        let lost = LockTime {
+            grants: 200,
+            held_ms: 48_000,
+            unheld_ms: 12_000,
+            lost_grants: 50,
+            waits_ms: 31_000,
+            cut_ms: 0,
+        };
+        let usage = &mut report.applications[0].namespaces[0];
+        usage.lost_on.push(PatternLockTime {
+            pattern: "lock:order:*".into(),
+            foretold: lost,
+            seen: LockTime::default(),
+        });
+        // What is in nobody's way has no paragraph.
+        let mut harmless = usage.refusals[0].clone();
+        (harmless.what, harmless.breaks) = ("tokenless-release".into(), false);
+        usage.findings.push(harmless);
+        let text = brief::words("as it was", &report, Screen::there_is());
+        assert_eq!(
+            text,
+            "as it was\n\n\
+             lock:order:* in orders (monitor): 212 calls refused, or would be (212 not-owner)\n\
+             \x20 who   billing\n\
+             \x20 cost  would leave locks unheld for 12 s beside 48 s held (20.0 %), lose 50 grants of 250, add waits of 31 s\n\
+             \x20 mend  EVAL … 1 lock:order:42 VALUE   or   hand_over = true in namespace orders\n\
+             \n\
+             Ready to be enforced, or enforced: stock\n\
+             Not ready: orders: would refuse 212 of 53,000 calls; see the family above\n\
+             Without a TTL in namespace orders: 1, such as lock:old\n\
+             Without a TTL in namespace stock: 1, such as lock:old\n\
+             Used as locks, and in no namespace: 2 patterns of keys, which `lockwarden discover` names\n\
+             Everything that was seen, with examples: lockwarden audit --all\n"
+        );
+    }
+
+    #[test]
+    fn the_report_of_a_big_estate_fits_on_one_screen() {
+        let mut report = report();
+        let (namespace, usage) = (
+            report.namespaces[0].clone(),
+            report.applications[0].namespaces[0].clone(),
+        );
+        for number in 0..200_u64 {
+            let name = format!("ns-{number}");
+            let mut one = namespace.clone();
+            one.namespace.clone_from(&name);
+            report.namespaces.push(one);
+            let mut here = usage.clone();
+            here.namespace = name;
+            for misuse in &mut here.refusals {
+                let count = 1_000 + number;
+                (misuse.count, misuse.patterns[0].count) = (count, count);
+            }
+            report.applications[0].namespaces.push(here);
+        }
+        let text = brief::words("as it was", &report, Screen::there_is());
+        let lines = text.lines().count();
+        assert!(lines <= 50, "{lines}: {text}");
+        for said in [
+            // What happens most stands first.
+            "as it was\n\nlock:order:* in ns-199 (monitor): 1,199 calls refused",
+            "and 195 families of locks more: lockwarden audit --all",
+            "and 195 namespaces more",
         ] {
             assert!(text.contains(said), "{said}\n{text}");
         }

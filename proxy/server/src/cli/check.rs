@@ -20,6 +20,7 @@ use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
+use super::api_client::{ApiArgs, ApiClient, path};
 use super::fleet::FleetArgs;
 use super::output::Format;
 use crate::app;
@@ -36,6 +37,8 @@ use crate::net::tls::Unobserved;
 use crate::ruleset::{activate, load_policies};
 use crate::text::durations::share;
 use crate::text::numbers::number;
+use crate::text::terminal::{complain, say};
+use crate::view::api::Connections;
 use replication::Replication;
 
 /// Pages of a thousand keys that are looked at for names that are in use.
@@ -73,9 +76,9 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
         findings,
     } = Checked::of(source.load());
     match args.output {
-        Format::Text if !findings.is_empty() => println!("{}", Report(&findings)),
+        Format::Text if !findings.is_empty() => say!("{}", Report(&findings)),
         // What is printed has to be JSON.
-        Format::Json if !findings.is_empty() => eprintln!("{}", Report(&findings)),
+        Format::Json if !findings.is_empty() => complain!("{}", Report(&findings)),
         Format::Text | Format::Json => {}
     }
     let (Some(config), Some(meaning)) = (config, meaning) else {
@@ -84,6 +87,9 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     if of_fleet {
         let asked = FleetArgs::of(&args.fleet, source.file.as_deref());
         return fleet::check(&asked, args.output, Some(&meaning));
+    }
+    if let Some(hidden) = hidden_processes(source, &config) {
+        say!("{hidden}");
     }
     describe(&config, &meaning);
     if args.backend {
@@ -125,6 +131,16 @@ impl Checked {
     }
 }
 
+/// What a proxy that runs on this machine with this configuration says of the processes of its clients: it is of a user of its
+/// own, so this command may see others than it.
+fn hidden_processes(source: &Source, config: &Config) -> Option<String> {
+    config.admin.filter(|admin| admin.ip().is_loopback())?;
+    let client = ApiClient::new(&ApiArgs::of(None, source.file.as_deref())).ok()?;
+    let asked = path(&["connections"], &[("limit", "1")]);
+    let answer: Connections = client.get(&asked).ok()?;
+    answer.hidden_processes
+}
+
 /// What is in force, and what it will cost.
 fn describe(config: &Config, meaning: &Meaning) {
     for namespace in &config.namespaces {
@@ -136,26 +152,26 @@ fn describe(config: &Config, meaning: &Meaning) {
         } = Summary::of(namespace);
         let name = &namespace.name;
         let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
-        println!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
+        say!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
     }
     for guard in &config.guards {
-        println!("guard {}: {}", guard.name, guard.summary());
+        say!("guard {}: {}", guard.name, guard.summary());
     }
     for listener in &config.listeners {
         if let Present::Sentinel(face) = &listener.present {
-            println!("{}", sentinel(config, listener, face));
+            say!("{}", sentinel(config, listener, face));
         }
     }
     for application in &config.applications {
-        println!(
+        say!(
             "application {}: {}",
             application.name,
             application.conditions()
         );
     }
-    println!("config hash: {}", meaning.hash());
+    say!("config hash: {}", meaning.hash());
     // What it comes to is reckoned in docs/operations.md, by the figures of docs/performance.md.
-    println!(
+    say!(
         "memory: about 280 bytes on Redis for each lock that is held, was released in the last ten minutes, \
          or ran out in the last ten ceilings"
     );
@@ -187,7 +203,7 @@ fn sentinel(config: &Config, listener: &Listener, face: &SentinelFace) -> String
 
 fn ask_backend(config: &Config) -> ExitCode {
     let Backend::Redis(url) = &config.backend else {
-        println!("backend: private; it is started with the proxy");
+        say!("backend: private; it is started with the proxy");
         return ExitCode::SUCCESS;
     };
     let runtime = match tokio::runtime::Builder::new_current_thread()
@@ -196,7 +212,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("lockwarden: {error}");
+            complain!("lockwarden: {error}");
             return exit_code::configuration();
         }
     };
@@ -204,7 +220,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     let address = match Address::new(url.clone(), login, files, Arc::new(Unobserved)) {
         Ok(address) => address,
         Err(error) => {
-            println!("backend_tls: {error}");
+            say!("backend_tls: {error}");
             return exit_code::configuration();
         }
     };
@@ -228,7 +244,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     } = match asked {
         Ok(asked) => asked,
         Err(error) => {
-            println!("backend: {error}{}", error.hint(url));
+            say!("backend: {error}{}", error.hint(url));
             return exit_code::unreachable();
         }
     };
@@ -237,23 +253,23 @@ fn ask_backend(config: &Config) -> ExitCode {
     } else {
         &report.version
     };
-    println!("backend: {address} answers, {version}");
+    say!("backend: {address} answers, {version}");
     for line in &sentinels.stands {
-        println!("backend: {line}");
+        say!("backend: {line}");
     }
     if let Some(clients) = clients {
-        println!("backend: {clients}");
+        say!("backend: {clients}");
     }
     for line in &barrier.stands {
-        println!("backend: {line}");
+        say!("backend: {line}");
     }
     if let Some(seconds @ 1..) = report.timeout {
-        println!(
+        say!(
             "backend: timeout is {seconds}: Redis closes connections that nobody uses for {seconds} s; those of clients whose locks are kept alive are kept in use"
         );
     }
     for note in absent.notes.iter().chain(&replication.notes) {
-        println!("backend: {note}");
+        say!("backend: {note}");
     }
     let mut doubts = absent.doubts;
     doubts.extend(sentinels.doubts);
@@ -279,7 +295,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     doubts.extend(cannot_log_in);
     doubts.extend(replication.doubts);
     for doubt in &doubts {
-        println!("backend: {doubt}");
+        say!("backend: {doubt}");
     }
     if doubts.is_empty() {
         ExitCode::SUCCESS
@@ -372,8 +388,7 @@ async fn ask(
     let mut own = address.converse().await?;
     let clients = direct_clients::ask(&mut own).await?;
     let without_login = WithoutLogin::ask(address).await;
-    let is_logged_in = address.user().is_some();
-    let (report, _) = server_info::ask(&mut own, without_login, is_logged_in).await?;
+    let (report, _) = server_info::ask(&mut own, without_login).await?;
     let absent = match report.may_ask {
         true => commands::ask(&mut own, config.waits_for_replicas()).await?,
         false => commands::Lacking::default(),

@@ -77,7 +77,9 @@ fn listed(answers: &Answers<Connections>, screen: Screen) -> String {
     if matching == 0 {
         return "no such client is connected\n".to_owned();
     }
-    let mut text = table(answers, screen);
+    let hidden = told().find_map(|connections| connections.hidden_processes.as_deref());
+    let mut text = output::warning(hidden, screen);
+    text.push_str(&table(answers, screen));
     if let Some(more) = matching.checked_sub(shown).filter(|more| *more > 0) {
         let most = told().map(|connections| connections.matching).max();
         let (more, most) = (counted(more, "more", "more"), most.unwrap_or(0));

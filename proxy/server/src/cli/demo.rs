@@ -18,6 +18,7 @@ use clap::Args;
 
 use crate::app::exit_code;
 use crate::app::private_redis::PrivateRedis;
+use crate::text::terminal::{complain, say};
 
 use servers::{Client, PATIENCE, Proxy};
 
@@ -43,11 +44,11 @@ pub(super) fn demo(args: &DemoArgs) -> ExitCode {
     match told {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("lockwarden: the demo did not go as it should; please report it");
+            complain!("lockwarden: the demo did not go as it should; please report it");
             exit_code::findings()
         }
         Err(error) => {
-            eprintln!("lockwarden: {error}");
+            complain!("lockwarden: {error}");
             exit_code::configuration()
         }
     }
@@ -55,8 +56,8 @@ pub(super) fn demo(args: &DemoArgs) -> ExitCode {
 
 fn tell() -> Result<bool, Box<dyn std::error::Error>> {
     let mut redis = PrivateRedis::start()?;
-    println!("The same two workers, the same late DEL, twice.\n");
-    println!("Straight to Redis:");
+    say!("The same two workers, the same late DEL, twice.\n");
+    say!("Straight to Redis:");
     let damaged = story(redis.address(), "lock:direct")?;
     let proxy = Proxy::start(|command| {
         command
@@ -64,11 +65,11 @@ fn tell() -> Result<bool, Box<dyn std::error::Error>> {
             .args(["--mode", "enforce"])
             .args(["--backend-url", &format!("redis://{}", redis.address())]);
     })?;
-    println!("\nThrough lockwarden (nothing but the address is different):");
+    say!("\nThrough lockwarden (nothing but the address is different):");
     let safe = story(proxy.address(), "lock:governed")?;
-    println!("\nWhat lockwarden logged:");
+    say!("\nWhat lockwarden logged:");
     for line in proxy.stop()? {
-        println!("  {line}");
+        say!("  {line}");
     }
     redis.stop();
     Ok(damaged == Ending::LockLost && safe == Ending::LockKept)
@@ -95,7 +96,7 @@ fn story(address: SocketAddr, key: &str) -> io::Result<Ending> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    println!(
+    say!(
         "  ... worker 1 works longer than its {LEASE_MS} ms; the lease ends, and worker 2 takes the lock ..."
     );
     let deleted = say(
@@ -106,20 +107,20 @@ fn story(address: SocketAddr, key: &str) -> io::Result<Ending> {
     )?;
     let left = second.ask(&["EXISTS", key])?;
     if left == ":1" {
-        println!("  worker 2 still holds the lock: nothing was deleted.");
+        say!("  worker 2 still holds the lock: nothing was deleted.");
         return Ok(if deleted == ":0" {
             Ending::LockKept
         } else {
             Ending::LockLost
         });
     }
-    println!("  worker 2 has lost its lock and does not know: a third worker can enter now.");
+    say!("  worker 2 has lost its lock and does not know: a third worker can enter now.");
     Ok(Ending::LockLost)
 }
 
 fn say(client: &mut Client, who: &str, command: &str, what: &str) -> io::Result<String> {
     let words: Vec<&str> = command.split(' ').collect();
     let reply = client.ask(&words)?;
-    println!("  {who}: {command:<38} -> {reply:<5} {what}");
+    say!("  {who}: {command:<38} -> {reply:<5} {what}");
     Ok(reply)
 }

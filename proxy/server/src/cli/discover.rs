@@ -31,12 +31,13 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     if args.from_keys {
         return keys::look(args);
     }
-    let answers = match args.from_monitor {
-        Some(seconds) => Answers::of_one(Seen {
-            found: monitor::watch(args, Duration::from_secs(seconds))?,
-            names: Vec::new(),
-        }),
-        None => args.fleet.ask(|client| ask(client, args))?,
+    let (answers, is_whole) = match args.from_monitor {
+        Some(seconds) => {
+            let (found, is_whole) = monitor::watch(args, Duration::from_secs(seconds))?;
+            let names = Vec::new();
+            (Answers::of_one(Seen { found, names }), is_whole)
+        }
+        None => (args.fleet.ask(|client| ask(client, args))?, true),
     };
     let of_fleet = answers.are_of_fleet();
     // What one proxy says stays as it says it.
@@ -55,7 +56,9 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
         }
     };
     output::print(&text)?;
-    Ok(answers.end_with_findings(found.unclaimed > 0))
+    // What was not seen may have been locks.
+    let missed = found.unseen + found.beyond + found.unreadable > 0 || !is_whole;
+    Ok(answers.end_with_findings(found.unclaimed > 0 || missed))
 }
 
 fn ask(client: &ApiClient, args: &DiscoverArgs) -> Result<Seen, ApiError> {
@@ -86,6 +89,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
     };
     if found.patterns.is_empty() {
         text.push_str("nothing that takes a key as a lock is taken.\n");
+        missed(&mut text, found, screen);
         text.push_str(&guards::words(&found.guards, screen));
         return text;
     }
@@ -106,21 +110,19 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
             plain(&one.why)
         );
     }
-    for (count, what) in [
-        (
-            found.unseen,
-            "commands were not looked at, because there were too many at once: the counts are of the others",
-        ),
-        (
-            found.beyond,
-            "commands were on keys of further patterns, for which there was no room",
-        ),
-    ] {
-        if count > 0 {
-            let _ = writeln!(text, "\n{} {what}", number(count));
-        }
-    }
+    missed(&mut text, found, screen);
     text.push_str(&guards::words(&found.guards, screen));
+    let _ = match found.implied {
+        0 => Ok(()),
+        some => writeln!(
+            text,
+            "\n{} of locks {} in the namespace that is there without a file: a file that names namespaces replaces it. \
+             `lockwarden discover -o toml` proposes {} as well.",
+            counted(some, "pattern", "patterns"),
+            if some == 1 { "is" } else { "are" },
+            if some == 1 { "it" } else { "them" },
+        ),
+    };
     let _ = match found.unclaimed {
         0 => writeln!(text, "\nNo pattern looks like locks that nobody governs."),
         1 => writeln!(
@@ -133,6 +135,48 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
         ),
     };
     text
+}
+
+/// What was not seen, and what to do about it.
+fn missed(text: &mut String, found: &Discovery, screen: Screen) {
+    let unknown = &found.unknown_scripts;
+    let calls: u64 = unknown.iter().map(|one| one.calls).sum();
+    for (count, what) in [
+        (
+            found.unseen.saturating_sub(calls),
+            "commands were not looked at, because there were too many at once: the counts are of the others",
+        ),
+        (
+            found.beyond,
+            "commands were on keys of further patterns, for which there was no room",
+        ),
+        (
+            found.unreadable,
+            "lines or patterns could not be read: the server or a proxy is of a version that this one does not know",
+        ),
+    ] {
+        if count > 0 {
+            // Writing to a String cannot fail, here and below.
+            let _ = writeln!(text, "\n{} {what}", number(count));
+        }
+    }
+    if unknown.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n{}", screen.paint("Not seen:", Paint::Head));
+    for one in unknown {
+        let _ = writeln!(
+            text,
+            "  {}: {} of a script that is not known here ({})",
+            plain(&one.pattern),
+            counted(one.calls, "call", "calls"),
+            plain(&one.scripts.join(", "))
+        );
+    }
+    text.push_str(
+        "Clients name such a script by its digest, and may take and give back locks by it. `SCRIPT FLUSH` on the server, once, makes \
+         them send the text; `lockwarden discover --from-monitor 60` sees what it does without that.\n",
+    );
 }
 
 fn table(patterns: &[KeyPattern], screen: Screen) -> String {

@@ -13,6 +13,7 @@ use super::api_client::{ApiArgs, ApiClient, ApiError};
 use super::output;
 use super::output::plain;
 use crate::app::exit_code;
+use crate::text::terminal::complain;
 
 /// The most proxies that are asked at once; each has a thread.
 const MAX_FLEET: usize = 64;
@@ -145,7 +146,7 @@ impl<T> Answers<T> {
     /// The end of a command that went well as far as it was answered.
     pub(super) fn end(&self) -> ExitCode {
         for (proxy, error) in &self.silent {
-            eprintln!(
+            complain!(
                 "lockwarden: {}: {}",
                 plain(proxy),
                 plain(&error.to_string())

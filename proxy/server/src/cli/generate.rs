@@ -10,6 +10,7 @@ use clap_complete::Shell;
 
 use super::output;
 use crate::app::exit_code;
+use crate::text::terminal::complain;
 
 /// Of which shell.
 #[derive(Args, Debug)]
@@ -42,7 +43,7 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     match made {
         Ok(()) => printed(&page),
         Err(error) => {
-            eprintln!("lockwarden: the pages cannot be written: {error}");
+            complain!("lockwarden: the pages cannot be written: {error}");
             exit_code::configuration()
         }
     }
@@ -57,7 +58,7 @@ fn printed(text: &[u8]) -> ExitCode {
     match output::print(&String::from_utf8_lossy(text)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lockwarden: {error}");
+            complain!("lockwarden: {error}");
             exit_code::configuration()
         }
     }

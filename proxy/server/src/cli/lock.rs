@@ -28,7 +28,9 @@ use crate::config::{
     Target, Unusable,
 };
 use crate::net::tls::{BackendFiles, TlsError, Unobserved};
+use crate::session::lease_questions::IN_NO_NAMESPACE;
 use crate::text::escape::spell;
+use crate::text::terminal::complain;
 use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
 
@@ -73,7 +75,7 @@ pub(super) struct LockArgs {
 /// Runs the command under the lock; ends as it ends.
 pub(super) fn lock(args: &LockArgs) -> ExitCode {
     if args.ttl < MIN_TTL {
-        eprintln!(
+        complain!(
             "lockwarden: --ttl: shorter than {} is over before it can be extended",
             said(MIN_TTL)
         );
@@ -82,7 +84,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
     let address = match address(args) {
         Ok(address) => address,
         Err(wrong) => {
-            eprintln!("lockwarden: {wrong}");
+            complain!("lockwarden: {wrong}");
             return exit_code::configuration();
         }
     };
@@ -92,7 +94,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
     match runtime.map(|runtime| runtime.block_on(story(args, address))) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) | Err(error) => {
-            eprintln!("lockwarden: {error}");
+            complain!("lockwarden: {error}");
             exit_code::configuration()
         }
     }
@@ -113,14 +115,14 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
     match taken {
         Ok(true) => {}
         Ok(false) => {
-            eprintln!(
+            complain!(
                 "lockwarden: {key} is held by somebody else{}",
                 waited(args.wait)
             );
             return Ok(exit_code::wait_is_over());
         }
         Err(failure) => {
-            eprintln!("lockwarden: {key}: {failure}");
+            complain!("lockwarden: {key}: {failure}");
             return Ok(match failure {
                 Failure::Unreachable(_) => exit_code::unreachable(),
                 Failure::Refused(_) => exit_code::findings(),
@@ -128,6 +130,11 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
         }
     }
     let fence = lease.fence().await;
+    if fence.is_none() && lease.is_in_no_namespace().await {
+        complain!(
+            "lockwarden: {key} {IN_NO_NAMESPACE} of the proxy: it governs this key as little as any other, and the lock has no fencing token"
+        );
+    }
     let secrets = match args.hand_on_secrets {
         true => Secrets::HandedOn,
         false => Secrets::Withheld,
@@ -137,7 +144,7 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
         Err(error) => {
             lease.give_back().await;
             let program = Path::new(&args.command[0]).display();
-            eprintln!("lockwarden: cannot run {program}: {error}");
+            complain!("lockwarden: cannot run {program}: {error}");
             return Ok(exit_code::not_started(&error));
         }
     };
@@ -148,11 +155,11 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
     Ok(match lease.give_back().await {
         Returned::Done => exit_code::after(status),
         Returned::Unknown(error) => {
-            eprintln!("lockwarden: {key} could not be given back ({error}); it ends by its TTL");
+            complain!("lockwarden: {key} could not be given back ({error}); it ends by its TTL");
             exit_code::after(status)
         }
         Returned::Lost => {
-            eprintln!("lockwarden: {key} was lost before the command had ended");
+            complain!("lockwarden: {key} was lost before the command had ended");
             match status.success() {
                 true => exit_code::findings(),
                 false => exit_code::after(status),
@@ -187,12 +194,12 @@ async fn attend(
             status = child.ended() => return Ok((status?, kill_at.is_some())),
             signal = signals.next() => child.forward(signal),
             lost = keeping => {
-                eprintln!("lockwarden: {key}: {}; the command is told to end", why(&lost));
+                complain!("lockwarden: {key}: {}; the command is told to end", why(&lost));
                 child.signal(libc::SIGTERM);
                 kill_at = Some(Instant::now() + grace);
             }
             () = killing => {
-                eprintln!("lockwarden: the command has not ended within {}; killed", said(grace));
+                complain!("lockwarden: the command has not ended within {}; killed", said(grace));
                 child.signal(libc::SIGKILL);
                 return Ok((child.ended().await?, true));
             }

@@ -16,6 +16,9 @@ use crate::view::api::{LogChanged, LogLevel};
 pub(super) struct ModeArgs {
     /// enforce or monitor for all namespaces, or NAMESPACE=MODE for one
     mode: String,
+    /// Enforce also what the report speaks against
+    #[arg(long)]
+    anyway: bool,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -27,6 +30,9 @@ pub(super) struct ReloadArgs {
     /// Also a configuration that governs less than the one in force
     #[arg(long)]
     allow_weaker: bool,
+    /// Also one that enforces what the report speaks against
+    #[arg(long)]
+    anyway: bool,
     #[command(flatten)]
     fleet: FleetArgs,
 }
@@ -59,6 +65,7 @@ struct ModeOrder<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<&'a str>,
     mode: &'a str,
+    anyway: bool,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -110,7 +117,12 @@ fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {
         Some((namespace, mode)) => (Some(namespace), mode),
         None => (None, &*args.mode),
     };
-    let order = ModeOrder { namespace, mode };
+    let anyway = args.anyway;
+    let order = ModeOrder {
+        namespace,
+        mode,
+        anyway,
+    };
     let order = |client: &ApiClient| client.post::<Modes>(&path(&["mode"], &[]), &order);
     let answers = args.fleet.ask(order)?;
     output::print(&match args.output.output {
@@ -142,11 +154,10 @@ fn listed(answers: &Answers<Modes>) -> String {
 }
 
 fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {
-    let query: &[_] = match args.allow_weaker {
-        true => &[("allow", "weaker")],
-        false => &[],
-    };
-    give(&args.fleet, &path(&["reload"], query))
+    let weaker = args.allow_weaker.then_some(("allow", "weaker"));
+    let anyway = args.anyway.then_some(("anyway", "true"));
+    let query: Vec<_> = weaker.into_iter().chain(anyway).collect();
+    give(&args.fleet, &path(&["reload"], &query))
 }
 
 fn ask_to_stop(args: &DrainArgs) -> Result<ExitCode, ApiError> {

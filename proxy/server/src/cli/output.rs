@@ -1,5 +1,5 @@
 //! How the commands that look answer: tables for people, JSON where it is asked for. Owns columns, colours and
-//! the spelling of times; everything foreign goes through [`plain`], because keys and names are chosen by
+//! the spelling of times; everything foreign goes through [`plain`], and what is printed through `checked`, because keys and names are chosen by
 //! clients and a terminal obeys what it is sent.
 
 use std::borrow::Cow;
@@ -7,6 +7,9 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+
+pub(super) use crate::text::escape::readable as plain;
+use crate::text::escape::{is_plain, put_json};
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -212,22 +215,47 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(short)
 }
 
-/// The text without what a terminal would obey. The API spells such bytes out already; another proxy, or
-/// something that only looks like one, need not.
-pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    let harmful = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// A first line that is to be read before all others, if there is one.
+pub(super) fn warning(text: Option<&str>, screen: Screen) -> String {
+    text.map_or_else(String::new, |text| {
+        format!("{}\n", screen.paint(&plain(text), Paint::Bad))
+    })
+}
+
+/// What stands before and behind a text in a colour.
+const PAINTS: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
+
+/// What is printed, whichever way it came: nothing in it is odd but our own colours.
+fn checked(text: &str) -> Cow<'_, str> {
+    let is_odd = |c: char| !is_plain(c) && !matches!(c, '\n' | '\t');
+    let Some(first) = text.find(is_odd) else {
+        return Cow::Borrowed(text);
     };
-    match text.contains(harmful) {
-        true => Cow::Owned(text.replace(harmful, "?")),
-        false => Cow::Borrowed(text),
+    let (mut shown, mut rest) = (text[..first].to_owned(), &text[first..]);
+    while let Some(odd) = rest.chars().next() {
+        let paint = PAINTS.iter().find(|paint| rest.starts_with(**paint));
+        let behind = match paint {
+            Some(paint) => {
+                shown.push_str(paint);
+                paint.len()
+            }
+            None => {
+                put_json(&mut shown, odd);
+                odd.len_utf8()
+            }
+        };
+        rest = &rest[behind..];
+        let next = rest.find(is_odd).unwrap_or(rest.len());
+        shown.push_str(&rest[..next]);
+        rest = &rest[next..];
     }
+    Cow::Owned(shown)
 }
 
 /// Prints an answer; false if its reader has seen enough, which is no error.
 pub(super) fn print(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
+    let text = checked(text);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -343,8 +371,19 @@ mod tests {
 
     #[test]
     fn a_terminal_is_sent_nothing_that_it_would_obey() {
-        assert_eq!(plain("a\x1b[2Jb\u{202e}c\u{9b}d\ne"), "a?[2Jb?c?d?e");
-        assert_eq!(plain("schlüssel:日本 \\x00"), "schlüssel:日本 \\x00");
+        let odd = "a\x1b[2Jb\u{202e}c\u{9b}d\u{7f}";
+        let mut table = Table::new(&[("KEY", Column::Cut)]);
+        table.row([cell(format!("{odd}\ne"))]);
+        assert_eq!(
+            table.show(DARK),
+            "KEY\na\\x1b[2Jb\\xe2\\x80\\xaec\\xc2\\x9bd\\x7f\\x0ae\n"
+        );
+        // Nor where somebody forgot to look.
+        assert_eq!(
+            checked(&format!("\x1b[31m{odd}\x1b[0m\n")),
+            "\x1b[31ma\\u001b[2Jb\\u202ec\\u009bd\\u007f\x1b[0m\n"
+        );
+        assert_eq!(checked("größe:日本\n"), "größe:日本\n");
     }
 
     #[test]

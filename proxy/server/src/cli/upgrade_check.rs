@@ -19,6 +19,7 @@ use crate::config::{
     WrittenFor,
 };
 use crate::text::numbers::counted;
+use crate::text::terminal::complain;
 
 /// Names of tables that a line has.
 const MAX_NAMES: usize = 8;
@@ -43,7 +44,7 @@ pub(super) fn upgrade_check(args: &UpgradeCheckArgs) -> ExitCode {
         && *from > Version::this()
     {
         let this = Version::this();
-        eprintln!(
+        complain!(
             "lockwarden: this is {this}, which does not know what {from} changed; ask a newer one"
         );
         return exit_code::configuration();
@@ -52,7 +53,7 @@ pub(super) fn upgrade_check(args: &UpgradeCheckArgs) -> ExitCode {
         match config::compare_upgrade(&args.file, &History::built_in(), args.from.as_ref()) {
             Ok(upgrade) => upgrade,
             Err(unusable) => {
-                eprintln!("{}", plain_lines(&unusable.to_string()));
+                complain!("{unusable}");
                 return exit_code::configuration();
             }
         };
@@ -62,7 +63,7 @@ pub(super) fn upgrade_check(args: &UpgradeCheckArgs) -> ExitCode {
         Format::Text => told.words(Screen::there_is()),
     };
     if let Err(error) = output::print(&text) {
-        eprintln!("lockwarden: {error}");
+        complain!("lockwarden: {error}");
         return exit_code::configuration();
     }
     match told.starts && told.changes.is_empty() {
@@ -384,10 +385,4 @@ fn place(file: &str, line: Option<usize>, column: Option<usize>) -> String {
         (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
         (_, _) => file.into_owned(),
     }
-}
-
-/// What a terminal may be sent, line by line.
-fn plain_lines(text: &str) -> String {
-    let lines: Vec<_> = text.lines().map(plain).collect();
-    lines.join("\n")
 }

@@ -11,6 +11,8 @@ use super::output::{Format, Output};
 use crate::app::exit_code;
 use crate::config::AuditTarget;
 use crate::telemetry::audit::{Client, Record, grant_of, records_with, told};
+use crate::text::escape::readable_json;
+use crate::text::terminal::{complain, say};
 use crate::view::api::Why;
 use crate::view::why::{as_client, record_of};
 
@@ -55,24 +57,27 @@ pub(super) fn why(args: &WhyArgs) -> ExitCode {
         Ok(records) => {
             for Found { record, holder } in &records {
                 match args.output.output {
-                    Format::Text => print!("{}", told(record, holder.as_ref(), &id).text(&id)),
-                    Format::Json => println!("{}", json(record)),
+                    Format::Text => {
+                        let text = told(record, holder.as_ref(), &id).text(&id);
+                        say!("{}", text.trim_end());
+                    }
+                    Format::Json => say!("{}", json(record)),
                 }
             }
             ExitCode::SUCCESS
         }
         Err(NoAnswer::NotFound(who)) => {
-            eprintln!("lockwarden: {who}");
+            complain!("lockwarden: {who}");
             exit_code::findings()
         }
         Err(NoAnswer::Unusable(problem)) => {
-            eprintln!("lockwarden: {problem}");
+            complain!("lockwarden: {problem}");
             exit_code::configuration()
         }
         Err(NoAnswer::Proxy(error)) => {
-            eprintln!("lockwarden: {error}");
+            complain!("lockwarden: {error}");
             if let ApiError::Unreachable { .. } = error {
-                eprintln!("with --log FILE this looks into an audit file instead");
+                complain!("with --log FILE this looks into an audit file instead");
             }
             error.exit()
         }
@@ -80,7 +85,8 @@ pub(super) fn why(args: &WhyArgs) -> ExitCode {
 }
 
 fn json(record: &Record) -> String {
-    serde_json::to_string(record).unwrap_or_default()
+    let text = serde_json::to_string(record).unwrap_or_default();
+    readable_json(&text).into_owned()
 }
 
 fn from_files(id: &str, files: &[PathBuf]) -> Result<Vec<Found>, NoAnswer> {

@@ -2,11 +2,13 @@
 //! error texts never repeat a part of the URL that could be a password.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::net::unix_listener::MAX_PATH;
 
 use super::backend_login::BackendLogin;
+use super::listener::ListenAddress;
 use super::secret;
 use super::secret::{Secret, SecretError};
 
@@ -62,6 +64,33 @@ pub(crate) enum Target {
     Unix(PathBuf),
     /// Wherever these sentinels say that it is.
     Sentinel(SentinelTarget),
+}
+
+impl Target {
+    /// Whether a client that connects here surely comes to this listener of this machine. No name but `localhost` is looked up.
+    pub(super) fn is(&self, listener: &ListenAddress) -> bool {
+        match (self, listener) {
+            (Target::Tcp { host, port }, ListenAddress::Tcp(listener)) => {
+                let loopback = || IpAddr::V4(Ipv4Addr::LOCALHOST);
+                let named = match host.eq_ignore_ascii_case("localhost") {
+                    true => Some(loopback()),
+                    false => host.parse::<IpAddr>().ok(),
+                };
+                let (own, at) = (
+                    listener.ip().to_canonical(),
+                    named.map(|ip| ip.to_canonical()),
+                );
+                *port == listener.port()
+                    && at.is_some_and(|at| {
+                        at == own
+                            || own.is_unspecified() && (at.is_loopback() || at.is_unspecified())
+                            || at.is_unspecified() && own.is_loopback()
+                    })
+            }
+            (Target::Unix(path), ListenAddress::Unix(listener)) => path == listener,
+            (Target::Tcp { .. } | Target::Unix(_), _) | (Target::Sentinel(_), _) => false,
+        }
+    }
 }
 
 /// Whom to ask where the primary is.

@@ -152,6 +152,7 @@ impl Draft {
     /// finding is an error.
     pub(super) fn finish(mut self, source: Option<&Path>, findings: &mut Findings) -> Config {
         self.check_addresses(findings);
+        self.check_backend_is_another(findings);
         self.check_admin_token(findings);
         self.give_backend_its_password(findings);
         sentinel::give_login(self.sentinel.take(), &mut self.backend.value, findings);
@@ -272,6 +273,27 @@ impl Draft {
         ) {
             let message = "listen: off, and there is no [[listener]], so nobody could connect";
             findings.error(place.clone(), message.to_owned());
+        }
+    }
+
+    /// A proxy whose backend is its own listener would connect to itself without end.
+    fn check_backend_is_another(&self, findings: &mut Findings) {
+        let Backend::Redis(url) = &self.backend.value else {
+            return;
+        };
+        let first = (self.listen.value.as_ref(), self.listen.place.as_ref());
+        let further = self.listeners.iter();
+        let further = further.map(|(listener, place)| (Some(&listener.address), Some(place)));
+        for (address, place) in std::iter::once(first).chain(further) {
+            let Some(address) = address.filter(|address| url.target.is(address)) else {
+                continue;
+            };
+            if let Some(place) = self.backend.place.as_ref().or(place) {
+                let message = format!(
+                    "backend: {address} is where this proxy listens itself; name the address of Redis, and give applications that of the proxy"
+                );
+                findings.error(place.clone(), message);
+            }
         }
     }
 

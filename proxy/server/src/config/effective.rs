@@ -258,7 +258,9 @@ fn top_default(key: &str) -> Option<&'static str> {
         "metrics_max_namespaces" => "30",
         "allow_open" | "audit_required" => "false",
         "companion_prefix" => "\"lw:\"",
-        "proxy_protocol_from" | "admin_identities" | "trusted_functions" => "[]",
+        "proxy_protocol_from" | "admin_identities" | "trusted_functions" | "unknown_commands" => {
+            "[]"
+        }
         "sessions" => "\"dedicated\"",
         "log_format" => "\"auto\"",
         "drain" => "\"5s\"",
@@ -291,7 +293,8 @@ fn namespace_default(key: &str) -> Option<&'static str> {
         "on_fault" => "\"deny\"",
         "adopt" => "\"report\"",
         "opaque_scripts" => "\"wrap\"",
-        "counter_locks" | "hand_over" => "false",
+        "trusted_scripts" => "[]",
+        "auto_back" | "counter_locks" | "hand_over" => "false",
         "on_repeat" => "\"refuse\"",
         "quarantine" => "\"off\"",
         "durability" => "\"none\"",

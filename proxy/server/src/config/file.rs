@@ -59,10 +59,15 @@ const MAX_METRIC_NAMESPACES: u64 = 1000;
 pub(super) fn read(path: &Path, draft: &mut Draft, findings: &mut Findings) {
     // Until the names are read, a mode override for an unknown namespace is not known to be wrong.
     draft.all_named = false;
-    let Some(text) = document::read(path, findings) else {
-        return;
-    };
-    let document = Document::new(path, &text);
+    if let Some(text) = document::read(path, findings) {
+        read_text((path, &text), draft, findings);
+    }
+}
+
+/// Reads the text of the file at `path` into the draft.
+pub(super) fn read_text((path, text): (&Path, &str), draft: &mut Draft, findings: &mut Findings) {
+    draft.all_named = false;
+    let document = Document::new(path, text);
     let Some(tree) = document.parse(findings) else {
         return;
     };

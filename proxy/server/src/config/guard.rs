@@ -10,6 +10,7 @@ use lockwarden_lock::rules::Mode;
 
 use super::finding::{Findings, Place};
 use super::keys::belongs_on_top;
+use super::listed::Who;
 use super::namespace::{self, MODES, NamespaceConfig};
 use super::policy::BUILT_IN_POLICIES;
 use super::reader::{Found, Key, Reader, Section};
@@ -142,7 +143,17 @@ fn one(
     let mode = reader.choice(&section, "mode", &MODES);
     let unlocked = reader.choice(&section, "unlocked", &UNLOCKED);
     let proofs = reader.strings(&section, "proofs", PROOFS.len(), proof);
-    let exempt = reader.strings(&section, "exempt", MAX_EXEMPT, value::name);
+    let who = |text: &str| Who::read(text).map(|_| text.to_owned());
+    let exempt = reader.strings(&section, "exempt", MAX_EXEMPT, who);
+    for entry in exempt.iter().flat_map(|found| &found.value) {
+        if let Ok(Who::Name(_)) = Who::read(&entry.value) {
+            let message = format!(
+                "exempt: {} is what any client may call itself, and then nothing is guarded from it; \"user:…\" and \"certificate:…\" cannot be claimed",
+                quoted(&entry.value)
+            );
+            reader.warning(entry.span.clone(), message);
+        }
+    }
     reader.unknown_keys(&section, belongs_on_top);
     let (name, keys, locks) = (name?, keys?, locks?);
     for (list, key) in [(&keys, "keys"), (&locks, "lock")] {

@@ -93,6 +93,10 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "[\"my_lock\"]",
     },
     Key {
+        name: "unknown_commands",
+        example: "[\"pass:FT.SEARCH\"]",
+    },
+    Key {
         name: "audit",
         example: "\"problems\"",
     },

@@ -186,6 +186,7 @@ fn administered(administration: &AdministrationConfig, says: &mut List) {
         admin_identities,
         computed_names,
         trusted_functions,
+        unknown_commands,
     } = administration;
     says.on_top("server_commands", word(server_commands, &SERVER_COMMANDS));
     // A client that knows one can take its name.
@@ -196,6 +197,10 @@ fn administered(administration: &AdministrationConfig, says: &mut List) {
         .iter()
         .map(|name| name.to_ascii_lowercase());
     says.on_top("trusted_functions", list(sorted(lower.map(quoted))));
+    let lower = unknown_commands
+        .iter()
+        .map(|said| said.to_ascii_lowercase());
+    says.on_top("unknown_commands", list(sorted(lower.map(quoted))));
 }
 
 fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
@@ -204,12 +209,14 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         keys,
         mode,
         enforce_for,
+        auto_back,
         policies,
         settings,
         on_violation,
         on_fault,
         adopt,
         opaque_scripts,
+        trusted_scripts,
         counter_locks,
         on_repeat,
         hand_over,
@@ -227,6 +234,9 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
     if let Some(whom) = enforce_for {
         put("enforce_for", for_whom(whom));
     }
+    if *auto_back {
+        put("auto_back", auto_back.to_string());
+    }
     put("policies", list(policies.iter().map(quoted)));
     put("on_violation", word(on_violation, &ON_VIOLATION).to_owned());
     put("on_fault", word(on_fault, &ON_FAULT).to_owned());
@@ -235,6 +245,12 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         "opaque_scripts",
         word(opaque_scripts, &OPAQUE_SCRIPTS).to_owned(),
     );
+    if !trusted_scripts.is_empty() {
+        put(
+            "trusted_scripts",
+            list(sorted(trusted_scripts.iter().map(quoted))),
+        );
+    }
     put("counter_locks", counter_locks.to_string());
     put("on_repeat", word(on_repeat, &ON_REPEAT).to_owned());
     put("hand_over", hand_over.to_string());

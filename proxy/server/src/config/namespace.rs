@@ -12,6 +12,9 @@ use lockwarden_lock::rules::{
 };
 use toml::de::DeTable;
 
+use lockwarden_lock::job_scripts;
+
+use super::administration::{self, MAX_NAMES};
 use super::application::ApplicationRule;
 use super::enforce_for::EnforceFor;
 use super::finding::Position;
@@ -49,6 +52,10 @@ pub(super) const KEYS: &[Key] = &[
         example: "{ clients = [\"billing*\"] }",
     },
     Key {
+        name: "auto_back",
+        example: "true",
+    },
+    Key {
         name: "policies",
         example: "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]",
     },
@@ -67,6 +74,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "opaque_scripts",
         example: "\"wrap\"",
+    },
+    Key {
+        name: "trusted_scripts",
+        example: "[\"bullmq@6.7.0\"]",
     },
     Key {
         name: "counter_locks",
@@ -152,6 +163,8 @@ pub(crate) struct NamespaceConfig {
     /// For whom refusals happen in monitor mode. Nobody where the environment or a flag says which
     /// mode it is: that is an order for all.
     pub(crate) enforce_for: Option<EnforceFor>,
+    /// Whether the proxy sets it back to monitor mode where enforcing harms.
+    pub(crate) auto_back: bool,
     /// The chain: names of built-in policies or of [`super::PolicyModule`]s, each at most once.
     pub(crate) policies: Vec<String>,
     /// Settings by policy, each a list of key and value sorted by key. Only policies of the chain
@@ -165,6 +178,8 @@ pub(crate) struct NamespaceConfig {
     pub(crate) adopt: Adopt,
     /// What happens to a script on lock keys whose meaning is not known.
     pub(crate) opaque_scripts: OpaqueScripts,
+    /// Scripts that may touch its locks without declaring them, by the names of libraries that were looked at and by SHA-1.
+    pub(crate) trusted_scripts: Vec<String>,
     /// Whether `INCR` takes a lock. Otherwise it is a write like any other.
     pub(crate) counter_locks: bool,
     /// What a holder gets that acquires once more.
@@ -197,12 +212,14 @@ impl NamespaceConfig {
             keys: vec![Bytes::from_static(b"lock:*")],
             mode: Mode::default(),
             enforce_for: None,
+            auto_back: false,
             policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
             settings: BTreeMap::new(),
             on_violation: OnViolation::default(),
             on_fault: OnFault::default(),
             adopt: Adopt::default(),
             opaque_scripts: OpaqueScripts::default(),
+            trusted_scripts: Vec::new(),
             counter_locks: false,
             on_repeat: OnRepeat::default(),
             hand_over: false,
@@ -226,6 +243,12 @@ impl NamespaceConfig {
         let settings = self.settings.get(policy)?;
         let found = settings.iter().find(|(name, _)| name == key)?;
         Some(&found.1)
+    }
+
+    /// Everything that `policy` is told.
+    pub(crate) fn settings_of(&self, policy: &str) -> impl Iterator<Item = (&str, &str)> {
+        let settings = self.settings.get(policy).into_iter().flatten();
+        settings.map(|(key, value)| (&**key, &**value))
     }
 
     /// Where the file sets `key` for `policy`.
@@ -367,6 +390,7 @@ fn one(
     }
     let mode = reader.choice(section, "mode", &MODES).unwrap_or_default();
     let enforce_for = enforce_for::read(reader, section, mode == Mode::Enforce, applications);
+    let auto_back = reader.boolean(section, "auto_back");
     let mut policy_positions = HashMap::new();
     let chain = chain(reader, section, known_policies, &mut policy_positions);
     let on_violation = reader
@@ -379,6 +403,7 @@ fn one(
     let opaque_scripts = reader
         .choice(section, "opaque_scripts", &OPAQUE_SCRIPTS)
         .unwrap_or_default();
+    let trusted_scripts = reader.strings(section, "trusted_scripts", MAX_NAMES, trusted_script);
     let counter_locks = reader.boolean(section, "counter_locks");
     let on_repeat = reader
         .choice(section, "on_repeat", &ON_REPEAT)
@@ -438,12 +463,14 @@ fn one(
         keys: globs.iter().map(|glob| glob.value.clone()).collect(),
         mode,
         enforce_for,
+        auto_back: auto_back.is_some_and(|found| found.value),
         policies: chain.unwrap_or(built_in.policies),
         settings: values,
         on_violation,
         on_fault,
         adopt,
         opaque_scripts,
+        trusted_scripts: trusted_scripts.map_or_else(Vec::new, administration::values),
         counter_locks: counter_locks.is_some_and(|found| found.value),
         on_repeat,
         hand_over: hand_over.is_some_and(|found| found.value),
@@ -455,6 +482,22 @@ fn one(
         setting_positions,
     };
     (namespace, globs)
+}
+
+/// Neither a library that was looked at nor the name of a script.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} is neither the SHA-1 of a script nor a library that was looked at: {}",
+    quoted(.0),
+    job_scripts::names()
+)]
+struct ScriptError(String);
+
+fn trusted_script(text: &str) -> Result<String, ScriptError> {
+    match job_scripts::named(text).is_empty() {
+        true => Err(ScriptError(text.to_owned())),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// Why a name cannot stand in a chain.

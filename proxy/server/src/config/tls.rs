@@ -2,6 +2,7 @@
 //! believes. The files themselves are looked at when everything else is right ([`check`]).
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::backend::{Backend, BackendUrl, Target};
 use super::finding::{Findings, Place};
@@ -9,8 +10,8 @@ use super::keys::belongs_on_top;
 use super::listener::Listener;
 use super::reader::{Key, Reader, Section};
 use crate::net::tls::{
-    Acceptor, Authority, BackendFiles, ClientCertificates, Connector, ListenerFiles, MinVersion,
-    NamedBy, TlsError, Unobserved, Verify,
+    Acceptor, Authority, BackendFiles, ClientCertificates, Connector, ENDS_SOON, ListenerFiles,
+    MinVersion, NamedBy, TlsError, Unobserved, Verify,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -115,7 +116,7 @@ pub(super) fn read(
         key: key?.value,
         min_version: min_version.unwrap_or(MinVersion::Tls12),
         clients,
-        client_name: client_name.unwrap_or(NamedBy::Uri),
+        client_name: client_name.unwrap_or(NamedBy::CommonName),
     };
     Some((files, reader.document.place(section.span)))
 }
@@ -169,11 +170,16 @@ pub(super) fn check(
     findings: &mut Findings,
 ) {
     match (tls, listeners.iter().any(|(listener, _)| listener.tls)) {
-        (Some((files, place)), true) => {
-            if let Err(error) = Acceptor::new(files.clone(), Arc::new(Unobserved)) {
-                findings.error(place.clone(), format!("tls: {error}"));
-            }
-        }
+        (Some((files, place)), true) => match Acceptor::new(files.clone(), Arc::new(Unobserved)) {
+            Ok(acceptor) => warn_of_ends(
+                "tls",
+                ["cert", "client_ca"],
+                acceptor.ends(),
+                place,
+                findings,
+            ),
+            Err(error) => findings.error(place.clone(), format!("tls: {error}")),
+        },
         (Some((_, place)), false) => {
             let message = "tls: no [[listener]] has tls = true, so this is not used";
             findings.warning(place.clone(), message.to_owned());
@@ -192,16 +198,16 @@ pub(super) fn check(
     match (backend, backend_tls) {
         ((Backend::Redis(url), place), tls) if url.tls => {
             let files = tls.map(|(files, _)| files.clone()).unwrap_or_default();
-            let error = connector(url, files).err();
-            let place = tls.map(|(_, place)| place).or(place);
-            if let (Some(error), Some(place)) = (error, place) {
-                let message = match error {
-                    TlsError::NoSystemAuthorities => {
-                        format!("backend: rediss:// is not trusted by itself: {error}")
-                    }
-                    error => format!("backend_tls: {error}"),
-                };
-                findings.error(place.clone(), message);
+            let Some(place) = tls.map(|(_, place)| place).or(place) else {
+                return;
+            };
+            match connector(url, files) {
+                Ok(ends) => warn_of_ends("backend_tls", ["cert", "ca"], ends, place, findings),
+                Err(error @ TlsError::NoSystemAuthorities) => {
+                    let message = format!("backend: rediss:// is not trusted by itself: {error}");
+                    findings.error(place.clone(), message);
+                }
+                Err(error) => findings.error(place.clone(), format!("backend_tls: {error}")),
             }
         }
         (_, Some((_, place))) => {
@@ -213,12 +219,35 @@ pub(super) fn check(
     }
 }
 
-fn connector(url: &BackendUrl, files: BackendFiles) -> Result<(), TlsError> {
-    match &url.target {
-        Target::Tcp { host, .. } => {
-            Connector::new(files, Some(host), Arc::new(Unobserved)).map(|_| ())
-        }
-        Target::Sentinel(_) => Connector::new(files, None, Arc::new(Unobserved)).map(|_| ()),
-        Target::Unix(_) => Ok(()),
+/// When the own certificate ends, and the first of those that others are believed by.
+type Ends = (Option<SystemTime>, Option<SystemTime>);
+
+fn connector(url: &BackendUrl, files: BackendFiles) -> Result<Ends, TlsError> {
+    let host = match &url.target {
+        Target::Tcp { host, .. } => Some(&**host),
+        Target::Sentinel(_) => None,
+        Target::Unix(_) => return Ok((None, None)),
+    };
+    Connector::new(files, host, Arc::new(Unobserved)).map(|connector| connector.ends())
+}
+
+/// Warns of certificates that end soon. Those that have ended are errors.
+fn warn_of_ends(
+    table: &str,
+    keys: [&str; 2],
+    (own, authorities): Ends,
+    place: &Place,
+    findings: &mut Findings,
+) {
+    let now = SystemTime::now();
+    for (key, end) in keys.into_iter().zip([own, authorities]) {
+        let Some(end) = end.filter(|end| *end <= now + ENDS_SOON) else {
+            continue;
+        };
+        let message = format!(
+            "{table}: {key} ends {}; renew it before",
+            humantime::format_rfc3339_seconds(end)
+        );
+        findings.warning(place.clone(), message);
     }
 }

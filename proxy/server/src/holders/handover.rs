@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
-use lockwarden_lock::plan::{IndexEntry, Orphan};
+use lockwarden_lock::plan::{IndexEntry, RecordedLease};
 use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_lock::time::TtlMs;
 use lockwarden_lock::token::{Identity, Process};
@@ -18,6 +18,9 @@ use crate::registry::clients::ClientConnection;
 use crate::registry::renewals::{KeptLease, SameClient};
 use crate::state::ProxyState;
 use crate::telemetry::events::SessionNumber;
+
+/// By then it has been looked at which process a job is: longer than the subshells and wrappers around it live.
+const DECIDED_AFTER: Duration = Duration::from_millis(1_500);
 
 /// Connections of one identity that are looked at, for one lease.
 const MAX_NAMESAKES: usize = 64;
@@ -40,7 +43,8 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    fn at(self) -> Option<Instant> {
+    /// When its client ended it, if it was the client.
+    pub(crate) fn at(self) -> Option<Instant> {
         match self {
             Ended::ByClient(at) => Some(at),
             Ended::ByUs => None,
@@ -69,10 +73,15 @@ pub(crate) fn end_session(shared: &Arc<ProxyState>, session: SessionNumber, ende
     let mut left = Vec::new();
     for (key, lease) in shared.renewals.end_session(session) {
         if let Some(job) = shared.jobs.holder(&key, &lease) {
-            shared.renewals.adopt(&job, key, lease, Instant::now());
+            let now = Instant::now();
+            // Whether there is a job is known soon: until then nobody is there for whom it would be renewed.
+            let latest = lease.ends.checked_sub(lease.ttl() / 4).unwrap_or(now);
+            let known = lease.due.max(now + DECIDED_AFTER);
+            let due = known.min(latest);
+            shared.renewals.adopt_later(&job, key, lease, (now, due));
             continue;
         }
-        match wanted(shared, &lease, ended) {
+        match wanted(shared, &key, &lease, ended) {
             Some(wanted) => left.push(Left { key, lease, wanted }),
             None => shared.renewals.leave(&key, &lease),
         }
@@ -90,9 +99,9 @@ struct Left {
 }
 
 /// Who may keep a lease alive whose connection has ended so; `None` for nobody.
-fn wanted(shared: &ProxyState, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
+fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
     let active = shared.active.load();
-    let rules = active.details.get(usize::from(lease.namespace.0))?.rules;
+    let rules = active.of_lock(&key.key)?.rules;
     let (identity, distinctive) = match &lease.same_client {
         SameClient::Nobody => return None,
         SameClient::Identity(client) => (*client, true),
@@ -191,8 +200,9 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
 }
 
 fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
-    let now = Instant::now();
-    shared.renewals.adopt(&to.holder, key, lease, now);
+    shared
+        .renewals
+        .adopt(&to.holder, key, lease, Instant::now());
     // Where it ended before it could know, nobody else would look after its leases.
     if shared.clients.of_session(to.session).is_none() {
         end_session(shared, to.holder.session, Ended::ByUs);
@@ -206,79 +216,99 @@ pub(crate) struct Found {
     pub(crate) asked: Instant,
     /// Since when the entry is overdue: where it is offered, since its connection has ended.
     pub(crate) overdue: Instant,
-    pub(crate) orphan: Orphan,
+    pub(crate) lease: RecordedLease,
+    /// What is left of its TTL.
+    pub(crate) ttl: Duration,
 }
 
-/// Keeps those of these leases alive whose clients have a connection to this proxy.
-pub(crate) async fn take_over(shared: Arc<ProxyState>, found: Vec<Found>) {
-    for found in found {
-        let (entry, asked) = (found.entry, found.asked);
-        let Orphan::Left {
-            grant,
-            identity,
-            distinctive,
-            fence,
-            held,
-            ttl,
-        } = found.orphan
-        else {
-            continue;
-        };
-        let now = Instant::now();
-        let active = shared.active.load_full();
-        let Some(namespace) = active.namespaces.find(&entry.lock) else {
-            continue;
-        };
-        let details = active.namespace(namespace);
-        let rules = details.rules;
-        // A proxy that only watches touches no lock.
-        if rules.mode == Mode::Monitor && details.rollout.is_none() {
-            continue;
+/// Keeps such a lease alive where its client has a connection to this proxy. Returns whether it has.
+pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
+    let Found {
+        entry,
+        asked,
+        overdue,
+        lease: left,
+        ttl,
+    } = found;
+    let now = Instant::now();
+    let active = shared.active.load_full();
+    let Some(details) = active.of_lock(&entry.lock) else {
+        return false;
+    };
+    let rules = details.rules;
+    // A proxy that only watches touches no lock.
+    if rules.mode == Mode::Monitor && details.rollout.is_none() {
+        return false;
+    }
+    let wanted = Wanted {
+        identity: left.identity,
+        distinctive: left.distinctive,
+        rules,
+        since: asked.checked_sub(left.held).unwrap_or(*asked),
+        ended: (entry.offered && !rules.hand_over).then_some(*overdue),
+    };
+    let key = DbKey::new(entry.db, entry.lock.clone());
+    let client = left.identity.with_process(Process::None);
+    let job = || {
+        let job = shared.jobs.of(&key, left.grant)?;
+        // The process itself lives, so it is for its other connections to go on.
+        if job.taker_lives() { None } else { job.holder }
+    };
+    let peer = match (shared.clients.of_session(left.session), job()) {
+        (Some((_, peer)), _) => Some(peer),
+        (None, Some(_)) => None,
+        (None, None) if wanted.may_be_found() => wanted.find(shared).await,
+        (None, None) => None,
+    };
+    let holder = match &peer {
+        Some(peer) => Some(peer.holder.clone()),
+        None => job(),
+    };
+    let Some(holder) = holder else {
+        return false;
+    };
+    let same_client = match (left.identity.process(), &peer) {
+        (Process::None, _) if left.distinctive => SameClient::Identity(client),
+        (Process::Pending | Process::Known(_), Some(peer)) => {
+            SameClient::Process(client, peer.clone(), left.distinctive)
         }
-        let wanted = Wanted {
-            identity,
-            distinctive,
-            rules,
-            since: asked.checked_sub(held).unwrap_or(asked),
-            ended: (entry.offered && !rules.hand_over).then_some(found.overdue),
-        };
-        if !wanted.may_be_found() {
-            continue;
-        }
-        let Some(peer) = wanted.find(&shared).await else {
-            continue;
-        };
-        let client = identity.with_process(Process::None);
-        let same_client = match identity.process() {
-            Process::None => SameClient::Identity(client),
-            Process::Pending | Process::Known(_) => {
-                SameClient::Process(client, peer.clone(), distinctive)
-            }
-        };
-        let key = DbKey::new(entry.db, entry.lock.clone());
-        let mut renewal = entry.renewal(grant, &rules);
-        // The proxy that granted it may have had another ceiling.
-        let ceiling = details.ceiling_ms.unwrap_or(u64::MAX);
-        let ceiling = TtlMs(ceiling.saturating_add(rules.grace_ms));
-        renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
-        let mut lease = KeptLease::new(&peer.holder, same_client, namespace, renewal, now);
-        (lease.since, lease.ends) = (wanted.since, now + ttl);
+        (Process::None | Process::Pending | Process::Known(_), _) => SameClient::Nobody,
+    };
+    let mut renewal = entry.renewal(left.grant, &rules);
+    // The proxy that granted it may have had another ceiling.
+    let ceiling = details.ceiling_ms().unwrap_or(u64::MAX);
+    let ceiling = TtlMs(ceiling.saturating_add(rules.grace_ms));
+    renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
+    let mut lease = KeptLease::new(&holder, same_client, renewal, now);
+    (lease.since, lease.ends) = (wanted.since, now + *ttl);
+    if let Some(peer) = peer.as_ref().filter(|peer| peer.session != left.session) {
         tracing::info!(
             namespace = %details.name,
             key = %String::from_utf8_lossy(&key.key),
-            fence = fence.0,
+            fence = left.fence.0,
             client = %peer.client,
             "another connection of its client keeps this lock alive from now on"
         );
-        let event = LeaseEvent::Found {
-            namespace,
-            grant,
-            fence,
-            since: wanted.since,
-            ttl: Some(ttl),
-        };
-        shared.mirror.apply(&key, event, now);
-        shared.renewals.is_stale(entry.encoded());
-        hand_over(&shared, &peer, key, lease);
     }
+    let event = LeaseEvent::Found {
+        grant: left.grant,
+        fence: left.fence,
+        since: wanted.since,
+        ttl: Some(*ttl),
+    };
+    shared.mirror.apply(&key, event, now);
+    shared.renewals.is_stale(entry.encoded());
+    match peer {
+        Some(peer) => hand_over(shared, &peer, key, lease),
+        None => {
+            shared
+                .renewals
+                .adopt(&holder, key.clone(), lease, Instant::now());
+            // Where the job ended before it could know, nobody else would.
+            if job().is_none() {
+                end_session(shared, holder.session, Ended::ByUs);
+            }
+        }
+    }
+    true
 }

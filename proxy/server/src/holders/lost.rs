@@ -1,4 +1,5 @@
-//! Finds out that the holder of a lease is gone, where its namespace shortens such a lease (`holder_lost`). Only what is known
+//! Finds out that the holder of a lease is gone, counts it, and has the lease shortened where its namespace says so
+//! (`holder_lost`). Only what is known
 //! exactly counts: a process of this machine that has ended, or an address that is one process and has no connection any more. That
 //! a connection ended says nothing; it is only where looking begins.
 
@@ -7,7 +8,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::DbKey;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::Who;
 use lockwarden_lock::rules::{HolderLost, Mode, Rules, TrustAddress};
 use lockwarden_lock::token::Grant;
@@ -17,10 +17,12 @@ use super::handover::Ended;
 use crate::registry::clients::{ClientConnection, Host};
 use crate::registry::lost_holders::{KnownAs, Lost, Watched};
 use crate::registry::processes::Running;
-use crate::state::ProxyState;
+use crate::state::{ProxyState, effects};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
+/// An address without connections may have one again so soon, where no setting says how long.
+const COMES_BACK: Duration = Duration::from_secs(5);
 /// Looking takes at most one part in so many of the time.
 const LOOKS_ONE_IN: u32 = 50;
 
@@ -37,16 +39,19 @@ pub(crate) fn left(
     shared: &Arc<ProxyState>,
     peer: &ClientConnection,
     who: &Who,
-    (key, grant, namespace): (&DbKey, Grant, NamespaceId),
+    (key, grant): (&DbKey, Grant),
     rules: &Rules,
     ended: Ended,
 ) {
-    let HolderLost::Shorten { ms } = rules.holder_lost else {
-        return;
+    let within = match rules.holder_lost {
+        HolderLost::Shorten { ms } if rules.mode == Mode::Enforce => {
+            Some(Duration::from_millis(ms))
+        }
+        HolderLost::Shorten { .. } | HolderLost::Keep => None,
     };
     let is_current = shared.mirror.current(key) == Some((grant, Some(who.session)));
     // Who hands a lock over is done with it.
-    if rules.mode == Mode::Monitor || rules.hand_over || !is_current {
+    if rules.hand_over || !is_current {
         return;
     }
     let took_leave = matches!(ended, Ended::ByClient(_));
@@ -60,10 +65,9 @@ pub(crate) fn left(
         return;
     };
     let lease = Watched {
-        namespace,
         session: who.session,
         grant,
-        within: Duration::from_millis(ms),
+        within,
         holder,
         seen: Instant::now(),
     };
@@ -101,8 +105,11 @@ async fn look_after(shared: Weak<ProxyState>) {
                 Holder::Done => shared.lost_holders.remove(&key, grant),
                 Holder::Gone => {
                     shared.lost_holders.remove(&key, grant);
-                    // One that finds no place goes by its TTL.
-                    let _ = shared.lost.add(Lost { key, lease });
+                    match lease.within {
+                        // One that finds no place goes by its TTL.
+                        Some(within) => drop(shared.lost.add(Lost { key, lease, within })),
+                        None => effects::holder_is_gone(&shared, &key, &shared.active.load()),
+                    }
                 }
             }
         }
@@ -147,7 +154,7 @@ impl Look<'_> {
             KnownAs::Address { host, .. } if self.is_connected(host) => Holder::There,
             KnownAs::Address { took_leave, .. } => {
                 let away = self.now.saturating_duration_since(lease.seen);
-                match *took_leave && away >= lease.within {
+                match *took_leave && away >= lease.within.unwrap_or(COMES_BACK) {
                     true => Holder::Gone,
                     false => Holder::Away,
                 }

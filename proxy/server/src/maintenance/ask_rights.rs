@@ -9,6 +9,7 @@ use bytes::Bytes;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::outcome::{self, Answers, Missing, Why};
 use lockwarden_lock::plan::{Plan, all_rights, own_rights};
+use lockwarden_lock::scripts::{self, Purpose};
 use lockwarden_resp::Value;
 
 use crate::backend::server_info::{Scripts, WithoutLogin};
@@ -50,24 +51,90 @@ async fn ask_all(shared: &ProxyState, without_login: WithoutLogin) -> Result<(),
     let prefix = &active.companion_prefix;
     if let Some(missing) = lacking_to_own(&mut own, &active.namespaces, prefix, flags).await? {
         let user = shared.backend.address.user().unwrap_or("default");
-        let lacks = missing.rules(prefix);
         if let Some(then) = light(&missing) {
             tracing::warn!(
                 user,
-                lacks,
+                lacks = missing.rules(prefix),
                 then,
                 "the proxy's own connection lacks rights that it can do without"
             );
             return Ok(());
         }
-        tracing::error!(
-            user,
-            lacks,
-            "the proxy's own connection lacks rights: leases whose TTL the proxy chose may not be renewed, nor those that ran \
-             out be noticed, nor locks be listed or broken"
-        );
+        let absent = absent(&mut own, &missing).await?;
+        shared.backend.server.set_absent(absent);
+        let (absent, missing) = shared.backend.server.without_absent(missing);
+        if !absent.is_empty() {
+            let commands = absent.join(" ").to_ascii_uppercase();
+            let then = consequences(&Missing::commands(absent));
+            tracing::error!(
+                commands,
+                then,
+                "the server lacks commands that lockwarden takes, or has them under other names"
+            );
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let lacks = missing.rules(prefix);
+        let then = consequences(&missing);
+        tracing::error!(user, lacks, then, "the proxy's own connection lacks rights");
     }
     Ok(())
+}
+
+/// Which of these commands the server does not have at all. Each is sent without arguments, which changes nothing.
+async fn absent(own: &mut Conversation, missing: &Missing) -> Result<Vec<String>, BackendError> {
+    let mut absent = Vec::new();
+    for command in missing.names_of_commands() {
+        // A subcommand is not asked for alone, and what answers without arguments is there.
+        if !command.contains('|') && is_unknown(&own.ask(&[command.as_str()]).await?) {
+            absent.push(command.clone());
+        }
+    }
+    Ok(absent)
+}
+
+/// Whether the server says that it has no such command.
+pub(crate) fn is_unknown(answer: &Value) -> bool {
+    let text = answer.as_error();
+    text.is_some_and(|text| text.starts_with(b"ERR unknown command"))
+}
+
+/// What comes of it where the proxy's own connection lacks these rights, by the scripts that need them.
+pub(crate) fn consequences(missing: &Missing) -> String {
+    let is_needed = |command: &str| missing.only_commands().is_none() || missing.names(command);
+    let scripts = scripts::all().into_iter();
+    let stopped = scripts
+        .filter(|script| script.purpose() == Purpose::Own)
+        .filter(|script| script.needs().chain(["eval", "evalsha"]).any(is_needed))
+        .filter_map(|script| purpose_of(script.name()));
+    let mut said: Vec<&str> = stopped.collect();
+    let commands = missing.names_of_commands().iter();
+    said.extend(commands.filter_map(|command| without(command)));
+    // More than one script may serve the same end, one behind the other.
+    said.dedup();
+    match said.is_empty() {
+        true => "some of its upkeep is not done".to_owned(),
+        false => said.join("; "),
+    }
+}
+
+/// What is not done where a script of the proxy's own cannot run; `None` where nobody notices.
+fn purpose_of(script: &str) -> Option<&'static str> {
+    Some(match script {
+        "renew" => "leases whose TTL the proxy chose are not renewed",
+        "index" | "orphans" => "leases that are kept alive cannot be found by other proxies",
+        "notice" => "leases that ran out are noticed only when a client meets them",
+        "sweep" => "locks that nobody has shown to this proxy are not listed",
+        "break" => "locks cannot be broken",
+        "shorten" => "leases of holders that are gone are not shortened",
+        "undelivered" => "a grant that its client did not read is not told from one that it did",
+        "unwitnessed" => "what became of a lock that an unjudged call named is not looked up",
+        "identify" | "let_go" => "records do not name the processes of holders",
+        "era" => "a namespace with a quarantine grants no free lock and extends none",
+        "survey" => "which leases were lost in a failover is not known",
+        _ => return None,
+    })
 }
 
 /// What comes of it where the proxy's own connections may not send a command, or the server does not have it; `None` where that
@@ -107,7 +174,10 @@ pub(crate) async fn lacking_to_own(
     let proof = question(own, &own_rights(&lock, prefix).flagged(reads_flags)).await?;
     let proof = proof.and_then(|answers| answers.nothing_run());
     Ok(proof.and_then(|proof| match proof.why() {
-        Why::NoRights(missing) => Some(missing.clone()),
+        // Any answer to a heartbeat will do, also that it is forbidden.
+        Why::NoRights(missing) => {
+            Some(missing.clone().but(&["ping"])).filter(|rest| !rest.is_empty())
+        }
         Why::NoScripts => None,
     }))
 }

@@ -123,13 +123,13 @@ impl BreakOrder {
         // The mirror may show the next lease already, which stays.
         if current.is_some_and(|(current, _)| current == grant) {
             let event = LeaseEvent::Released;
-            if let Some(ended) = shared.mirror.apply(&self.key, event, Instant::now()) {
-                effects::count_hold(&ended, &active);
+            let ended = shared.mirror.apply(&self.key, event, Instant::now());
+            if let (Some(ended), Some(details)) = (ended, active.of_lock(&self.key.key)) {
+                effects::count_hold(details, &ended);
             }
         }
         let id = refusal_id();
-        let namespace = active.namespaces.find(&self.key.key);
-        let Some(details) = namespace.map(|namespace| active.namespace(namespace)) else {
+        let Some(details) = active.of_lock(&self.key.key) else {
             return id;
         };
         let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);

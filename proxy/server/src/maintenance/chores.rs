@@ -145,8 +145,9 @@ impl Chores {
     }
 
     /// When the next page of keys is looked at.
-    fn sweep_due(&self) -> Option<Instant> {
-        self.sweeper.due().filter(|_| self.may_ask())
+    fn sweep_due(&mut self) -> Option<Instant> {
+        let active = self.shared.active.load_full();
+        self.sweeper.due(&active).filter(|_| self.may_ask())
     }
 
     /// What was under way on the connection is over; a walk begins anew.
@@ -242,7 +243,7 @@ impl Chores {
         let mut selected = Vec::with_capacity(batch.len());
         for lost in batch {
             selected.push(link.select(lost.key.db, &mut requests));
-            let lease = lost.lease.shorten(shared.mirror.lease(&lost.key));
+            let lease = lost.shorten(shared.mirror.lease(&lost.key));
             let step = plan::shorten(&lost.key.key, &lease, &active.companion_prefix);
             step.put(&mut requests, Form::Text);
         }
@@ -405,6 +406,7 @@ fn note_end(
     } = lapse;
     match found {
         Noticed::RanOut => {}
+        Noticed::Unrecorded if lapse.needs_record => {}
         // Another proxy does not know what the holder was told through this one.
         Noticed::Known if transition.end == End::Lost => {
             return effects::lost(shared, key, transition, active);
@@ -417,10 +419,10 @@ fn note_end(
             }
             return;
         }
-        Noticed::Known | Noticed::Other => return,
+        Noticed::Known | Noticed::Unrecorded | Noticed::Other => return,
     }
     effects::expired(shared, key, transition, active);
-    let Some(details) = active.details.get(usize::from(transition.namespace.0)) else {
+    let Some(details) = active.of_lock(&key.key) else {
         return;
     };
     details.metrics.expired_while_held.inc();

@@ -4,17 +4,25 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use lockwarden_lock::companion::era_key;
 use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::era::{Era, Look, Reading, Reckoned};
 use lockwarden_lock::lease::{End, Lease};
 use lockwarden_lock::plan::{self, Surveyed};
+use lockwarden_lock::time::RedisTime;
+use lockwarden_resp::Value;
 use tokio::time::timeout;
 
-use crate::backend::server_info::PrimarySince;
 use crate::backend::{BackendError, Conversation};
 use crate::state::{ProxyState, effects};
 
-/// How long the entry may take: while writes are paused it waits, and is tried again.
-const ENTER_WITHIN: Duration = Duration::from_secs(1);
+/// How long a look may take: while writes are paused it waits, and is tried again.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+/// How often an entry is read again that another proxy has written meanwhile.
+const MAX_TRIES: usize = 4;
+/// Runs of servers that are remembered.
+const MAX_FORMER: usize = 16;
 /// How long clients wait for the look at all leases. What was not looked at then is unknown for longer.
 const SURVEY_WITHIN: Duration = Duration::from_secs(2);
 /// Leases in one call.
@@ -26,7 +34,7 @@ pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demote
     let server = &shared.backend.server;
     let era = server.begin_era();
     conversation.leads_to(era);
-    server.set_primary_since(None);
+    server.set_reckoned(None);
     let connections = match was_demoted {
         true => 0,
         false => server.cut_older(),
@@ -37,41 +45,182 @@ pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demote
     shared.renewals.all_are_due();
 }
 
-/// Finds out since when the server is the primary. Returns whether it is of use to try again.
-pub(super) async fn enter(shared: &ProxyState, run: &str) -> bool {
-    // Its name is a word of the entry.
-    if run.is_empty() || run.contains(char::is_whitespace) {
-        return false;
+/// What is known of eras from one look to the next.
+#[derive(Default)]
+pub(super) struct Eras {
+    /// Over which the entry is looked at, in database 0.
+    own: Option<Conversation>,
+    /// Runs that were the primary before.
+    former: Vec<String>,
+    /// The server that is the primary was not it meanwhile, so another one may have granted locks.
+    is_anew: bool,
+    /// It said of itself that it is a replica.
+    was_demoted: bool,
+    /// The entry was written since the proxy's own connection was made.
+    is_written: bool,
+    /// What was entered last, on whichever server.
+    known: Option<Era>,
+    /// It was said that the entry cannot be read or written.
+    is_reported: bool,
+}
+
+impl Eras {
+    /// The server said of itself that it is a replica.
+    pub(super) fn demoted(&mut self) {
+        self.was_demoted = true;
     }
-    let prefix = shared.active.load().companion_prefix.clone();
-    let entering = async {
-        let mut own = shared.backend.address.converse().await?;
-        own.select(0).await?;
-        own.execute(&plan::enter_era(run, &prefix)).await
-    };
-    let answer = match timeout(ENTER_WITHIN, entering).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "the era could not be entered");
-            return true;
+
+    /// The proxy's own connection leads to this run, after it led to that one.
+    pub(super) fn connected(&mut self, run: &str, before: &str) {
+        (self.own, self.is_written) = (None, false);
+        let was_demoted = std::mem::take(&mut self.was_demoted);
+        if run == before {
+            self.is_anew |= was_demoted;
+            return;
         }
-        Err(_) => {
-            tracing::debug!("the era was not entered in time");
-            return true;
+        self.is_anew = self.former.iter().any(|former| former == run);
+        if !before.is_empty() {
+            self.former.retain(|former| former != before);
+            self.former.push(before.to_owned());
+            if self.former.len() > MAX_FORMER {
+                self.former.remove(0);
+            }
         }
-    };
-    if let Some((since, now)) = plan::entered(&answer) {
-        let now = (now, Instant::now());
-        let server = &shared.backend.server;
-        let run = run.to_owned();
-        server.set_primary_since(Some(PrimarySince { run, since, now }));
-        return false;
     }
-    let error = answer.as_error().map(|text| String::from_utf8_lossy(text));
-    tracing::debug!(?error, "the era could not be entered");
-    !answer
-        .as_error()
-        .is_some_and(|text| text.starts_with(b"NOPERM"))
+
+    /// Reads what the server has entered of its era, and enters what this proxy knows beside it. With sentinels only once most
+    /// of them name this server: until then another one may go on as the primary.
+    pub(super) async fn look(&mut self, shared: &ProxyState, run: &str) {
+        // It is a word of the entry.
+        if run.is_empty() || run.contains(char::is_whitespace) {
+            return;
+        }
+        let mut epoch = None;
+        if let Some(sentinels) = shared.backend.address.sentinels() {
+            let named = sentinels.most_name(Instant::now());
+            if named.is_none() || named != sentinels.named() {
+                return;
+            }
+            epoch = named.map(|named| named.epoch);
+        }
+        match timeout(LOOK_WITHIN, self.enter(shared, run, epoch)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.own = None;
+                if !std::mem::replace(&mut self.is_reported, true) {
+                    tracing::warn!(%error, "the era of the server cannot be looked at: where there is a quarantine, no free lock is granted until it can");
+                }
+            }
+            Err(_) => {
+                self.own = None;
+                tracing::debug!("the era of the server was not looked at in time");
+            }
+        }
+    }
+
+    async fn enter(
+        &mut self,
+        shared: &ProxyState,
+        run: &str,
+        epoch: Option<u64>,
+    ) -> Result<(), BackendError> {
+        let active = shared.active.load_full();
+        let prefix = &active.companion_prefix;
+        let longest = active
+            .details
+            .iter()
+            .filter_map(|details| details.quarantine);
+        let longest = longest.max().unwrap_or_default().as_millis();
+        let mut own = match self.own.take() {
+            Some(own) => own,
+            None => {
+                let mut own = shared.backend.address.converse().await?;
+                own.select(0).await?;
+                own
+            }
+        };
+        for _ in 0..MAX_TRIES {
+            let sent = Instant::now();
+            let found = own.ask(&[b"GET", &era_key(prefix)[..]]).await?;
+            let answer = own.ask(&["TIME"]).await?;
+            let refused = found.as_error().or(answer.as_error());
+            let Some(redis) = time(&answer).filter(|_| refused.is_none()) else {
+                return Err(unusable(refused));
+            };
+            let heard = Instant::now();
+            let read = Reading { redis, sent, heard };
+            if let Some(by) = shared.backend.strict.read_clock(read) {
+                self.is_anew = true;
+                tracing::warn!(
+                    by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
+                    "the server's clock has jumped forward, so leases end before their holders reckon: where there is a \
+                     quarantine, it begins anew"
+                );
+            }
+            let text = found.as_bytes().map_or_else(String::new, |entry| {
+                String::from_utf8_lossy(entry).into_owned()
+            });
+            let before = Era::read(&text);
+            let look = Look {
+                run: run.into(),
+                epoch,
+                rules: active.meaning.hash().into(),
+                longest_ms: longest.try_into().unwrap_or(u64::MAX),
+                now: redis,
+                age: shared
+                    .backend
+                    .server
+                    .reckoned()
+                    .map(|known| known.age(heard)),
+                anew: self.is_anew,
+            };
+            let era = Era::after(before.as_ref(), self.known.as_ref(), &look);
+            if before.as_ref() != Some(&era) || !self.is_written {
+                let entry = era.entry();
+                let answer = own.execute(&plan::enter_era(&text, &entry, prefix)).await?;
+                if answer.as_bytes().is_none() {
+                    return Err(unusable(answer.as_error()));
+                }
+                // Another proxy was faster.
+                if answer
+                    .as_bytes()
+                    .is_some_and(|now| **now != *entry.as_bytes())
+                {
+                    continue;
+                }
+            }
+            (self.is_anew, self.is_written, self.is_reported) = (false, true, false);
+            (self.known, self.own) = (Some(era.clone()), Some(own));
+            let server = &shared.backend.server;
+            let is_first = server.reckoned().is_none();
+            server.set_reckoned(Some(Reckoned { era, read }));
+            if is_first {
+                // Until then no lease was renewed where there is a quarantine.
+                shared.renewals.all_are_due();
+            }
+            return Ok(());
+        }
+        tracing::debug!("other proxies entered something at each try");
+        Ok(())
+    }
+}
+
+/// Why the entry cannot be looked at.
+fn unusable(refused: Option<&Bytes>) -> BackendError {
+    let refused = refused.map(|text| String::from_utf8_lossy(text).into_owned());
+    BackendError::OutOfStep(refused.unwrap_or_else(|| "no answer of its own".to_owned()))
+}
+
+/// Reads the answer to `TIME`.
+fn time(answer: &Value) -> Option<RedisTime> {
+    let [seconds, micros] = answer.as_items()? else {
+        return None;
+    };
+    let number = |value: &Value| -> Option<u64> {
+        std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok()
+    };
+    let ms = number(seconds)?.checked_mul(1000)?;
+    ms.checked_add(number(micros)? / 1000).map(RedisTime)
 }
 
 /// Looks for the leases of which nobody knows whether they are there.

@@ -10,6 +10,7 @@ use lockwarden_lock::plan::{self, IndexEntry, Orphan};
 use lockwarden_resp::Value;
 use tokio::task::JoinHandle;
 
+use super::renewal_failures::Failures;
 use crate::backend::rights::lacks_rights;
 use crate::holders::handover;
 use crate::holders::handover::Found;
@@ -37,6 +38,7 @@ pub(super) struct Orphans {
     skip: usize,
     /// Looks for the clients of what was found.
     search: Option<JoinHandle<()>>,
+    failures: Failures,
 }
 
 impl Orphans {
@@ -47,6 +49,10 @@ impl Orphans {
             is_asked: false,
             skip: 0,
             search: None,
+            failures: Failures::new(
+                "leases that are kept alive cannot be found by other proxies, nor theirs by this one",
+                "leases that are kept alive are found by other proxies again",
+            ),
         }
     }
 
@@ -80,13 +86,16 @@ impl Orphans {
         self.skip = 0;
         let again = Instant::now() + MAX_PAUSE;
         self.paused_until = Some(again);
+        self.failures.count(error);
+        self.failures.log(false);
         let error = String::from_utf8_lossy(error);
         // Inside a script Redis words it otherwise.
         self.due = (!lacks_rights(&error)).then_some(again);
-        tracing::warn!(
-            %error,
-            "leases that are kept alive cannot be found by other proxies, nor theirs by this one"
-        );
+    }
+
+    /// Entries were written to the index.
+    pub(super) fn were_written(&mut self) {
+        self.failures.log(true);
     }
 
     /// What the index said: the leases to look at, by database, and since when each is overdue. Reckoned from when it
@@ -149,17 +158,23 @@ impl Orphans {
                 Orphan::Renewed(time) => {
                     shared.renewals.is_answered_for(entry.encoded(), now + time)
                 }
-                Orphan::Left { .. } => left.push(Found {
+                Orphan::Left(lease, ttl) => left.push(Found {
                     entry: entry.clone(),
                     asked,
                     overdue: *overdue,
-                    orphan,
+                    lease,
+                    ttl,
                 }),
             }
         }
         if !left.is_empty() {
             // Looking for clients takes time, and no renewal is to wait behind it.
-            self.search = Some(tokio::spawn(handover::take_over(shared.clone(), left)));
+            let shared = shared.clone();
+            self.search = Some(tokio::spawn(async move {
+                for found in left {
+                    handover::take_over(&shared, &found).await;
+                }
+            }));
         }
     }
 }

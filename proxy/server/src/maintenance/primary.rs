@@ -43,7 +43,7 @@ pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> Ba
 /// Nothing more is said to the old primary, and nothing that it says is heard.
 pub(super) fn leave(shared: &ProxyState) {
     shared.backend.server.begin_era();
-    shared.backend.server.set_primary_since(None);
+    shared.backend.server.set_reckoned(None);
     let connections = shared.backend.server.cut_older();
     tracing::debug!(connections, "connections to the old primary were cut");
 }

@@ -19,7 +19,7 @@ use super::orphans::{MAX_BATCH, Orphans};
 use super::renewal_failures::Failures;
 use crate::backend::{BackendError, Conversation};
 use crate::registry::renewals::{IndexWork, KeptLease};
-use crate::state::{ProxyState, effects};
+use crate::state::{ProxyState, effects, quarantine};
 use crate::telemetry::vocabulary::{ConnectionState, DurabilityResult, KeepAliveOutcome};
 
 /// Calls that are on their way at once: the second hides the way there and back, so that a long way to Redis does not
@@ -178,11 +178,14 @@ impl Call {
         lease.record_until <= self.sent
     }
 
-    fn plan(&self, skip: usize, prefix: &[u8]) -> Plan {
+    fn plan(&self, shared: &ProxyState, skip: usize, prefix: &[u8]) -> Plan {
         match &self.question {
             Question::Renew(leases) => {
                 let leases = leases.iter();
-                let renewals = leases.map(|(_, lease)| (&lease.renewal, self.with_record(lease)));
+                let renewals = leases.map(|(key, lease)| {
+                    let longest = quarantine::longest_ms(shared, key, self.sent);
+                    (&lease.renewal, longest, self.with_record(lease))
+                });
                 plan::renew(renewals, prefix)
             }
             Question::Index(work) => {
@@ -215,7 +218,10 @@ impl<'a> Renewals<'a> {
             db: Some(0),
             calls: VecDeque::new(),
             orphans: Orphans::new(),
-            failures: Failures::default(),
+            failures: Failures::new(
+                "leases could not be renewed: they are tried again until they end",
+                "leases are renewed again",
+            ),
             cannot_wait: false,
         })
     }
@@ -289,12 +295,13 @@ impl<'a> Renewals<'a> {
         leases: Vec<(DbKey, KeptLease)>,
         now: Instant,
     ) -> Result<(), BackendError> {
+        let leases = promised(self.shared, leases, now);
         let mut leases = wait_for_watchers(self.shared, leases, now);
-        while let Some((first, lease)) = leases.first() {
-            let (db, waits) = (first.db, self.durability(lease));
+        while let Some((first, _)) = leases.first() {
+            let (db, waits) = (first.db, self.durability(first));
             let (these, others) = leases
                 .into_iter()
-                .partition(|(key, lease)| key.db == db && self.durability(lease) == waits);
+                .partition(|(key, _)| key.db == db && self.durability(key) == waits);
             leases = others;
             self.send(Question::Renew(these), Form::Sha).await?;
         }
@@ -302,16 +309,16 @@ impl<'a> Renewals<'a> {
     }
 
     /// What replicas are to confirm of a renewal of this lease.
-    fn durability(&self, lease: &KeptLease) -> Option<Durability> {
+    fn durability(&self, key: &DbKey) -> Option<Durability> {
         let active = self.shared.active.load();
-        let details = active.details.get(usize::from(lease.namespace.0));
+        let details = active.of_lock(&key.key);
         details.and_then(|details| details.rules.durability)
     }
 
     async fn send(&mut self, question: Question, form: Form) -> Result<(), BackendError> {
         let mut request = BytesMut::new();
         let waits = match &question {
-            Question::Renew(leases) => leases.first().and_then(|(_, lease)| self.durability(lease)),
+            Question::Renew(leases) => leases.first().and_then(|(key, _)| self.durability(key)),
             Question::Index(_) | Question::Orphans(_) => None,
         };
         let db = question.db();
@@ -329,7 +336,7 @@ impl<'a> Renewals<'a> {
             waits,
         };
         let prefix = self.shared.active.load().companion_prefix.clone();
-        let plan = call.plan(self.orphans.skip(), &prefix);
+        let plan = call.plan(self.shared, self.orphans.skip(), &prefix);
         plan.put(&mut request, form);
         if let Some(Durability {
             replicas,
@@ -362,6 +369,7 @@ impl<'a> Renewals<'a> {
         let refusal = selected.as_ref().and_then(Value::as_error);
         // What was asked in the wrong database changed nothing there: no lease has that name.
         let refusal = refusal.inspect(|_| self.db = None);
+        let mut succeeded = false;
         match refusal.or(answer.as_error()) {
             // Nothing has run, so this is no repetition.
             Some(text) if text.starts_with(b"NOSCRIPT") && call.form == Form::Sha => {
@@ -370,16 +378,17 @@ impl<'a> Renewals<'a> {
             Some(text) if means_another_server(text) => {
                 self.shared.backend.server.doubt();
                 self.failures.count(text);
-                self.failures.log();
+                self.failures.log(false);
                 return Err(refused(text));
             }
             Some(text) => self.refused(call, text).await?,
             None => {
+                succeeded = matches!(call.question, Question::Renew(_));
                 self.answered(&call, &answer).await?;
                 self.confirmed(&call, confirmed.as_ref());
             }
         }
-        self.failures.log();
+        self.failures.log(succeeded);
         Ok(())
     }
 
@@ -423,7 +432,7 @@ impl<'a> Renewals<'a> {
         };
         let now = Instant::now();
         for (key, lease) in leases {
-            effects::count_confirmation(self.shared, lease, result);
+            effects::count_confirmation(self.shared, key, result);
             if result == DurabilityResult::TooFew {
                 self.shared.renewals.try_sooner(key, lease, now);
             }
@@ -440,7 +449,10 @@ impl<'a> Renewals<'a> {
                     effects::renewed(self.shared, key, lease, renewed, with_record, now);
                 }
             }
-            Question::Index(_) => {
+            Question::Index(work) => {
+                if !work.written.is_empty() {
+                    self.orphans.were_written();
+                }
                 for overdue in self.orphans.overdue(self.shared, answer, call.sent) {
                     self.send(Question::Orphans(overdue), Form::Sha).await?;
                 }
@@ -451,6 +463,25 @@ impl<'a> Renewals<'a> {
         }
         Ok(())
     }
+}
+
+/// A lease of which nothing may be promised now is not renewed: it may be another client's by the time that its TTL ends.
+fn promised(
+    shared: &ProxyState,
+    mut due: Vec<(DbKey, KeptLease)>,
+    now: Instant,
+) -> Vec<(DbKey, KeptLease)> {
+    due.retain(|(key, lease)| {
+        if quarantine::longest_ms(shared, key, now) != Some(0) {
+            return true;
+        }
+        match now >= lease.ends {
+            true => effects::unpromised(shared, key, lease, now),
+            false => effects::count_renewal(shared, key, KeepAliveOutcome::Skipped),
+        }
+        false
+    });
+    due
 }
 
 /// Whether an error says that leases cannot be renewed on this server now: what its name stands for may
@@ -482,7 +513,7 @@ fn wait_for_watchers(
         let again = (now + ttl / 16).min(latest);
         let again = again.max(now + Duration::from_millis(5));
         shared.renewals.postpone(key, lease, again);
-        effects::count_renewal(shared, lease, KeepAliveOutcome::Skipped);
+        effects::count_renewal(shared, key, KeepAliveOutcome::Skipped);
         false
     });
     due

@@ -57,8 +57,9 @@ async fn converse(
     let mut listening = sentinels.converse(place).await?;
     listening.subscribe().await?;
     loop {
+        let at = Instant::now();
         let asked = asking.ask(sentinels.name()).await?;
-        sentinels.told(place, Ok(asked), Instant::now());
+        sentinels.told(place, Ok(asked), at);
         // It told of a failover, or it is time to ask.
         if let Ok(Err(error)) = timeout(ASK_EVERY, listening.hear()).await {
             return Err(error);

@@ -1,15 +1,11 @@
-//! Looks at each heartbeat whether the server is what `durability = "strict:…"` needs, and whether its clock has jumped. What
-//! is found is read by `state::quarantine`; here it is said in the log, when it is news.
+//! Looks at each heartbeat whether the server is what `durability = "strict:…"` needs. What is found is read by
+//! `state::quarantine`; here it is said in the log, when it is news.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
-
-use lockwarden_lock::time::RedisTime;
-use lockwarden_resp::Value;
 
 use crate::backend::server_info::is_for_now;
-use crate::backend::strict::{Reading, Said, unmet};
+use crate::backend::strict::{Said, unmet};
 use crate::backend::{BackendError, Conversation};
 use crate::ruleset::Active;
 use crate::state::ProxyState;
@@ -29,7 +25,7 @@ pub(super) async fn look(
         .iter()
         .all(|details| details.strict().is_none())
     {
-        shared.backend.strict.another_server();
+        shared.backend.strict.set_said(None);
         known.clear();
         return Ok(());
     }
@@ -38,39 +34,8 @@ pub(super) async fn look(
     if !answer.as_error().is_some_and(|text| is_for_now(text)) {
         shared.backend.strict.set_said(Said::read(&answer));
     }
-    look_at_clock(shared, own).await?;
     report(shared, &active, known);
     Ok(())
-}
-
-async fn look_at_clock(shared: &ProxyState, own: &mut Conversation) -> Result<(), BackendError> {
-    let sent = Instant::now();
-    let answer = own.ask(&["TIME"]).await?;
-    let Some(redis) = time(&answer) else {
-        return Ok(());
-    };
-    let heard = Instant::now();
-    let reading = Reading { redis, sent, heard };
-    if let Some(by) = shared.backend.strict.read_clock(reading) {
-        tracing::warn!(
-            by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
-            "the server's clock has jumped forward, so leases end before their holders reckon: where durability is strict, no \
-             free lock is granted as long as a quarantine lasts"
-        );
-    }
-    Ok(())
-}
-
-/// Reads the answer to `TIME`.
-fn time(answer: &Value) -> Option<RedisTime> {
-    let [seconds, micros] = answer.as_items()? else {
-        return None;
-    };
-    let number = |value: &Value| -> Option<u64> {
-        std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok()
-    };
-    let ms = number(seconds)?.checked_mul(1000)?;
-    ms.checked_add(number(micros)? / 1000).map(RedisTime)
 }
 
 /// Says which namespaces grant no lock from now on, and which do again.

@@ -2,6 +2,8 @@
 //! that both are made from, which may change while the proxy runs. Of both sides `acceptor` is the server's, and
 //! `connector` the client's.
 
+use std::time::Duration;
+
 mod acceptor;
 mod certificate;
 mod connector;
@@ -9,8 +11,11 @@ mod files;
 mod handshake;
 pub(crate) mod stream;
 
-pub(crate) use acceptor::{Acceptor, ClientCertificates, ListenerFiles, MinVersion};
+pub(crate) use acceptor::{Acceptor, ClientCertificates, ListenerFiles, MinVersion, Shown};
 pub(crate) use certificate::NamedBy;
 pub(crate) use connector::{Authority, BackendFiles, Connector, Verify};
 pub(crate) use files::TlsError;
 pub(crate) use handshake::{HandshakeError, Observe, Outcome, Unobserved};
+
+/// A certificate that ends within this is warned of, as the alert LockwardenCertificateExpiring does.
+pub(crate) const ENDS_SOON: Duration = Duration::from_secs(14 * 86_400);

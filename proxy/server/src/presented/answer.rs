@@ -1,10 +1,7 @@
 //! What a request comes to, and how values and refusals are put into words, those of Redis.
 
 use bytes::Bytes;
-use lockwarden_resp::{Request, Value};
-
-/// Bytes of a name, and of all arguments, that an error repeats, as in Redis.
-pub(super) const MAX_REPEATED: usize = 128;
+use lockwarden_resp::Value;
 
 /// What a request comes to.
 pub(super) enum Answer {
@@ -31,32 +28,10 @@ impl From<Value> for Answer {
     }
 }
 
-pub(super) fn unknown_command(request: Request<'_>) -> Answer {
-    let mut arguments = Vec::new();
-    for at in 1..request.len() {
-        if arguments.len() >= MAX_REPEATED {
-            break;
-        }
-        let room = MAX_REPEATED - arguments.len();
-        arguments.push(b'\'');
-        arguments.extend_from_slice(cut(request.arg(at), room));
-        arguments.extend_from_slice(b"' ");
-    }
-    let mut error = b"ERR unknown command '".to_vec();
-    error.extend_from_slice(cut(request.name(), MAX_REPEATED));
-    error.extend_from_slice(b"', with args beginning with: ");
-    error.extend_from_slice(&arguments);
-    Answer::Error(error)
-}
-
 pub(super) fn wrong_number(name: &str) -> Answer {
     format!("ERR wrong number of arguments for '{name}' command")
         .as_str()
         .into()
-}
-
-pub(super) fn cut(bytes: &[u8], most: usize) -> &[u8] {
-    &bytes[..bytes.len().min(most)]
 }
 
 pub(super) fn simple(text: &str) -> Value {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lockwarden_resp::{Protocol, Request, Value, put_error, put_null_array, put_value};
 
-use super::answer::{Answer, MAX_REPEATED, bulk, cut, simple, text, unknown_command, wrong_number};
+use super::answer::{Answer, bulk, simple, text, wrong_number};
 use super::commands::{
     self, About, CLIENT, COMMAND, COMMANDS, ClientVerb, CommandVerb, Row, SENTINEL, SentinelVerb,
     Verb,
@@ -16,6 +16,7 @@ use super::commands::{
 use super::sentinel::{REDIS_VERSION, Sentinel};
 use super::subscriptions::{Kind, Subscriptions, TooMany};
 use crate::net::peer::PeerAddress;
+use crate::text::unknown_command::{MAX_REPEATED, cut, unknown_command};
 
 const NO_SUCH_MASTER: &str = "ERR No such master with that name";
 const BAD_CLIENT_NAME: &str =
@@ -109,7 +110,7 @@ impl<'a> Dialogue<'a> {
 
     fn reply(&mut self, request: Request<'_>, now: Instant) -> Answer {
         let Some(row) = commands::find(COMMANDS, request.name()) else {
-            return unknown_command(request);
+            return Answer::Error(unknown_command(request, true));
         };
         if !row.takes(request.len()) {
             return wrong_number(row.name);

@@ -12,7 +12,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::rules::TrustAddress;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
-use super::processes::lineage::Running;
+use super::processes::lineage::{Lineage, Running};
 use crate::net::arrival::Arrival;
 use crate::net::peer::{PeerAddress, UnixPeer};
 use crate::net::proxy_protocol::Origin;
@@ -58,8 +58,8 @@ pub(crate) struct ClientConnection {
     pub(crate) opened: Instant,
     /// What its application is known by beside what it says of itself.
     pub(crate) known_by: Arc<KnownBy>,
-    process: OnceLock<Process>,
     running: OnceLock<Running>,
+    lineage: OnceLock<Lineage>,
     /// How often its socket was not found.
     missed: AtomicU32,
     /// Leases that were granted before its process was known.
@@ -92,7 +92,7 @@ impl ClientConnection {
             certificate,
             needs_certificate: _,
         } = arrival;
-        let (process, running) = (OnceLock::new(), OnceLock::new());
+        let (running, lineage) = (OnceLock::new(), OnceLock::new());
         let known_by = KnownBy::new(naming, certificate);
         let of_socket = match client {
             // The kernel says who connected, so that nothing has to be searched.
@@ -108,11 +108,11 @@ impl ClientConnection {
         };
         match of_socket {
             Some(Some(known)) => {
-                process.get_or_init(|| known.process());
+                known_by.is_process(known.process());
                 running.get_or_init(|| known);
             }
             Some(None) => {
-                process.get_or_init(|| Process::None);
+                known_by.is_process(Process::None);
                 known_by.settle(None);
             }
             None => {}
@@ -126,8 +126,8 @@ impl ClientConnection {
             endpoint,
             opened: Instant::now(),
             known_by: Arc::new(known_by),
-            process,
             running,
+            lineage,
             missed: AtomicU32::new(0),
             unidentified: Mutex::default(),
         }
@@ -155,7 +155,7 @@ impl ClientConnection {
 
     /// Which process it is, as far as that was looked up.
     pub(crate) fn process(&self) -> Process {
-        self.process.get().copied().unwrap_or(Process::Pending)
+        self.known_by.process()
     }
 
     /// That process, if it was found.
@@ -206,13 +206,32 @@ impl ClientConnection {
         }
     }
 
+    /// It has a process, into which this user may not look.
+    pub(crate) fn hidden(&self) {
+        self.known_by.hide();
+        self.found(Process::None, None);
+    }
+
+    /// The process and those that it came from, as they were when it was found, and whether those are all.
+    pub(crate) fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.get()
+    }
+
+    /// Whether its lineage may yet be found.
+    pub(crate) fn may_have_lineage(&self) -> bool {
+        let is_alone = self.running.get().is_some() && self.lineage.get().is_none();
+        is_alone || self.process() == Process::Pending
+    }
+
     /// It was looked up. The first answer stays: a connection does not change its process.
     pub(crate) fn found(&self, process: Process, running: Option<(Running, Option<Program>)>) {
         let (running, program) = running.unzip();
         if let Some(running) = running {
+            // Now, while it waits for its answer: it may be gone a moment later.
+            self.lineage.get_or_init(|| running.lineage());
             self.running.get_or_init(|| running);
         }
-        self.process.get_or_init(|| process);
+        self.known_by.is_process(process);
         self.known_by.settle(program.flatten());
     }
 }
@@ -233,13 +252,21 @@ struct Known {
     caller: Arc<Caller>,
 }
 
+/// A session that has ended.
+struct Departed {
+    session: SessionId,
+    caller: Arc<Caller>,
+    /// When its client ended it, if it was the client.
+    left: Option<Instant>,
+}
+
 /// Sessions that have ended and are still known by name.
 const MAX_DEPARTED: usize = 10_000;
 
 #[derive(Default)]
 struct Register {
     /// Who was there lately: a failover ends connections before it is known which leases it has lost.
-    departed: VecDeque<(SessionId, Arc<Caller>)>,
+    departed: VecDeque<Departed>,
     by_session: HashMap<SessionId, Known>,
     by_client: HashMap<Identity, HashMap<SessionNumber, Arc<ClientConnection>>>,
 }
@@ -273,8 +300,8 @@ impl ClientRegistry {
         }
     }
 
-    /// A client is gone.
-    pub(crate) fn remove(&self, session: SessionId) {
+    /// A client is gone; when it ended its connection, if it was the client.
+    pub(crate) fn remove(&self, session: SessionId, left: Option<Instant>) {
         let mut register = self.lock();
         let Some(caller) = register.remove(session) else {
             return;
@@ -282,7 +309,11 @@ impl ClientRegistry {
         if register.departed.len() >= MAX_DEPARTED {
             register.departed.pop_front();
         }
-        register.departed.push_back((session, caller));
+        register.departed.push_back(Departed {
+            session,
+            caller,
+            left,
+        });
     }
 
     /// How this client presents itself, or did before it went.
@@ -292,9 +323,12 @@ impl ClientRegistry {
             return known;
         }
         let register = self.lock();
-        let mut departed = register.departed.iter().rev();
-        let found = departed.find(|(gone, _)| *gone == session)?;
-        Some(found.1.clone())
+        Some(register.departed(session)?.caller.clone())
+    }
+
+    /// When this client ended its connection, if it did so lately.
+    pub(crate) fn left(&self, session: SessionId) -> Option<Instant> {
+        self.lock().departed(session)?.left
     }
 
     /// The client with this session, if it is one of this proxy's and still here.
@@ -363,6 +397,11 @@ impl ClientRegistry {
 }
 
 impl Register {
+    fn departed(&self, session: SessionId) -> Option<&Departed> {
+        let mut departed = self.departed.iter().rev();
+        departed.find(|gone| gone.session == session)
+    }
+
     fn remove(&mut self, session: SessionId) -> Option<Arc<Caller>> {
         let known = self.by_session.remove(&session)?;
         for identity in known.application.into_iter().chain([known.client]) {
@@ -428,8 +467,8 @@ mod tests {
                 .of_session(one.session)
                 .is_some_and(|(client, _)| client == named)
         );
-        clients.remove(one.session);
-        clients.remove(two.session);
+        clients.remove(one.session, None);
+        clients.remove(two.session, None);
         let register = clients.lock();
         assert!(register.by_session.is_empty() && register.by_client.is_empty());
     }

@@ -13,13 +13,14 @@ use lockwarden_lock::db_key::{DbKey, DbMap};
 use lockwarden_lock::token::{Grant, Identity, Process};
 
 use super::clients::{ClientConnection, Holder};
-use super::processes::{Processes, Running};
+use super::processes::{Lineage, Processes, Running};
 use super::renewals::KeptLease;
 
 /// A client that takes a lock and closes its connection within this time has done all that it was started for.
 const SHORT_LIVED: Duration = Duration::from_secs(3);
-/// So long the first acquire of a connection waits for its process to be found.
-const LOOK_UP_WITHIN: Duration = Duration::from_millis(250);
+/// So long the first acquire of a connection waits for its process to be found: some milliseconds, unless the machine is
+/// loaded. A job whose first process was not found is told from no other.
+const LOOK_UP_WITHIN: Duration = Duration::from_secs(1);
 /// After so many that were not found, only one in so many is looked for.
 const MAX_IN_VAIN: u32 = 8;
 const LOOK_ONE_IN: u32 = 64;
@@ -33,7 +34,7 @@ pub(crate) struct Job {
     /// Who was granted the lock, as its record says.
     identity: Identity,
     /// The process that asked for it, and those that it comes from; none on another machine.
-    lineage: Vec<Running>,
+    lineage: Lineage,
     namespace: Arc<str>,
     granted: Instant,
     /// When a job on another machine counts as over.
@@ -49,17 +50,24 @@ impl Job {
     pub(crate) fn leader(&self) -> Option<&Running> {
         match &self.settled {
             Some(leader) => Some(leader).filter(|leader| leader.is_alive()),
-            None => self.lineage.iter().find(|running| running.is_alive()),
+            None => self
+                .lineage
+                .processes
+                .iter()
+                .find(|running| running.is_alive()),
         }
     }
 
     fn is_elsewhere(&self) -> bool {
-        self.lineage.is_empty()
+        self.lineage.processes.is_empty()
     }
 
     /// A process that goes on without its connection is no part of a job.
-    fn taker_lives(&self) -> bool {
-        self.lineage.first().is_some_and(Running::is_alive)
+    pub(crate) fn taker_lives(&self) -> bool {
+        self.lineage
+            .processes
+            .first()
+            .is_some_and(Running::is_alive)
     }
 
     /// Whether it goes on; `is_decided`: which process it is should be known by now.
@@ -102,18 +110,20 @@ impl Jobs {
     /// Where processes cannot be seen, nobody waits for that.
     pub(crate) async fn look_up(&self, processes: &Processes, peer: &Arc<ClientConnection>) {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
-        if peer.process() != Process::Pending {
+        if !peer.may_have_lineage() {
             return;
         }
         if in_vain < MAX_IN_VAIN || in_vain.is_multiple_of(LOOK_ONE_IN) {
             // What is not found in time is not known, as before.
-            let _ = tokio::time::timeout(LOOK_UP_WITHIN, processes.of(peer)).await;
+            let _ = tokio::time::timeout(LOOK_UP_WITHIN, processes.lineage_of(peer)).await;
         }
-        match peer.running() {
-            Some(_) => self.in_vain.store(0, Ordering::Relaxed),
-            None => self
+        match peer.process() {
+            Process::Known(_) => self.in_vain.store(0, Ordering::Relaxed),
+            Process::None => self
                 .in_vain
                 .store(in_vain.wrapping_add(1), Ordering::Relaxed),
+            // What came too late says nothing of the next one.
+            Process::Pending => {}
         }
     }
 
@@ -123,14 +133,14 @@ impl Jobs {
         &self,
         key: &DbKey,
         (grant, identity): (Grant, Identity),
-        of: Option<&Running>,
+        of: Option<&Lineage>,
         namespace: &Arc<str>,
     ) -> bool {
         let now = Instant::now();
         let job = Job {
             grant,
             identity,
-            lineage: of.map(Running::lineage).unwrap_or_default(),
+            lineage: of.cloned().unwrap_or_default(),
             namespace: namespace.clone(),
             granted: now,
             until: None,
@@ -150,20 +160,27 @@ impl Jobs {
         has_room
     }
 
-    /// The process as which a client of this lineage is its lock's holder, where both are of one job.
+    /// The process as which a client of this lineage is its lock's holder, where both are of one job; none where they may
+    /// be and nobody can tell.
     pub(crate) fn stands_for(
         &self,
         key: &DbKey,
         client: Identity,
-        lineage: &[Running],
+        lineage: &Lineage,
     ) -> Option<Process> {
         let job = self.lock().get(key)?.clone();
         let has_left = job.holder.is_some() || job.is_short_lived(Instant::now());
         let same_client = job.identity.with_process(Process::None) == client;
         // A client that goes on is nobody else's part.
-        let is_part = same_client && has_left && !job.taker_lives();
-        let leader = is_part.then(|| job.leader()).flatten()?;
-        lineage.contains(leader).then(|| job.identity.process())
+        if !same_client || !has_left || job.taker_lives() || job.is_elsewhere() {
+            return None;
+        }
+        match job.leader() {
+            Some(leader) if lineage.processes.contains(leader) => Some(job.identity.process()),
+            Some(_) if !lineage.is_whole => Some(Process::None),
+            None if !job.lineage.is_whole => Some(Process::None),
+            Some(_) | None => None,
+        }
     }
 
     /// A lock was given back, late or in time. How long a job on another machine held it is learned.
@@ -260,5 +277,65 @@ impl Jobs {
 
     fn lock(&self) -> MutexGuard<'_, DbMap<Job>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn of_a_client_whose_ancestors_could_not_be_read_nobody_says_that_it_is_another_job() {
+        let ours = Running::of(std::process::id()).expect("this one runs");
+        let mut child = Command::new("true").spawn().expect("it can be started");
+        let taker = Running::of(child.id()).expect("nobody has taken note of its end");
+        child.wait().expect("it ends");
+        let lineage = |processes: &[&Running], is_whole| Lineage {
+            processes: processes.iter().copied().cloned().collect(),
+            is_whole,
+        };
+        let known = Process::Known([7; 8]);
+        let client = Identity::of(&[b"nobody"]);
+        let key = DbKey::new(0, Bytes::from_static(b"lock:job"));
+        let whose = (Grant([1; 16]), client.with_process(known));
+        let jobs = Jobs::default();
+        for (of_job, of_client, expected) in [
+            (
+                lineage(&[&taker, &ours], true),
+                lineage(&[&ours], true),
+                Some(known),
+            ),
+            (
+                lineage(&[&taker, &ours], true),
+                lineage(&[&taker], true),
+                None,
+            ),
+            // Its process was gone before its ancestors could be read.
+            (
+                lineage(&[&taker, &ours], true),
+                lineage(&[&taker], false),
+                Some(Process::None),
+            ),
+            // The job's were not read in time.
+            (
+                lineage(&[&taker], false),
+                lineage(&[&ours], true),
+                Some(Process::None),
+            ),
+            // The job is over.
+            (lineage(&[&taker], true), lineage(&[&ours], true), None),
+        ] {
+            assert!(jobs.took(&key, whose, Some(&of_job), &"locks".into()));
+            let found = jobs.stands_for(&key, client, &of_client);
+            assert_eq!(found, expected, "{of_job:?} {of_client:?}");
+            assert_eq!(
+                jobs.stands_for(&key, Identity::of(&[b"other"]), &of_client),
+                None
+            );
+        }
     }
 }

@@ -10,6 +10,7 @@ use lockwarden_lock::lease::{End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Tr
 use lockwarden_lock::token::{Grant, SessionId};
 
 use crate::clock;
+use crate::ruleset::Active;
 use crate::telemetry::metrics::NamespaceMirror;
 
 const SHARDS: usize = 16;
@@ -22,6 +23,8 @@ pub(crate) struct LeaseMirror {
     has_granted: AtomicBool,
     /// There may be leases of which nobody knows whether they are there.
     is_doubted: AtomicBool,
+    /// A lease has vanished since the process began.
+    has_lost: AtomicBool,
 }
 
 impl LeaseMirror {
@@ -65,6 +68,24 @@ impl LeaseMirror {
     /// The lease of a lock, as far as this proxy has seen.
     pub(crate) fn lease(&self, key: &DbKey) -> Option<Lease> {
         lock(self.shard(key)).get(key).cloned()
+    }
+
+    /// There is no record of a lock on the server, and nobody holds it. Returns the lease that was there, as far as this proxy has seen, and
+    /// that nobody gave back: once for each.
+    pub(crate) fn is_unrecorded(&self, key: &DbKey, now: Instant) -> Option<Lease> {
+        let lease = lock(self.shard(key)).is_unrecorded(key, now)?;
+        self.has_lost.store(true, Ordering::Release);
+        Some(lease)
+    }
+
+    /// Whether any lease was taken away on the server itself.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Acquire)
+    }
+
+    /// Whether this lease of a lock was.
+    pub(crate) fn has_vanished(&self, key: &DbKey, grant: Grant) -> bool {
+        self.has_lost() && lock(self.shard(key)).has_vanished(grant)
     }
 
     /// The leases that seem to have run out since the last call.
@@ -124,31 +145,23 @@ impl LeaseMirror {
     }
 
     /// What each namespace holds, for the metrics page.
-    pub(crate) fn held(&self, namespaces: usize) -> Vec<NamespaceMirror> {
+    pub(crate) fn held(&self, active: &Active) -> Vec<NamespaceMirror> {
         let now = Instant::now();
-        let mut held = vec![Held::default(); namespaces];
+        let mut held = vec![Held::default(); active.details.len()];
         for shard in &self.shards {
-            let table = lock(shard).held(namespaces, now);
-            for (sum, part) in held.iter_mut().zip(table) {
-                sum.finite += part.finite;
-                sum.endless += part.endless;
-                sum.unknown += part.unknown;
-                sum.oldest = match (sum.oldest, part.oldest) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
-            }
+            lock(shard).held(&active.namespaces, &mut held, now);
         }
         held.into_iter()
-            .enumerate()
-            .map(|(index, held)| NamespaceMirror {
-                index,
+            .zip(&active.details)
+            .map(|(held, details)| NamespaceMirror {
+                name: details.name.clone(),
                 held_finite: held.finite,
                 held_none: held.endless,
                 unknown: held.unknown,
                 oldest_unix_seconds: held.oldest.map(|at| unix_seconds(now - at)),
                 waiting: 0,
                 enforced: false,
+                harms: false,
                 quarantine_until: 0,
             })
             .collect()

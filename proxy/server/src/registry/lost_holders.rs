@@ -1,4 +1,4 @@
-//! Leases whose connections have ended, where the lease of a holder that is gone is shortened (`holder_lost`): who the holder of
+//! Leases whose connections have ended: who the holder of
 //! each is, where that is known exactly, and who else has extended it. It only remembers; `holders::lost` looks whether they are
 //! still there, and Redis decides.
 
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::{DbKey, DbMap};
 use lockwarden_lock::lease::Lease;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::Shorten;
 use lockwarden_lock::token::{Grant, SessionId};
 
@@ -36,11 +35,10 @@ pub(crate) enum KnownAs {
 /// A lease whose connection has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Watched {
-    pub(crate) namespace: NamespaceId,
     pub(crate) session: SessionId,
     pub(crate) grant: Grant,
-    /// How much longer the lease lasts once its holder is gone.
-    pub(crate) within: Duration,
+    /// How much longer the lease lasts once its holder is gone, where that shortens it.
+    pub(crate) within: Option<Duration>,
     pub(crate) holder: KnownAs,
     /// When the holder was last known to be there.
     pub(crate) seen: Instant,
@@ -49,17 +47,17 @@ pub(crate) struct Watched {
 /// By how much more than expected a lease may last before somebody must have renewed it: times are told after the fact.
 const SLACK: Duration = Duration::from_millis(100);
 
-impl Watched {
+impl Lost {
     /// What Redis is asked, the lease being as the proxy has seen it.
     pub(crate) fn shorten(&self, seen: Option<Lease>) -> Shorten {
-        let now = Instant::now();
-        let ends = seen.filter(|lease| lease.grant == self.grant);
+        let (now, watched) = (Instant::now(), &self.lease);
+        let ends = seen.filter(|lease| lease.grant == watched.grant);
         let ends = ends.and_then(|lease| lease.ends);
         Shorten {
-            session: self.session,
-            grant: self.grant,
+            session: watched.session,
+            grant: watched.grant,
             within: self.within,
-            gone: now.saturating_duration_since(self.seen),
+            gone: now.saturating_duration_since(watched.seen),
             longest: ends.map_or(Duration::ZERO, |ends| {
                 ends.saturating_duration_since(now) + SLACK
             }),
@@ -67,11 +65,13 @@ impl Watched {
     }
 }
 
-/// A lease whose holder is gone.
+/// A lease whose holder is gone, which is to be shortened.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     pub(crate) key: DbKey,
     pub(crate) lease: Watched,
+    /// How much longer it lasts.
+    pub(crate) within: Duration,
 }
 
 #[derive(Default)]
@@ -170,7 +170,7 @@ impl LostHolders {
         is_held: impl Fn(&DbKey, Grant) -> bool,
     ) {
         let extended = &mut self.lock().extended;
-        if extended.len() >= MAX_EXTENDED {
+        if extended.len() >= MAX_EXTENDED && !extended.contains_key(key) {
             extended.retain(|key, (grant, _)| is_held(key, *grant));
         }
         if extended.len() >= MAX_EXTENDED {

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::db_key::DbKey;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{IndexEntry, Renewal};
 use lockwarden_lock::token::Grant;
 use tokio::sync::Notify;
@@ -46,13 +45,12 @@ impl Renewals {
         &self,
         holder: &Holder,
         same_client: SameClient,
-        namespace: NamespaceId,
         key: DbKey,
         renewal: Renewal,
         now: Instant,
     ) {
         let ttl = Duration::from_millis(renewal.ttl_ms.0);
-        let mut lease = KeptLease::new(holder, same_client, namespace, renewal, now);
+        let mut lease = KeptLease::new(holder, same_client, renewal, now);
         lease.due = now + ttl / DUE_AFTER;
         let mut register = self.lock();
         // An earlier lease of this lock is over, and so is its entry in the index.
@@ -62,12 +60,23 @@ impl Renewals {
     }
 
     /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
-    pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, mut lease: KeptLease, now: Instant) {
+    pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, lease: KeptLease, now: Instant) {
+        self.adopt_later(holder, key, lease, (now, now));
+    }
+
+    /// The same; but it need not be renewed before it is `due`.
+    pub(crate) fn adopt_later(
+        &self,
+        holder: &Holder,
+        key: DbKey,
+        mut lease: KeptLease,
+        (now, due): (Instant, Instant),
+    ) {
         let mut register = self.lock();
         if register.leases.contains_key(&key) {
             return;
         }
-        lease.due = now;
+        lease.due = due;
         (lease.session, lease.wakeup) = (holder.session, holder.wakeup.clone());
         register.listing.withdraw(&key, &lease);
         self.put(register, key, lease, now);
@@ -76,6 +85,12 @@ impl Renewals {
     /// A lease is left to other proxies; when its connection was ended by its client, if it was.
     pub(crate) fn offer(&self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
         self.lock().listing.offer(key, lease, ended);
+        self.changed.notify_one();
+    }
+
+    /// A lease that nobody keeps alive yet, for whichever proxy has its client.
+    pub(crate) fn announce(&self, entry: Bytes, overdue: Instant) {
+        self.lock().listing.write(overdue, entry);
         self.changed.notify_one();
     }
 

@@ -10,7 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{self, Plan};
 use lockwarden_lock::token::{Grant, SessionId};
 use tokio::sync::Notify;
@@ -26,7 +25,6 @@ const MAX_REPORTS: usize = 4096;
 /// A lease whose grant may not have been heard of.
 #[derive(Clone, Debug)]
 pub(crate) struct Undelivered {
-    pub(crate) namespace: NamespaceId,
     pub(crate) key: DbKey,
     /// Whose lease it is: once a repetition has taken it on, it is not ours to mark.
     pub(crate) session: SessionId,
@@ -204,7 +202,6 @@ mod tests {
 
     fn lease(grant: u8) -> Undelivered {
         Undelivered {
-            namespace: NamespaceId(0),
             key: DbKey::new(0, Bytes::from_static(b"lock:a")),
             session: SessionId([0; 16]),
             grant: Some(Grant([grant; 16])),

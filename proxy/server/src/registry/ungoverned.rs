@@ -1,16 +1,16 @@
 //! Locks that the last walk over the server's keys has found without a record: what nobody has shown to
 //! this proxy. The walk (`maintenance::sweep`) writes it, the view reads it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use lockwarden_lock::namespace::NamespaceId;
 
 /// Locks without a record and without a TTL that the last walk has found, some of them.
 #[derive(Default)]
 pub(crate) struct Ungoverned {
-    endless: Mutex<Vec<(NamespaceId, Bytes)>>,
-    equal: Mutex<Vec<(NamespaceId, Equal)>>,
+    endless: Mutex<Vec<Bytes>>,
+    /// By the name of their namespace.
+    equal: Mutex<Vec<(Arc<str>, Equal)>>,
 }
 
 /// Locks that hold the same value.
@@ -24,23 +24,19 @@ pub(crate) struct Equal {
 
 impl Ungoverned {
     /// Those without a TTL.
-    pub(crate) fn endless(&self) -> Vec<(NamespaceId, Bytes)> {
+    pub(crate) fn endless(&self) -> Vec<Bytes> {
         let endless = self.endless.lock();
         endless.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Those that hold the same value as another.
-    pub(crate) fn equal(&self) -> Vec<(NamespaceId, Equal)> {
+    pub(crate) fn equal(&self) -> Vec<(Arc<str>, Equal)> {
         let equal = self.equal.lock();
         equal.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What a walk has found, in place of what the one before did.
-    pub(crate) fn found(
-        &self,
-        endless: Vec<(NamespaceId, Bytes)>,
-        equal: Vec<(NamespaceId, Equal)>,
-    ) {
+    pub(crate) fn found(&self, endless: Vec<Bytes>, equal: Vec<(Arc<str>, Equal)>) {
         *self.equal.lock().unwrap_or_else(PoisonError::into_inner) = equal;
         *self.endless.lock().unwrap_or_else(PoisonError::into_inner) = endless;
     }

@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bytes::Bytes;
 use lockwarden_lock::classify::ComputedNames;
+use lockwarden_lock::job_scripts;
 use lockwarden_lock::namespace::Namespaces;
-use lockwarden_lock::rules::{KeepAliveBy, KeepAliveTtl, Mode, Rules, TrustAddress};
+use lockwarden_lock::rules::{
+    Doubt, KeepAliveBy, KeepAliveTtl, Mode, Rules, RulesTag, TrustAddress,
+};
 use lockwarden_policy::Generation;
 
-use super::ceiling::ceiling_ms;
 use super::certificate_logins::CertificateLogins;
 use super::guards::Guards;
 use super::rollout::Rollout;
-use super::{Active, Administration, NamespaceDetails, Rollouts, Twin, Twins, mode_label};
+use super::without_ttl::without_ttl;
+use super::{Active, Administration, NamespaceDetails, Rollouts, SILENCE, Twin, Twins, mode_label};
 use crate::config::{
-    self, AdministrationConfig, Config, Meaning, NamespaceConfig, Quarantine, UserMapping,
+    self, AdministrationConfig, Config, Listed, Meaning, NamespaceConfig, Quarantine, UserMapping,
+    unknown_command,
 };
 use crate::telemetry::applications::ApplicationMap;
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
@@ -47,16 +50,23 @@ pub(crate) fn activate(
         .iter()
         .enumerate()
         .map(|(index, namespace)| {
-            let (rules, ceiling_ms) = (rules(namespace), ceiling_ms(index, &generation));
+            let (rules, without_ttl) = (rules(namespace), without_ttl(index, &generation));
+            let ceiling_ms = without_ttl.ttl_cap_ms;
             NamespaceDetails {
                 name: namespace.name.as_str().into(),
+                is_implied: namespace.line.is_none(),
                 rules,
                 rollout: namespace
                     .enforce_for
                     .as_ref()
                     .map(|for_whom| Arc::new(Rollout::new(for_whom, rules))),
-                ceiling_ms,
+                without_ttl,
                 quarantine: quarantine(namespace.quarantine, ceiling_ms, rules.grace_ms),
+                trusted_scripts: Arc::new(
+                    (namespace.trusted_scripts.iter())
+                        .flat_map(|name| job_scripts::named(name))
+                        .collect(),
+                ),
                 metrics: metrics.namespace(index),
             }
         })
@@ -109,21 +119,20 @@ pub(crate) fn namespaces(config: &Config) -> Namespaces {
 }
 
 fn administration(config: &AdministrationConfig) -> Administration {
-    let names = config.admin_identities.iter();
     let functions = config.trusted_functions.iter();
+    let unknown = config.unknown_commands.iter();
     Administration {
         server_commands: config.server_commands,
         computed_names: config.computed_names,
-        identities: names.map(|name| Bytes::from(name.clone())).collect(),
+        identities: Listed::of(&config.admin_identities),
         trusted_functions: functions
             .map(|name| name.to_ascii_lowercase().into_bytes())
             .collect(),
+        unknown_commands: unknown
+            .filter_map(|said| unknown_command(said).ok())
+            .collect(),
     }
 }
-
-/// A server that was the primary goes on granting for so long after another has taken its place: Sentinel tells it after
-/// ten seconds.
-const GRANTS_ON: Duration = Duration::from_secs(10);
 
 /// How long a quarantine is; where nothing ends a lease, `auto` never ends either, which `check` refuses.
 fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) -> Option<Duration> {
@@ -132,7 +141,7 @@ fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) ->
         Quarantine::For(time) => Some(time),
         Quarantine::Auto => Some(match ceiling_ms {
             Some(ceiling @ 1..) => {
-                Duration::from_millis(ceiling.saturating_add(grace_ms)) + GRANTS_ON
+                Duration::from_millis(ceiling.saturating_add(grace_ms)) + SILENCE
             }
             Some(0) | None => Duration::MAX,
         }),
@@ -191,6 +200,7 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
         on_repeat: namespace.on_repeat,
         hand_over: namespace.hand_over,
         quarantined: false,
+        longest_ms: None,
         durability: namespace.durability,
         trust_address: match namespace.setting("owner-token", "trust_address") {
             Some("process") => TrustAddress::Process,
@@ -198,6 +208,11 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             // The policy has refused any other word.
             Some(_) | None => TrustAddress::Auto,
         },
+        doubt: match namespace.setting("owner-token", "doubt") {
+            Some("refuse") => Doubt::Refuse,
+            Some(_) | None => Doubt::Believe,
+        },
+        tag: RulesTag::of(&namespace.name, namespace.settings_of("owner-token")),
         keep_alive_by: match namespace.setting("ttl-ceiling", "keep_alive_by") {
             Some("connection") => KeepAliveBy::Connection,
             Some(_) | None => KeepAliveBy::Identity,

@@ -1,13 +1,11 @@
 //! The guards in force, with their metrics and whom they do not judge.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use lockwarden_lock::data_guard::{DataGuard, DataGuards};
 use lockwarden_lock::rules::Mode;
 
-use crate::config::GuardConfig;
+use crate::config::{GuardConfig, Listed};
 use crate::telemetry::metrics::{GuardMetrics, Metrics};
 
 /// See the module.
@@ -29,7 +27,7 @@ pub(crate) struct GuardDetails {
     /// As it is written.
     pub(crate) config: GuardConfig,
     pub(crate) metrics: Arc<GuardMetrics>,
-    exempt: HashSet<Bytes>,
+    exempt: Listed,
 }
 
 impl Guards {
@@ -37,13 +35,12 @@ impl Guards {
     pub(crate) fn new(guards: &[GuardConfig], metrics: &Metrics) -> prometheus::Result<Guards> {
         metrics.set_guards(guards.iter().map(|guard| guard.name.as_str()))?;
         let details = guards.iter().filter_map(|guard| {
-            let exempt = guard.exempt.iter();
             Some(GuardDetails {
                 name: guard.name.as_str().into(),
                 rules: guard.guard(),
                 config: guard.clone(),
                 metrics: metrics.guard(&guard.name)?,
-                exempt: exempt.map(|name| Bytes::from(name.clone())).collect(),
+                exempt: Listed::of(&guard.exempt),
             })
         });
         Ok(Guards::of(details.collect()))
@@ -79,8 +76,8 @@ impl GuardDetails {
         self.rules.mode == Mode::Enforce
     }
 
-    /// Whether a client of this name or user is not judged.
-    pub(crate) fn exempts(&self, name: &Bytes, user: &Bytes) -> bool {
-        !self.exempt.is_empty() && (self.exempt.contains(name) || self.exempt.contains(user))
+    /// Whether a client is not judged.
+    pub(crate) fn exempts(&self, user: &[u8], name: &[u8], certificate: Option<&str>) -> bool {
+        !self.exempt.is_empty() && self.exempt.has(user, name, certificate)
     }
 }

@@ -7,7 +7,7 @@ use lockwarden_policy::{
     ChainSpec, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource,
 };
 
-use super::ceiling::ceiling_ms;
+use super::without_ttl::without_ttl;
 use crate::config::{Config, Finding, NamespaceConfig, PolicyModule, Position, Quarantine};
 
 /// Compiles and configures everything that the configuration names.
@@ -19,7 +19,8 @@ pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>
     let chains: Vec<ChainSpec> = config.namespaces.iter().map(chain).collect();
     let loaded = host.load(&sources, &chains).map(Arc::new);
     let generation = loaded.map_err(|errors| -> Vec<Finding> {
-        errors.iter().map(|error| finding(config, error)).collect()
+        let each = errors.iter().flat_map(|error| findings(config, error));
+        each.collect()
     })?;
     let endless = config
         .namespaces
@@ -27,7 +28,8 @@ pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>
         .enumerate()
         .filter(|(index, namespace)| {
             // The policies are asked for it.
-            let has_ceiling = || ceiling_ms(*index, &generation).is_some_and(|ms| ms > 0);
+            let ceiling_ms = || without_ttl(*index, &generation).ttl_cap_ms;
+            let has_ceiling = || ceiling_ms().is_some_and(|ms| ms > 0);
             namespace.quarantine == Quarantine::Auto && !has_ceiling()
         });
     let endless: Vec<Finding> = endless
@@ -81,6 +83,36 @@ fn chain(namespace: &NamespaceConfig) -> ChainSpec {
     }
 }
 
+/// What an error says: of settings that a policy rejects, each at its own place.
+fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
+    let LoadError::Rejected {
+        namespace,
+        policy,
+        message,
+    } = error
+    else {
+        return vec![finding(config, error)];
+    };
+    let mut namespaces = config.namespaces.iter();
+    let given = namespaces.find(|given| given.name == *namespace);
+    let problems: Vec<&str> = message.split("; ").collect();
+    let names_one =
+        |problem: &&str| given.is_some_and(|given| named_setting(given, policy, problem).is_some());
+    // A policy's own words may have any form: they are cut only where each part is about a setting.
+    if problems.len() < 2 || !problems.iter().all(names_one) {
+        return vec![finding(config, error)];
+    }
+    let one = |problem: &&str| {
+        let rejected = LoadError::Rejected {
+            namespace: namespace.clone(),
+            policy: policy.clone(),
+            message: (*problem).to_owned(),
+        };
+        finding(config, &rejected)
+    };
+    problems.iter().map(one).collect()
+}
+
 fn finding(config: &Config, error: &LoadError) -> Finding {
     let (namespace, policy) = about(error);
     let namespace = namespace.and_then(|name| {
@@ -92,8 +124,12 @@ fn finding(config: &Config, error: &LoadError) -> Finding {
     let module =
         policy.and_then(|policy| config.policies.iter().find(|module| module.name == policy));
     let message = error.to_string();
+    let words = match error {
+        LoadError::Rejected { message, .. } => message,
+        _ => &message,
+    };
     let position = match (namespace, policy) {
-        (Some(namespace), Some(policy)) => named_setting(namespace, policy, &message)
+        (Some(namespace), Some(policy)) => named_setting(namespace, policy, words)
             .and_then(|setting| namespace.setting_position(policy, setting))
             .or_else(|| namespace.policy_position(policy)),
         (_, _) => module.and_then(|module| module.position),
@@ -101,7 +137,7 @@ fn finding(config: &Config, error: &LoadError) -> Finding {
     Finding::error_in(config.source.as_deref(), position, message)
 }
 
-/// The setting that a policy's own words are about, if they name one.
+/// The setting that a policy's own words are about, if they name one: that which they name first.
 fn named_setting<'a>(
     namespace: &'a NamespaceConfig,
     policy: &str,
@@ -110,8 +146,9 @@ fn named_setting<'a>(
     let settings = namespace.settings.get(policy)?;
     settings
         .iter()
-        .map(|(name, _)| name.as_str())
-        .find(|name| message.contains(name))
+        .filter_map(|(name, _)| Some((message.find(name.as_str())?, name.as_str())))
+        .min_by_key(|(place, name)| (*place, std::cmp::Reverse(name.len())))
+        .map(|(_, name)| name)
 }
 
 /// The namespace and the policy that an error is about.

@@ -1,10 +1,10 @@
 //! Whether a user's rights suffice for a step: what is known of them, what an answer teaches, and the clear line
 //! that says what is missing. The memory itself is in `crate::backend::rights`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::{Command, LockCommand};
 use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
 use lockwarden_lock::plan::{Form, Guard, Needs};
@@ -31,7 +31,7 @@ impl Session {
         let prefix = self.client.active().companion_prefix.clone();
         let flags = self.client.shared.backend.server.reads_script_flags();
         for question in questions {
-            let step = question.needs.question(&question.target.key, &prefix);
+            let step = question.needs.question(&question.key, &prefix);
             let look = Look::Rights(Box::new(question));
             self.transport
                 .execute(&step.flagged(flags), Form::Text, look, Muted::Yes);
@@ -65,7 +65,7 @@ impl Session {
             return;
         };
         block.hold(Place::Guard);
-        let look = QueuedStep::look(Queued::Guard, command);
+        let look = QueuedStep::look(Queued::Guard, command, active);
         let key = &command.op.target().key;
         self.transport
             .guard(guard, key, &active.companion_prefix, look, muted);
@@ -74,11 +74,12 @@ impl Session {
 
 impl Client {
     /// What is known of this user's rights for a step.
-    pub(crate) fn rights(&mut self, namespace: NamespaceId, needs: Needs, now: Instant) -> Known {
+    pub(crate) fn rights(&mut self, namespace: &Arc<str>, needs: Needs, now: Instant) -> Known {
         // The session's own list first: the register of all users costs a hash and a lock.
         let remembered = &mut self.connection.rights.sufficient;
-        let is_it =
-            |known: &(NamespaceId, Needs, Instant)| known.0 == namespace && known.1 == needs;
+        let is_it = |known: &(Arc<str>, Needs, Instant)| {
+            Arc::ptr_eq(&known.0, namespace) && known.1 == needs
+        };
         if let Some(at) = remembered.iter().position(is_it) {
             if now < remembered[at].2 {
                 return Known::Good;
@@ -91,7 +92,7 @@ impl Client {
             if remembered.len() >= MAX_REMEMBERED {
                 remembered.clear();
             }
-            remembered.push((namespace, needs, until));
+            remembered.push((namespace.clone(), needs, until));
         }
         known
     }
@@ -101,6 +102,7 @@ impl Client {
         &mut self,
         flight: &mut InFlight,
         answers: &Answers,
+        active: &Active,
         now: Instant,
     ) {
         let Some(needs) = flight.unchecked.take() else {
@@ -109,16 +111,66 @@ impl Client {
         if matches!(answers, Answers::Error(_) | Answers::Lacking(_)) {
             return;
         }
-        let namespace = flight.permitted.command().op.target().namespace;
+        let target = flight.permitted.command().op.target();
+        let namespace = &active.namespace(target.namespace).name;
         let rights = &self.shared.rights;
         rights.suffice(&self.connection.user, namespace, needs, now);
+    }
+
+    /// The line for a user whose step was not run: what is missing, and all that it takes.
+    pub(crate) fn rights_line(
+        &self,
+        why: &Why,
+        command: &str,
+        needs: Needs,
+        active: &Active,
+    ) -> String {
+        let command = command.to_ascii_uppercase();
+        let prefix = &active.companion_prefix;
+        let mut line = format!("NOPERM lockwarden runs {command} on a lock as a script: ");
+        match why {
+            Why::NoScripts => line.push_str("the server has no EVAL or no EVALSHA"),
+            Why::NoRights(missing) => {
+                let (absent, missing) = self.shared.backend.server.without_absent(missing.clone());
+                for name in absent {
+                    line.push_str(&format!(
+                        "the server has no {}; ",
+                        name.to_ascii_uppercase()
+                    ));
+                }
+                if !missing.is_empty() {
+                    line.push_str(&format!("this user lacks {}; ", missing.rules(prefix)));
+                }
+                line.push_str("it needs +eval +evalsha");
+                for command in needs.commands() {
+                    line.push_str(" +");
+                    line.push_str(command);
+                }
+                line.push_str(&format!(
+                    " and the keys ~{}* beside its locks",
+                    String::from_utf8_lossy(prefix)
+                ));
+            }
+        }
+        line
+    }
+
+    /// The same as the reply to a command whose step has run nothing.
+    pub(crate) fn rights_error(
+        &self,
+        proof: &NothingRun,
+        command: &LockCommand,
+        active: &Active,
+    ) -> BytesMut {
+        let needs = Needs::of(command);
+        error_frame(&self.rights_line(proof.why(), command.name, needs, active))
     }
 
     /// A step was not run for want of rights: remembers that, and tells the log once.
     pub(crate) fn learn_of_lack(
         &mut self,
         user: &Bytes,
-        namespace: NamespaceId,
+        namespace: &Arc<str>,
         needs: Needs,
         proof: &NothingRun,
         active: &Active,
@@ -133,7 +185,7 @@ impl Client {
     fn lacks(
         &mut self,
         user: &Bytes,
-        namespace: NamespaceId,
+        namespace: &Arc<str>,
         needs: Needs,
         missing: Missing,
         active: &Active,
@@ -144,21 +196,29 @@ impl Client {
         if missing.is_empty() {
             return rights.forget(user);
         }
-        let told = missing.rules(&active.companion_prefix);
+        let (absent, lacking) = self.shared.backend.server.without_absent(missing.clone());
+        let told = lacking.rules(&active.companion_prefix);
         if !rights.lack(user, namespace, needs, missing, Instant::now()) {
             return;
         }
-        let details = active.namespace(namespace);
+        let Some(details) = active.named(namespace) else {
+            return;
+        };
         let what = match details.rules.mode {
-            Mode::Monitor => "a user lacks rights: its lock commands are forwarded unjudged",
-            Mode::Enforce => "a user lacks rights: its lock commands are refused",
+            Mode::Monitor => "its lock commands are forwarded unjudged",
+            Mode::Enforce => "its lock commands are refused",
+        };
+        let why = match lacking.is_empty() {
+            true => "the server lacks commands that steps take",
+            false => "a user lacks rights",
         };
         tracing::warn!(
             user = %String::from_utf8_lossy(user),
             namespace = %details.name,
             step = needs.step(),
-            lacks = told,
-            "{what}"
+            lacks = (!lacking.is_empty()).then_some(told),
+            absent = (!absent.is_empty()).then(|| absent.join(" ").to_ascii_uppercase()),
+            "{why}: {what}"
         );
     }
 
@@ -168,7 +228,7 @@ impl Client {
             return;
         };
         let active = self.active();
-        let namespace = asked.target.namespace;
+        let namespace = &asked.namespace;
         match (answers.nothing_run(), answers) {
             (None, Answers::Lacking(_)) => {
                 let rights = &self.shared.rights;
@@ -199,21 +259,21 @@ impl Client {
         let active = self.active();
         if let Why::NoRights(missing) = proof.why() {
             let user = self.connection.user.clone();
-            self.lacks(&user, step.namespace, step.needs, missing.clone(), &active);
+            self.lacks(&user, &step.namespace, step.needs, missing.clone(), &active);
         }
-        let line = rights_line(
-            proof.why(),
-            step.command,
-            step.needs,
-            &active.companion_prefix,
-        );
+        let line = self.rights_line(proof.why(), step.command, step.needs, &active);
         error_frame(&line)
     }
 
     /// In a block where nothing is enforced: a step is queued only for a user who is known to have the rights that it
     /// takes, since one that Redis turns away would spoil the block. Else the client's own command is, and afterwards
     /// the question is asked.
-    pub(crate) fn wonders_in_block(&mut self, command: &Command, known: &Known) -> bool {
+    pub(crate) fn wonders_in_block(
+        &mut self,
+        command: &Command,
+        known: &Known,
+        active: &Active,
+    ) -> bool {
         let Some(block) = &mut self.connection.block else {
             return false;
         };
@@ -222,7 +282,8 @@ impl Client {
         }
         block.wonder(RightsQuestion {
             user: self.connection.user.clone(),
-            target: command.target().clone(),
+            namespace: active.namespace(command.target().namespace).name.clone(),
+            key: command.target().key.clone(),
             needs: Needs::of_any(command),
         });
         *known == Known::Nothing
@@ -240,28 +301,4 @@ impl Client {
             _ => None,
         }
     }
-}
-
-/// The line for a user whose step was not run: what is missing, and all that it takes.
-pub(crate) fn rights_line(why: &Why, command: &str, needs: Needs, prefix: &[u8]) -> String {
-    let command = command.to_ascii_uppercase();
-    let mut line = format!("NOPERM lockwarden runs {command} on a lock as a script: ");
-    match why {
-        Why::NoScripts => line.push_str("the server has no EVAL or no EVALSHA"),
-        Why::NoRights(missing) => {
-            if !missing.is_empty() {
-                line.push_str(&format!("this user lacks {}; ", missing.rules(prefix)));
-            }
-            line.push_str("it needs +eval +evalsha");
-            for command in needs.commands() {
-                line.push_str(" +");
-                line.push_str(command);
-            }
-            line.push_str(&format!(
-                " and the keys ~{}* beside its locks",
-                String::from_utf8_lossy(prefix)
-            ));
-        }
-    }
-    line
 }

@@ -31,6 +31,7 @@ use crate::backend::rights::lacks_rights;
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
 use crate::telemetry::events::{EventKind, Verdict};
+use crate::telemetry::logging::Refusal;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 
 /// The policy that decisions about many keys at once are counted for: they follow from no chain.
@@ -104,9 +105,13 @@ impl Session {
                 let id = self.client.refused_everywhere(name, active);
                 self.error(&bulk_line(&BulkRefusal::Swap, name, &id), muted);
             }
+            Ruling::ForeignRefused => {
+                let id = self.client.refused_everywhere(name, active);
+                self.error(&bulk_line(&BulkRefusal::Foreign, name, &id), muted);
+            }
             Ruling::DebugRefused => {
                 let id = self.client.refused_everywhere(name, active);
-                self.error(&debug_line(&id), muted);
+                self.error(&debug_line(name, &id), muted);
             }
             Ruling::Judge(command) => {
                 return self.govern(inbox, command.into(), active, muted).await;
@@ -172,10 +177,10 @@ impl Session {
             let look = Look::Queued(Box::new(QueuedStep {
                 what: Queued::Step,
                 command: flush.name,
-                namespace: NamespaceId(0),
+                namespace: Arc::default(),
                 needs: Needs::of_flush(flush.name),
             }));
-            block.hold(Place::Flush(flush));
+            block.hold(Place::Flush(flush, active.clone()));
             self.transport.execute_queued(&step, look, muted);
             return Ok(());
         }
@@ -230,7 +235,8 @@ impl Client {
     /// Whether it is one of `admin_identities`.
     pub(super) fn is_listed(&self, active: &Active) -> bool {
         let identities = &active.administration.identities;
-        identities.contains(&self.connection.user) || identities.contains(&self.connection.name)
+        let (user, name) = (&self.connection.user, &self.connection.name);
+        identities.has(user, name, self.certificate())
     }
 
     /// The reply to a FLUSH, and all that follows from it.
@@ -321,10 +327,18 @@ impl Client {
             // Each of these may have erased locks.
             Told::Listed => 0,
             Told::Refused | Told::WouldRefuse => {
-                let reason = why(command).0;
-                let now = Instant::now();
-                let refusals = &self.shared.refusals;
-                match refusals.admit(&client, command.as_bytes(), reason, now) {
+                let refusal = Refusal {
+                    client: &client,
+                    namespace: None,
+                    key: b"",
+                    command,
+                    reason: why(command).0,
+                    mode: match told {
+                        Told::WouldRefuse => Mode::Monitor,
+                        Told::Refused | Told::Listed => Mode::Enforce,
+                    },
+                };
+                match self.shared.refusals.admit(refusal, Instant::now()) {
                     Some(repeated) => repeated,
                     None => return,
                 }
@@ -333,9 +347,8 @@ impl Client {
         let first = found.and_then(|found| found.leases.first());
         self.leave_bulk(told, command, id, first);
         let counted = found.and_then(Found::locks);
-        let namespaces = self.shared.active.load().details.len();
         let locks = counted.unwrap_or_else(|| {
-            let held = self.shared.mirror.held(namespaces);
+            let held = self.shared.mirror.held(&self.shared.active.load());
             held.iter().map(|one| one.held_finite + one.held_none).sum()
         });
         tracing::info!(
@@ -404,7 +417,7 @@ const BULK: Cause = (Reason::BulkDelete, POLICY);
 /// Why a command about all locks is refused.
 fn why(command: &str) -> Cause {
     match command {
-        "script|debug" => (Reason::UnsafeScript, "scripts"),
+        "script|debug" | "keydb.cron" | "rreplay" => (Reason::UnsafeScript, "scripts"),
         _ => BULK,
     }
 }

@@ -1,12 +1,13 @@
 //! What a session waits for: what a reply is looked at for, and the commands whose place something of the proxy's own
 //! has taken until their answers are there.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use lockwarden_discovery::sighting::Doings;
 use lockwarden_lock::classify::ComputedScript;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::op::{Arguments, LockCommand, Target};
+use lockwarden_lock::op::{Arguments, Command, LockCommand, Target};
 use lockwarden_lock::plan::{GaveBack, Needs};
 use lockwarden_lock::rules::Durability;
 use lockwarden_lock::script_facts::Envelope;
@@ -18,7 +19,9 @@ use smallvec::SmallVec;
 use super::guarded::GuardedWrite;
 use crate::backend::profile::Login;
 use crate::registry::renewals::KeptLease;
+use crate::ruleset::Active;
 use crate::telemetry::events::{Asked, Took};
+use crate::telemetry::vocabulary::UnjudgedWhy;
 
 /// What a reply is looked at for.
 #[derive(Debug)]
@@ -52,8 +55,12 @@ pub(crate) enum Look {
     Replicas,
     /// What a command did to keys that may be locks although no namespace has them.
     Sighted(Box<Sighted>),
+    /// Whether Redis knows a script or command that this proxy does not: else nothing was run.
+    Unknown(Box<(Command, UnjudgedWhy, Arc<Active>)>),
     /// It says whether a grant that nobody heard of was marked; its place in the list of those.
     Marked(usize),
+    /// It says which leases were marked ahead of a call that nobody can judge.
+    Unwitnessed(Box<[Target]>),
     /// The proxy's own tidying up; nobody wants the answer.
     Own,
 }
@@ -169,17 +176,18 @@ pub(crate) struct QueuedStep {
     pub(crate) what: Queued,
     /// The application's command.
     pub(crate) command: &'static str,
-    pub(crate) namespace: NamespaceId,
+    /// As rights are kept by.
+    pub(crate) namespace: Arc<str>,
     pub(crate) needs: Needs,
 }
 
 impl QueuedStep {
     /// What the reply to a lock command's step is looked at for, where it is queued.
-    pub(crate) fn look(what: Queued, command: &LockCommand) -> Look {
+    pub(crate) fn look(what: Queued, command: &LockCommand, active: &Active) -> Look {
         Look::Queued(Box::new(QueuedStep {
             what,
             command: command.name,
-            namespace: command.op.target().namespace,
+            namespace: active.namespace(command.op.target().namespace).name.clone(),
             needs: Needs::of(command),
         }))
     }
@@ -189,6 +197,8 @@ impl QueuedStep {
 #[derive(Debug)]
 pub(crate) struct RightsQuestion {
     pub(crate) user: Bytes,
-    pub(crate) target: Target,
+    pub(crate) namespace: Arc<str>,
+    /// A lock that it is asked for.
+    pub(crate) key: Bytes,
     pub(crate) needs: Needs,
 }

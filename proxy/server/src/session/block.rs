@@ -1,6 +1,7 @@
 //! A MULTI block while it is queued. What becomes of it is in `transaction`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lockwarden_lock::administration::Flush;
@@ -11,16 +12,18 @@ use lockwarden_lock::token::Grant;
 
 use super::awaited::{Guarded, InFlight, RightsQuestion, StateChange};
 use super::guarded::GuardedBlock;
+use crate::ruleset::Active;
 
 /// What stands at one place of a MULTI block, where that matters.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// A lock command, replaced by its script.
-    Step(Box<InFlight>),
+    /// A lock command, replaced by its script, and the configuration that it was judged under: until EXEC another one
+    /// may be in force, with other namespaces in the same places.
+    Step(Box<InFlight>, Arc<Active>),
     /// A script that may compute the name of a lock, behind a guard.
-    Guarded(Box<Guarded>),
+    Guarded(Box<Guarded>, Arc<Active>),
     /// A FLUSH, replaced by its script.
-    Flush(Box<Flush>),
+    Flush(Box<Flush>, Arc<Active>),
     /// A change of the connection's state.
     Change(StateChange),
     /// Names of keys.
@@ -47,7 +50,7 @@ pub(crate) struct Block {
     pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
     /// The database that a SELECT inside the block switches to.
     pub(crate) db: Option<u32>,
-    /// The first error at queue time that Redis does not know of.
+    /// The first error at queue time that Redis does not know of; empty where it says itself what that was.
     pub(crate) spoiled: Option<String>,
     /// Steps of the proxy's own that follow when the block is over.
     pub(crate) afterwards: Vec<Plan>,
@@ -75,7 +78,7 @@ impl Block {
     /// Asks for these rights when the block is over.
     pub(crate) fn wonder(&mut self, question: RightsQuestion) {
         let is_it = |known: &RightsQuestion| {
-            known.needs == question.needs && known.target.namespace == question.target.namespace
+            known.needs == question.needs && Arc::ptr_eq(&known.namespace, &question.namespace)
         };
         if self.questions.len() < MAX_QUESTIONS && !self.questions.iter().any(is_it) {
             self.questions.push(question);

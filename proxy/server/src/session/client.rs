@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Cache};
+use bytes::Bytes;
+use lockwarden_discovery::FirstWrites;
 use lockwarden_lock::classify::{self, MAX_VALUE_BYTES};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
@@ -47,8 +49,8 @@ pub(crate) struct Client {
     pub(super) caller: Arc<Caller>,
     /// What the policies were asked about the command that is being judged, where somebody keeps that.
     pub(crate) asked: Vec<Asked>,
-    /// Names the refusal that a step found, until its error line is worded.
-    pub(crate) last_refusal: Option<String>,
+    /// The locks for which the last step found a refusal, each with its name, until the error line is worded.
+    pub(crate) refused: Vec<(Bytes, String)>,
     /// What is known of whether this connection leads to a replica.
     pub(crate) replica: Suspicion,
     /// How its connection ended.
@@ -56,10 +58,10 @@ pub(crate) struct Client {
     pub(crate) first_command: FirstCommand,
     /// The lock that it took with that.
     pub(crate) first_lock: Option<(DbKey, Grant)>,
-    /// Reads of keys that no namespace has, of which a sample is told.
-    pub(super) reads: u64,
     /// Until when it may hold a lock that no namespace has, Unix time, ms; 0: it holds none.
     pub(super) may_hold_until_ms: u64,
+    /// What it wrote before it took a lock.
+    pub(super) first_writes: FirstWrites,
 }
 
 /// What is known of whether this connection leads to a replica.
@@ -125,13 +127,13 @@ impl Client {
             number,
             holder,
             asked: Vec::new(),
-            last_refusal: None,
+            refused: Vec::new(),
             replica: Suspicion::None,
             ended: Ended::ByUs,
             first_command: FirstCommand::Awaited,
             first_lock: None,
-            reads: 0,
             may_hold_until_ms: 0,
+            first_writes: FirstWrites::default(),
         }
     }
 

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::plan::Form;
-use lockwarden_lock::rules::HolderLost;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_resp::parse_reply;
 
@@ -16,7 +15,6 @@ use super::transport::{End, Muted};
 use crate::clock::Moment;
 use crate::holders::lost;
 use crate::registry::undelivered::Undelivered;
-use crate::ruleset::NamespaceDetails;
 use crate::state::effects;
 use crate::telemetry::vocabulary::UndeliveredOutcome;
 
@@ -176,15 +174,11 @@ impl Client {
         let active = self.active();
         let (peer, ended) = (self.connection.peer().clone(), self.ended);
         lost::connection_ended(&self.shared, &peer, ended);
-        let shortens = |details: &NamespaceDetails| details.rules.holder_lost != HolderLost::Keep;
-        if !active.details.iter().any(shortens) {
-            return;
-        }
         let who = self.connection.who();
         for (key, own) in self.evidence.held() {
-            if let Some(namespace) = active.namespaces.find(&key.key) {
-                let rules = &active.namespace(namespace).rules;
-                let lease = (key, own.grant, namespace);
+            if let Some(details) = active.of_lock(&key.key) {
+                let rules = &details.rules;
+                let lease = (key, own.grant);
                 lost::left(&self.shared, &peer, &who, lease, rules, ended);
             }
         }
@@ -196,7 +190,6 @@ impl Client {
         for Allowed { lock, .. } in flight.permitted.locks() {
             if let Some(grant) = lock.grant() {
                 self.pending_grants.sent(Undelivered {
-                    namespace: lock.target.namespace,
                     key: lock.key.clone(),
                     session: self.connection.who().session,
                     grant: Some(grant),

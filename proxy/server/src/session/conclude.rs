@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::op::{LockCommand, LockOp};
-use lockwarden_lock::outcome::{self, Answers, NothingRun};
+use lockwarden_lock::op::LockOp;
+use lockwarden_lock::outcome::{self, Answers, Left, NotAnAnswer, NothingRun};
 use lockwarden_lock::plan::Needs;
 use lockwarden_resp::{Elements, Value, put_value};
 
-use super::acl::rights_line;
 use super::awaited::{Confirmation, InFlight};
 use super::opaque_scripts::{own_no, under_its_own_name};
 use super::steps::SCRIPT_REPLY;
@@ -29,7 +28,7 @@ impl Session {
         active: &Active,
         now: Moment,
     ) -> Result<Concluded, End> {
-        self.client.learn_of_check(flight, answers, now.at);
+        self.client.learn_of_check(flight, answers, active, now.at);
         let permitted = &flight.permitted;
         let op = &permitted.command().op;
         // Before Redis 7 the error of a script begins with other words than the error in it.
@@ -39,7 +38,8 @@ impl Session {
             self.client.suspect_replica();
         }
         if let Some(proof) = answers.nothing_run() {
-            let (namespace, needs) = (op.target().namespace, Needs::of(permitted.command()));
+            let namespace = &active.namespace(op.target().namespace).name;
+            let needs = Needs::of(permitted.command());
             let user = self.client.connection.user.clone();
             self.client
                 .learn_of_lack(&user, namespace, needs, &proof, active);
@@ -49,14 +49,33 @@ impl Session {
             }
             self.client
                 .count(CommandClass::Policy, CommandResult::Error);
-            return Ok(Concluded::turned_away(permitted.command(), &proof, active));
+            let error = self
+                .client
+                .rights_error(&proof, permitted.command(), active);
+            return Ok(Concluded::Reply(error));
+        }
+        if let Some(barred) = answers.barred().filter(|barred| !barred.ended) {
+            let command = Box::new(permitted.command().clone());
+            self.caught_by_guard(
+                (command.into(), op.script().map(|(script, _)| &script.sha)),
+                barred,
+                op.target(),
+                active,
+            );
         }
         let at = (self.transport.spoken_after(), now);
         let (told, replied) = flight.as_confirmed(answers);
         let accounted = self.client.account(flight, &told, active, at);
+        let name = permitted.command().name;
+        if let Some(line) = self.client.told_of_data(op, name, answers, active) {
+            accounted.map_err(not_its_answer)?;
+            self.client
+                .count(CommandClass::Policy, CommandResult::Denied);
+            return Ok(Concluded::error(&line));
+        }
         let answered = accounted
             .and_then(|()| outcome::answer(op, &replied, permitted.locks(), permitted.enforces()))
-            .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
+            .map_err(not_its_answer)?;
         let mut reply = BytesMut::new();
         match answered {
             outcome::Answered::AsReturned => {
@@ -76,7 +95,16 @@ impl Session {
             }
             outcome::Answered::Barred(barred) => {
                 let command = Box::new(permitted.command().clone());
-                let line = self.barred_line(command.into(), &barred, op.target(), active);
+                let left = Left {
+                    stands: answers.others_stand(),
+                    lost: 0,
+                };
+                let line = self.barred_line(
+                    (command.into(), op.script().map(|(script, _)| &script.sha)),
+                    (&barred, left),
+                    op.target(),
+                    active,
+                );
                 return Ok(Concluded::error(&line));
             }
             outcome::Answered::Unconfirmed(what) => {
@@ -120,6 +148,10 @@ impl Session {
     }
 }
 
+fn not_its_answer(_: NotAnAnswer) -> End {
+    End::OutOfStep("a script's answer does not fit its command".into())
+}
+
 impl InFlight {
     /// What its answer comes to where too few replicas confirmed it: for what is remembered, and for the reply.
     fn as_confirmed<'a>(&self, answers: &'a Answers) -> (Cow<'a, Answers>, Cow<'a, Answers>) {
@@ -145,20 +177,5 @@ pub(crate) enum Concluded {
 impl Concluded {
     fn error(line: &str) -> Concluded {
         Concluded::Reply(error_frame(line))
-    }
-
-    /// The line for a client whose step has run nothing.
-    pub(crate) fn turned_away(
-        command: &LockCommand,
-        proof: &NothingRun,
-        active: &Active,
-    ) -> Concluded {
-        let prefix = &active.companion_prefix;
-        Concluded::error(&rights_line(
-            proof.why(),
-            command.name,
-            Needs::of(command),
-            prefix,
-        ))
     }
 }

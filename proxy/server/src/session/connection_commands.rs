@@ -70,7 +70,13 @@ impl Session {
                 self.change_state(change, pass, muted);
             }
             SessionVerb::Select => match words.first().and_then(|word| database(word)) {
-                Some(db) => self.change_state(StateChange::Select(db), pass, muted),
+                Some(db) => {
+                    // They are of locks of the database that was selected. In a block it is not known before EXEC.
+                    if self.client.connection.block.is_none() {
+                        self.client.connection.watched_heads.clear();
+                    }
+                    self.change_state(StateChange::Select(db), pass, muted);
+                }
                 None => self.relay(pass, muted),
             },
             SessionVerb::ClientSetName => {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_lock::data_guard::RecordHead;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{Needs, Who};
 use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
@@ -126,9 +125,11 @@ const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct UserRights {
     /// The steps that the user's rights suffice for, and until when that is believed.
-    pub(crate) sufficient: SmallVec<[(NamespaceId, Needs, Instant); 2]>,
+    pub(crate) sufficient: SmallVec<[(Arc<str>, Needs, Instant); 2]>,
     /// Until then the records are not read, because the user may not.
     pub(crate) unreadable_until: Option<Instant>,
+    /// Until then nothing of its is guarded that is only watched, because the user may not run what that takes.
+    pub(crate) unguarded_until: Option<Instant>,
     /// `CLIENT REPLY`, which the proxy carries out.
     pub(crate) may_silence: bool,
     /// Redis has taken a `MULTI` before.
@@ -285,6 +286,23 @@ impl ConnectionState {
     /// The user may not read records.
     pub(crate) fn cannot_read_records(&mut self) {
         self.rights.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
+    }
+
+    /// The user may not run a script behind a guard.
+    pub(crate) fn cannot_run_guards(&mut self) {
+        self.rights.unguarded_until = Some(Instant::now() + UNREADABLE_FOR);
+    }
+
+    /// Whether it is known that the user may not.
+    pub(crate) fn may_not_run_guards(&self, now: Instant) -> bool {
+        self.rights.unguarded_until.is_some_and(|until| now < until)
+    }
+
+    /// The same of reading records.
+    pub(crate) fn may_not_read_records(&self, now: Instant) -> bool {
+        self.rights
+            .unreadable_until
+            .is_some_and(|until| now < until)
     }
 
     /// Whether what the proxy itself would ask on this connection counts as read by the client, or ends a `CLIENT CACHING`.

@@ -72,8 +72,21 @@ impl Client {
         self.shared.events.leave(entry);
     }
 
-    /// Leaves in the event log that nobody judged a command.
+    /// A script or function went to Redis as it came, of which only the run tells whether it touches a lock. `target` stands
+    /// for those that it may.
+    pub(crate) fn count_computed(&self, target: &Target, command: &'static str, active: &Active) {
+        let why = UnjudgedWhy::ComputedNames;
+        let details = active.namespace(target.namespace);
+        details.metrics.unjudged.at(why).inc();
+        let mut entry = self.entry(EventKind::Unjudged(why), target, command, None, active);
+        entry.namespace = Arc::default();
+        self.shared.events.leave(entry);
+    }
+
+    /// Counts a command that nobody judged, and leaves it in the event log.
     pub(crate) fn tell_unjudged(&self, command: &Command, why: UnjudgedWhy, active: &Active) {
+        let namespace = active.namespace(command.target().namespace);
+        namespace.metrics.unjudged.at(why).inc();
         for target in command.targets() {
             let happened = EventKind::Unjudged(why);
             let operation = Some(command.operation(proxy_time()));
@@ -169,7 +182,7 @@ pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
             };
             (EventKind::Released { taken_over }, lease)
         }
-        Outcome::Absent { ran_out } => (EventKind::Absent { ran_out: *ran_out }, nothing),
+        Outcome::Absent { ran_out, .. } => (EventKind::Absent { ran_out: *ran_out }, nothing),
         Outcome::Refused(refused) => {
             let lease = Lease {
                 fence: Some(refused.fence.0),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lockwarden_lock::classify::{ComputedNames, FunctionCall};
+use lockwarden_lock::decision::Operation;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::settle::Refused;
 use lockwarden_resp::parse_reply;
@@ -46,7 +47,7 @@ impl Session {
         inbox: &mut RequestBuffer,
     ) -> Result<Option<String>, End> {
         let shared = self.client.shared.clone();
-        if self.client.active().computed_names == ComputedNames::Forward {
+        if !self.client.active().computed_names.refuses() {
             shared.functions.learn_some_time(&shared.backend);
             return Ok(None);
         }
@@ -134,8 +135,14 @@ impl Session {
             self.refuse(&refused, None, active, muted);
             return Ok(());
         };
-        let why = UnjudgedWhy::ComputedNames;
-        self.forward_call(pass, (target, name), why, active, muted);
+        let call = (target, name);
+        if active.computed_names == ComputedNames::Forward {
+            let why = UnjudgedWhy::ComputedNames;
+            self.forward_call(pass, call, why, active, muted);
+        } else {
+            self.foresee(call, Operation::Write, why, active);
+            self.forward(CommandClass::Policy, pass, muted);
+        }
         Ok(())
     }
 }

@@ -97,10 +97,9 @@ impl Client {
         if !self.shared.jobs.has(key) {
             return None;
         }
-        self.shared.processes.of(peer).await;
-        let lineage = peer.running()?.lineage();
+        let lineage = self.shared.processes.lineage_of(peer).await?;
         let client = self.connection.client();
-        self.shared.jobs.stands_for(key, client, &lineage)
+        self.shared.jobs.stands_for(key, client, lineage)
     }
 
     /// The locks of a command, with what the client knows of each.
@@ -111,18 +110,7 @@ impl Client {
         now: Instant,
     ) -> SmallVec<[Lock; 1]> {
         let db = self.connection.db();
-        let acquires = match command.op() {
-            Some(LockOp::Acquire { .. } | LockOp::AcquireAll { .. }) => true,
-            Some(LockOp::Wrapped { script, .. }) => script.takes_locks(),
-            Some(
-                LockOp::Take { .. }
-                | LockOp::Store { .. }
-                | LockOp::Extend { .. }
-                | LockOp::Release { .. }
-                | LockOp::ReleaseMany { .. },
-            )
-            | None => false,
-        };
+        let acquires = is_try(command);
         let targets = command.targets().into_iter().enumerate();
         targets
             .map(|(index, target)| {
@@ -130,6 +118,7 @@ impl Client {
                 if acquires {
                     self.evidence.attempted(&key, now);
                 }
+                self.notes_vanished(&key, now);
                 let mut facts = self.evidence.facts(&key, now);
                 if let Some(grants) = self
                     .connection
@@ -147,6 +136,17 @@ impl Client {
                 Lock::new(target.clone(), key, facts)
             })
             .collect()
+    }
+
+    /// A lease of this connection that was taken away on the server itself is over, whatever its time says.
+    pub(crate) fn notes_vanished(&mut self, key: &DbKey, now: Instant) {
+        if !self.shared.mirror.has_lost() {
+            return;
+        }
+        let own = self.evidence.own(key, now).map(|own| own.grant);
+        if own.is_some_and(|own| self.shared.mirror.has_vanished(key, own)) {
+            self.evidence.lapsed(key, now);
+        }
     }
 
     /// Whether another client was granted a lock with the value that a command carries. Of a script
@@ -169,6 +169,22 @@ impl Client {
             (None, Command::Lock(command)) => command.script_tokens().any(is_shared),
             (None, Command::Opaque(_)) => false,
         }
+    }
+}
+
+/// Whether a command tries to take locks.
+pub(super) fn is_try(command: &Command) -> bool {
+    match command.op() {
+        Some(LockOp::Acquire { .. } | LockOp::AcquireAll { .. }) => true,
+        Some(LockOp::Wrapped { script, .. }) => script.takes_locks(),
+        Some(
+            LockOp::Take { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. },
+        )
+        | None => false,
     }
 }
 

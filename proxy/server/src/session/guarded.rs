@@ -14,7 +14,13 @@ pub(crate) struct GuardedWrite {
     pub(super) keys: Vec<Guarded>,
     /// It cannot be judged.
     pub(super) unchecked: Option<GuardUnchecked>,
+    /// Where it says itself in which database it writes. Which one is selected is certain only when it is judged.
+    pub(super) into: Option<IntoDatabase>,
 }
+
+/// A database that a command names; `None` where it is no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IntoDatabase(pub(super) Option<u32>);
 
 /// The records of some locks.
 pub(crate) type Heads = Vec<(Vec<u8>, Option<RecordHead>)>;

@@ -3,15 +3,24 @@
 //! its record, and then nothing has run. No reply is made up. Where it only monitors, the records are read in the same write
 //! ahead of the client's bytes. Who may write is said by [`lockwarden_lock::data_guard`].
 
+mod scripts;
 mod verdicts;
 
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::Class;
-use lockwarden_lock::data_guard::TooMany;
+use lockwarden_lock::data_guard::{Guarded, TooMany};
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::decision::Denial;
+use lockwarden_lock::lease::Lease;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::op::{LockOp, Target};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::{Kept, PassThrough};
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::{Code, Refused};
 use lockwarden_lock::table::{Access, Effect, Lookup, lookup};
 use lockwarden_lock::token::Process;
 use lockwarden_resp::{Elements, Request};
@@ -19,17 +28,21 @@ use lockwarden_resp::{Elements, Request};
 use super::awaited::Look;
 use super::client::Client;
 use super::connection_state::Acting;
-use super::guarded::{GuardedBlock, GuardedWrite, Heads};
+use super::guarded::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
+use super::refusals::policy_of;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted, QueuedRequests};
 use super::{Session, error_frame};
 use crate::ruleset::{Active, mode_label};
+use crate::state::quarantine;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, GuardResult, GuardUnchecked};
 
 /// How often a write is tried whose lock changes hands under it.
 pub(super) const MAX_TRIES: u32 = 16;
 /// The error for a block that cannot be sent again.
 pub(super) const BLOCK_TOO_LONG: &str = "LOCKLIMIT guarded-write hint=\"this block writes guarded data and cannot be checked: it is longer than 1 MiB, or guards changed meanwhile; send it again, or less in one block\"";
+/// What is said of a write in another database.
+const OTHER_DATABASE: &str = "this writes in another database than that whose lock would be read; SELECT that database outside a block first";
 /// Locks of one write, above which it is not checked.
 const MAX_LOCKS: usize = 1_000;
 
@@ -65,17 +78,92 @@ impl Client {
                 _ => None,
             },
             Class::UnseenScript(_) => None,
-            // A script that declares a lock is judged by what it does to that.
-            Class::Judge(command) if is_script(command.name) => return None,
-            Class::Opaque(command) if is_script(command.name) => return None,
+            // It is refused as what it does to the lock.
+            Class::Opaque(command) | Class::UnknownScript(command)
+                if self.enforces(command.target.namespace) =>
+            {
+                return None;
+            }
+            Class::Judge(command) if is_script(command.name) => match command.op.script() {
+                // It is judged in the step that runs it.
+                Some(_) => None,
+                // What is known of such a script is that it is about its lock alone.
+                None => return None,
+            },
             Class::Judge(_)
             | Class::Opaque(_)
+            | Class::UnknownScript(_)
             | Class::Computed(_)
             | Class::ComputedFunction(_)
             | Class::UnknownFunction(_) => Some(GuardUnchecked::WithLocks),
             _ => return None,
         };
+        let elsewhere = self.writes_elsewhere();
+        let unchecked = unchecked.or(elsewhere.then_some(GuardUnchecked::OtherDatabase));
         self.guarded_keys(request, unchecked)
+    }
+
+    /// Whether a block writes in another database than that in which it begins, where its records are read.
+    fn writes_elsewhere(&self) -> bool {
+        let block = self.connection.block.as_ref();
+        block.is_some_and(|block| block.db.is_some())
+    }
+
+    /// Whether refusals are carried out in a namespace, for this client.
+    fn enforces(&mut self, namespace: NamespaceId) -> bool {
+        self.active().rules(namespace).mode == Mode::Enforce
+    }
+
+    /// The refusal of a command that deletes a lock of somebody else's, and guarded data: it cannot be carried out, and that is the reason.
+    pub(super) fn theft(&mut self, class: &Class<'_>, write: &GuardedWrite) -> Option<Refused> {
+        let Class::Judge(command) = class else {
+            return None;
+        };
+        let LockOp::ReleaseMany { .. } = command.op else {
+            return None;
+        };
+        let active = self.active();
+        if write.unchecked != Some(GuardUnchecked::WithLocks) || !write.is_enforced(&active) {
+            return None;
+        }
+        let (now, db) = (Instant::now(), self.connection.db());
+        let who = self.connection.who();
+        // Where it may be this client's after all, only Redis knows.
+        let is_stranger = |session| {
+            let holder = self.shared.clients.of_session(session);
+            holder.is_some_and(|(client, peer)| {
+                let processes = (who.process, peer.process());
+                let differ = matches!(processes, (Process::Known(ours), Process::Known(theirs)) if ours != theirs);
+                client != who.client || differ
+            })
+        };
+        let is_anothers = |target: &&Target| {
+            let key = DbKey::new(db, target.key.clone());
+            let rules = active.rules(target.namespace);
+            let lives = |lease: &Lease| {
+                let runs = lease.ends.is_none_or(|ends| ends > now);
+                runs && !lease.unknown && !lease.unwitnessed
+            };
+            let lease = self.shared.mirror.lease(&key).filter(lives);
+            let holder = lease.and_then(|lease| lease.session);
+            rules.mode == Mode::Enforce
+                && !rules.hand_over
+                && self.evidence.own(&key, now).is_none()
+                && holder.is_some_and(is_stranger)
+        };
+        let target = command.op.targets().into_iter().find(is_anothers)?.clone();
+        let denial = Denial {
+            reason: Reason::NotOwner,
+            detail: None,
+            policy: policy_of(Reason::NotOwner, &target, &active).into(),
+        };
+        Some(Refused {
+            command: command.clone().into(),
+            target,
+            code: Code::Denied,
+            denial,
+            native: false,
+        })
     }
 
     fn guarded_keys(
@@ -89,14 +177,23 @@ impl Client {
             .index
             .of_request(request, &|| server.commands().clone());
         let (mut keys, unchecked) = match found {
-            Ok(keys) => (keys, unchecked),
+            Ok(mut keys) => {
+                for name in self.written_by_script(request).named {
+                    let more = guards.index.of_key(&name);
+                    let is_new = |one: &Guarded| !keys.contains(one);
+                    let more: Vec<Guarded> = more.into_iter().filter(is_new).collect();
+                    keys.extend(more);
+                }
+                (keys, unchecked)
+            }
             // Of so many the first stand for all.
             Err(TooMany(first)) => (vec![*first], Some(GuardUnchecked::TooLong)),
         };
         let (name, user) = (&self.connection.name, &self.connection.user);
+        let certificate = self.certificate();
         keys.retain(|one| {
             let guard = &guards.details[one.guard];
-            let is_exempt = guard.exempts(name, user);
+            let is_exempt = guard.exempts(user, name, certificate);
             if is_exempt {
                 guard
                     .metrics
@@ -117,6 +214,7 @@ impl Client {
             command,
             keys,
             unchecked,
+            into: named_database(request),
         }))
     }
 
@@ -136,6 +234,28 @@ impl Client {
     /// Whether what is queued in a block must be kept, because it may have to be sent again.
     pub(super) fn keeps_blocks(&mut self) -> bool {
         self.active.load().guards.enforces_any && !self.connection.is_watching
+    }
+}
+
+/// The database into which a command writes by its own words; none where a word is no number.
+fn named_database(request: &Request<'_>) -> Option<IntoDatabase> {
+    let read = |word: &[u8]| {
+        let number = std::str::from_utf8(word).ok();
+        number.and_then(|number| number.parse().ok())
+    };
+    match lookup(request) {
+        Lookup::Known(spec) if spec.name == "move" => request.get(2).map(read).map(IntoDatabase),
+        Lookup::Known(spec) if spec.name == "copy" => {
+            // Redis compares an option up to the first NUL, and the last one counts.
+            let is_db = |word: &[u8]| {
+                let end = word.iter().position(|&byte| byte == 0);
+                word[..end.unwrap_or(word.len())].eq_ignore_ascii_case(b"db")
+            };
+            let (options, values) = (request.args().skip(3), request.args().skip(4));
+            let named = options.zip(values).filter(|(option, _)| is_db(option));
+            named.last().map(|(_, db)| IntoDatabase(read(db)))
+        }
+        Lookup::Known(_) | Lookup::UnknownSubcommand | Lookup::Unknown => None,
     }
 }
 
@@ -330,7 +450,30 @@ impl Session {
             let head = self.client.head(&answer);
             heads.push((lock.to_vec(), head));
         }
+        self.doubt_heads(inbox, &mut heads).await?;
         Ok(unread.map_or(Ok(heads), Err))
+    }
+
+    /// A server that became the primary lately may have lost the record of a newer lease. Then an older one counts only while its lock
+    /// is there, which keeps all others from being granted it.
+    async fn doubt_heads(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        heads: &mut Heads,
+    ) -> Result<(), End> {
+        let active = self.client.active();
+        for (lock, head) in heads {
+            let (Some(head), Some(details)) = (head, active.of_lock(lock)) else {
+                continue;
+            };
+            let shared = &self.client.shared;
+            if !quarantine::knows_successors(details, shared, Instant::now(), head.granted) {
+                self.transport
+                    .inquire(&OwnRequest::IsThere(lock), Look::Answer);
+                head.is_doubtful = !self.answer(inbox).await?.starts_with(b":1");
+            }
+        }
+        Ok(())
     }
 
     /// Which process the client is, and which the holders that came by this proxy, where that is not known yet.
@@ -397,7 +540,7 @@ impl Session {
     }
 
     /// It cannot be judged. Returns whether its client was told so.
-    fn cannot_check(
+    pub(super) fn cannot_check(
         &mut self,
         write: &GuardedWrite,
         why: GuardUnchecked,
@@ -420,7 +563,8 @@ impl Session {
             GuardUnchecked::WithLocks => {
                 "a command that changes locks as well, or a script that computes names, cannot be checked; send the write by itself"
             }
-            GuardUnchecked::NoRights | GuardUnchecked::TooLong => {
+            GuardUnchecked::OtherDatabase => OTHER_DATABASE,
+            GuardUnchecked::NoRights | GuardUnchecked::TooLong | GuardUnchecked::ComputedNames => {
                 "this is too much to be checked at once; send less"
             }
         };

@@ -9,7 +9,7 @@ use lockwarden_lock::classify::Class;
 use lockwarden_lock::op::{Command, LockOp};
 use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::Needs;
-use lockwarden_lock::settle::{Settled, settle};
+use lockwarden_lock::settle::{Refused, Settled, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_resp::Request;
 
@@ -26,6 +26,7 @@ use super::unjudged::{Lacks, SWITCHED, unjudged_for};
 use super::{Session, quarantine, replicas};
 use crate::backend::rights::Known;
 use crate::clock::Moment;
+use crate::registry::script_cache::LONG_TEXT;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
@@ -53,6 +54,10 @@ impl Session {
         }
         let sampled = self.sample();
         let mut request = inbox.request();
+        if request.frame().len() > LONG_TEXT {
+            Box::pin(self.client.read_long_text(request)).await;
+            request = inbox.request();
+        }
         let mut class = self.client.classify(request);
         let as_twin =
             self.client.wants_twin(&class, &request) && !self.transport.pushes.takes_no_commands();
@@ -94,14 +99,24 @@ impl Session {
             self.proxy_error(SWITCHED, muted);
             return Ok(());
         }
+        self.client.count_computed_data(&class, &request);
         if let Some(write) = guarded {
-            let kept = self.client.kept_for(&write, &class);
-            drop(class);
-            if Box::pin(self.guarded_write(inbox, write, kept, muted)).await? {
+            if let (Class::Judge(command), None) = (&mut class, write.unchecked) {
+                self.client.judge_in_step(command, *write);
+            } else if let Some(refused) = self.client.theft(&class, &write) {
+                drop(class);
+                let active = self.client.active();
+                self.refuse(&refused, None, &active, muted);
                 return Ok(());
+            } else {
+                let kept = self.client.kept_for(&write, &class);
+                drop(class);
+                if Box::pin(self.guarded_write(inbox, write, kept, muted)).await? {
+                    return Ok(());
+                }
+                request = inbox.request();
+                class = self.client.classify(request);
             }
-            request = inbox.request();
-            class = self.client.classify(request);
         }
         if let Class::PassThrough(pass) = class {
             if self.pass_in_twins_block(&request, pass, muted) {
@@ -183,6 +198,20 @@ impl Session {
                     None => Box::pin(self.tell_error(inbox, error.text, muted)).await?,
                 }
             }
+            Class::UnknownName(unknown) => {
+                match unknown.forward(|namespace| active.rules(namespace).mode) {
+                    Some(pass) => self.forward(CommandClass::PassThrough, pass, muted),
+                    None => Box::pin(self.tell_unknown(inbox, muted)).await?,
+                }
+            }
+            Class::OtherName(pass) if !active.enforces_any() => {
+                self.forward(CommandClass::PassThrough, pass, muted);
+            }
+            Class::OtherName(_) => {
+                let text =
+                    "ERR lockwarden could not ask the server what this command is; try again";
+                Box::pin(self.tell_error(inbox, text.to_owned(), muted)).await?;
+            }
             Class::Error(text) => Box::pin(self.tell_error(inbox, text, muted)).await?,
         }
         Ok(())
@@ -215,6 +244,10 @@ impl Session {
         else {
             return Ok(());
         };
+        if let Some(refused) = Refused::of_own_key(&command) {
+            self.refuse(&refused, None, active, muted);
+            return Ok(());
+        }
         match self.look_first(inbox, &mut command, active).await? {
             Looked::Judge => {}
             other => return self.instead_of_judging(other, command, active, muted),
@@ -227,9 +260,8 @@ impl Session {
         }
         let begun = Moment::now();
         let needs = Needs::of_any(&command);
-        let known = self
-            .client
-            .rights(command.target().namespace, needs, begun.at);
+        let name = &active.namespace(namespace).name;
+        let known = self.client.rights(name, needs, begun.at);
         if known != Known::Good
             && let Some(done) = self.lacks_already(&command, &known, active, muted)
         {
@@ -291,13 +323,14 @@ impl Session {
         inbox: &mut RequestBuffer,
         mut flight: InFlight,
         begun: Moment,
-        active: &Active,
+        active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         let is_queued = self.client.connection.block.is_some();
         // A step in a block cannot ask back, nor one that has run a script.
-        if (is_script || is_queued) && may_need_process(&flight.permitted) {
+        let judges_data = !flight.permitted.command().op.data().is_empty();
+        if (is_script || is_queued) && (judges_data || may_need_process(&flight.permitted)) {
             let peer = self.client.connection.peer();
             self.client.shared.processes.of(peer).await;
         }

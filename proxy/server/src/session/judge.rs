@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockwarden_lock::decision::Decide;
+use lockwarden_lock::decision::{Decide, Verdict};
 use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::outcome::NothingRun;
 use lockwarden_lock::settle::{Judged, Lock, Refused, judge};
@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::Session;
 use super::client::Client;
 use super::compare_digest::Compared;
+use super::gather_facts::is_try;
 use super::opaque_scripts::Examined;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
@@ -99,11 +100,14 @@ impl Session {
         &mut self,
         looked: Looked,
         command: Command,
-        active: &Active,
+        active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
         match looked {
             Looked::Judge => {}
+            Looked::Forward(why @ UnjudgedWhy::UnknownCommand) => {
+                return self.forward_unknown(command, why, active, muted);
+            }
             Looked::Forward(why) => return self.forward_unjudged(command, why, active, muted),
             Looked::Refuse(refused) => self.refuse(&refused, None, active, muted),
             Looked::TurnedAway(proof) => return self.turned_away(command, &proof, active, muted),
@@ -146,6 +150,12 @@ impl Client {
             (judged, recorder.into_asked())
         });
         self.asked = asked;
+        if is_try(command) {
+            let is_refused = |one: &&Judged| matches!(one.said.first().verdict, Verdict::Deny(_));
+            for one in judged.iter().filter(is_refused) {
+                self.evidence.turned_away(&one.lock.key);
+            }
+        }
         judged
     }
 }

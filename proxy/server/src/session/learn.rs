@@ -87,6 +87,11 @@ impl Session {
                     self.transport.reply(&frame);
                 }
             }
+            Look::Unknown(asked) => {
+                let (command, why, active) = *asked;
+                self.answered_unknown((&command, why, &active), &frame, muted);
+            }
+            Look::Unwitnessed(locks) => self.marked_unwitnessed(&locks, &frame),
             // Nothing was written that replicas must have.
             Look::Confirmed => {}
             // A session whose client is gone reads these itself.
@@ -176,7 +181,7 @@ impl Client {
     /// Says 1 only of scripts that the server has and this proxy knows.
     pub(super) fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
         let known = |name: &Bytes| {
-            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.get(&sha))
+            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.seen(&sha))
         };
         let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {
             return BytesMut::from(&frame[..]);

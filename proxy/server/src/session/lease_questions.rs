@@ -11,7 +11,6 @@ use lockwarden_lock::plan::{self, KnownLease, Needs};
 use lockwarden_resp::{Value, parse_reply, put_value};
 
 use super::Session;
-use super::acl::rights_line;
 use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
@@ -76,7 +75,7 @@ impl Client {
         if let Some(error) = value.as_error() {
             let needs = Needs::of_lease_question();
             let line = Why::of_reading(error)
-                .map(|why| rights_line(&why, question.command(), needs, &active.companion_prefix));
+                .map(|why| self.rights_line(&why, question.command(), needs, active));
             return Ok(Value::Error(
                 line.map_or_else(|| error.clone(), Bytes::from),
             ));
@@ -93,6 +92,9 @@ impl Client {
     }
 }
 
+/// Of a key that is no lock here. `lockwarden lock` looks for it.
+pub(crate) const IN_NO_NAMESPACE: &str = "is in no namespace";
+
 /// The question, if it can be answered at all; else why not.
 fn answerable(
     question: Question,
@@ -104,7 +106,8 @@ fn answerable(
         let command = question.command().to_ascii_uppercase();
         return Err(format!("{command} is not possible inside a transaction"));
     }
-    let namespace = namespace.ok_or("this key is in no namespace, so it is no lock")?;
+    let namespace =
+        namespace.ok_or_else(|| format!("this key {IN_NO_NAMESPACE}, so it is no lock"))?;
     if matches!(question.about, About::Fence(_)) && !numbers_leases(namespace, active) {
         let name = &active.namespace(namespace).name;
         return Err(format!(

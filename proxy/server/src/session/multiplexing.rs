@@ -192,7 +192,7 @@ impl Session {
         Ok(error.is_none())
     }
 
-    /// Whether Redis remembers something of this connection that commands depend on.
+    /// Whether Redis remembers something of this connection that commands depend on, or others would wait for its client.
     fn is_bound(&self) -> bool {
         self.client.connection.trace == Trace::Pin
             || self.client.connection.is_watching
@@ -200,6 +200,7 @@ impl Session {
             || self.client.connection.tracking != Tracking::Off
             || self.transport.pushes.is_listening()
             || self.transport.has_spoken()
+            || self.transport.has_much_unread()
             // Before a login Redis hangs up on requests that are longer than it wants.
             || self.client.is_stranger()
     }
@@ -350,6 +351,8 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
             Needs::Nothing => Needs::Own(Trace::None),
             needs => needs,
         },
+        // It may be any.
+        Class::OtherName(_) => Needs::Unknown,
         // Where it is only watched it is forwarded, and may wait for long: BLPOP of a lock.
         Class::Opaque(_) | Class::TooLong(..) => Needs::Own(Trace::None),
         Class::Read(..)
@@ -366,6 +369,7 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::Fence(..)
         | Class::Lease(_)
         | Class::Operator(_)
+        | Class::UnknownName(_)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => Needs::Nothing,
     }
@@ -381,6 +385,7 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::Fence(..)
         | Class::Operator(_)
         | Class::Session(..)
+        | Class::UnknownName(_)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => true,
         // A look at a lease is a step, too.
@@ -395,6 +400,7 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::TooLong(..)
         | Class::Trusted(..)
         | Class::ScriptLoad(_)
+        | Class::OtherName(_)
         | Class::Admin(_) => false,
     };
     match only_reads {

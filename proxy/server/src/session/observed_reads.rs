@@ -32,15 +32,12 @@ impl Session {
     ) {
         self.client
             .count(CommandClass::PassThrough, CommandResult::Ok);
-        let unreadable = |until| Instant::now() < until;
-        if self.client.connection.block.is_some()
-            || self
-                .client
-                .connection
-                .rights
-                .unreadable_until
-                .is_some_and(unreadable)
-        {
+        let implied = |target: &&Target| active.namespace(target.namespace).is_implied;
+        for target in targets.iter().filter(implied) {
+            self.client.sight_read(&target.key);
+        }
+        let connection = &self.client.connection;
+        if connection.block.is_some() || connection.may_not_read_records(Instant::now()) {
             self.transport.forward(pass, muted);
             self.client.queued();
             return;
@@ -97,6 +94,7 @@ impl Client {
                 continue;
             };
             let watched = self.connection.watched.contains(&key);
+            self.notes_vanished(&key, now);
             self.evidence
                 .observed(key, grant, read.as_bytes(), watched, now);
         }

@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::{LockCommand, LockOp};
-use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
+use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt, StandsFor};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::OnViolation;
@@ -170,7 +170,7 @@ pub(crate) fn own_no(
     };
     let mut allowed = flight.permitted.locks().iter();
     // A debt is paid in silence.
-    let native = refused.paid_debt
+    let native = (refused.stands_for == StandsFor::Debt)
         || allowed.all(|allowed| allowed.rules.on_violation == OnViolation::Native);
     let unproven = matches!(refused.reason, Reason::NotOwner | Reason::Expired);
     if !native || !unproven {

@@ -33,6 +33,7 @@ impl Session {
         if is_watched || self.client.connection.block.is_some() {
             return Ok(true);
         }
+        self.client.shared.backend.server.era_settles().await;
         // A shared connection may be another one by the time that the step is sent.
         if !self.takes_own_connection(inbox, muted).await? {
             return Ok(false);
@@ -54,7 +55,7 @@ impl Session {
 
     async fn ask_which_server(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let server = &self.client.shared.backend.server;
-        let Some(known) = server.primary_since() else {
+        let Some(known) = server.reckoned() else {
             return Ok(());
         };
         if self.transport.backend_link().is_verified() {
@@ -64,7 +65,7 @@ impl Session {
         let answer = self.answer(inbox).await?;
         let run = run_of(&answer, self.client.connection.protocol);
         match run {
-            Some(run) if run == known.run => self.transport.backend_link().is_known_to_lead(),
+            Some(run) if *run == *known.era.run => self.transport.backend_link().is_known_to_lead(),
             Some(_) => {
                 self.client.shared.backend.server.another_answered();
                 return Err(End::Backend);
@@ -85,11 +86,14 @@ pub(super) fn rules_now(
     shared: &ProxyState,
     is_verified: bool,
 ) -> Rules {
-    let details = active.namespace(namespace);
-    let quarantined = details.quarantine.is_some()
-        && (!is_verified || quarantine::left(details, shared, Instant::now()).is_some());
+    let (details, now) = (active.namespace(namespace), Instant::now());
+    let Some(promise) = quarantine::promise(details, shared, now) else {
+        return details.rules;
+    };
+    let longest = promise.longest.map(|longest| longest.as_millis());
     Rules {
-        quarantined,
+        quarantined: !is_verified || quarantine::withheld(&promise, details, shared, now).is_some(),
+        longest_ms: longest.map(|longest| longest.try_into().unwrap_or(u64::MAX)),
         ..details.rules
     }
 }

@@ -7,23 +7,23 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
-use lockwarden_lock::op::{LockCommand, LockOp, Target};
+use lockwarden_lock::op::{KeyPlace, LockCommand, LockOp, Target};
 use lockwarden_lock::outcome::{
     self, Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused as StepRefused, ScriptEnd,
-    Unconfirmed,
+    StandsFor, Unconfirmed,
 };
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Durability;
 use lockwarden_lock::settle::Allowed;
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::{Grant, Process};
+use lockwarden_lock::time::{AskedMs, ProxyTime, RedisTime};
+use lockwarden_lock::token::{FencingToken, Grant, Process};
 
 use super::awaited::{Confirmation, InFlight};
 use super::client::Client;
@@ -35,6 +35,7 @@ use crate::telemetry::events::{Asked, Took, Verdict, asked_about};
 use crate::telemetry::vocabulary::{
     AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome,
 };
+use crate::text::escape::spell;
 
 /// One lock of a step, with its outcome.
 struct Settled<'a> {
@@ -44,6 +45,8 @@ struct Settled<'a> {
     key: &'a DbKey,
     allowed: &'a Allowed,
     answer: &'a Answer,
+    /// The lease before is gone with its record.
+    vanished: bool,
     grant: Option<Grant>,
     stored: Option<&'a Bytes>,
     /// The owner token that the command names.
@@ -71,6 +74,23 @@ struct Settled<'a> {
     now: Moment,
 }
 
+/// Which lock it is.
+struct Lock<'a> {
+    target: &'a Target,
+    key: &'a DbKey,
+    grant: Option<Grant>,
+}
+
+/// Whether a lock of a step stands for those that its script may touch without declaring them.
+fn stands_for_others(op: &LockOp, index: usize) -> bool {
+    let LockOp::Wrapped { locks, .. } = op else {
+        return false;
+    };
+    locks
+        .get(index)
+        .is_some_and(|(_, place)| *place == KeyPlace::ANY)
+}
+
 impl Settled<'_> {
     /// Whether it asked for the lock.
     fn acquires(&self) -> bool {
@@ -93,6 +113,12 @@ impl Settled<'_> {
     fn sent(&self, now: Instant) -> Instant {
         let waited = self.took.redis.unwrap_or_default();
         now.checked_sub(waited).unwrap_or(now)
+    }
+
+    /// What is left of a TTL that the step set, once its answer was read: that may be long after Redis gave it.
+    fn left(&self, ttl: Option<Duration>) -> Option<Duration> {
+        let waited = self.took.redis.unwrap_or_default();
+        ttl.map(|ttl| ttl.saturating_sub(waited))
     }
 }
 
@@ -142,7 +168,7 @@ fn stored<'a>(op: &'a LockOp, index: usize, answer: &'a Answer) -> Option<&'a By
         LockOp::Acquire { value, .. }
         | LockOp::Take { value, .. }
         | LockOp::Store { value, .. } => Some(value),
-        LockOp::AcquireAll { locks } => locks.get(index).map(|(_, value)| value),
+        LockOp::AcquireAll { locks, .. } => locks.get(index).map(|(_, value)| value),
         LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => None,
         LockOp::Wrapped { .. } => match &answer.outcome {
             Outcome::Granted(granted) => granted.old.as_ref(),
@@ -198,6 +224,7 @@ impl Client {
         active: &Active,
         (spoken_after, now): (u64, Moment),
     ) -> Result<(), NotAnAnswer> {
+        self.refused.clear();
         let op = &flight.permitted.command().op;
         let operation = op.operation(ProxyTime(now.unix_ms));
         let others_stand = answers.others_stand();
@@ -219,16 +246,23 @@ impl Client {
             | Answers::Lacking(_) => {}
         }
         let locks = flight.permitted.locks();
-        for (index, (allowed, answer)) in answers.of_each(locks)?.into_iter().enumerate() {
+        let account = |this: &mut Client, index: usize, answer: &Answer, lock: Lock<'_>| {
+            let vanished = this.vanished(lock.key, answer, now);
+            let is_vanished = vanished.is_some();
+            let otherwise =
+                vanished.or_else(|| this.deleted_around(lock.key, answer, active, now.at));
+            let answer = otherwise.as_ref().unwrap_or(answer);
+            let allowed = &locks[index];
             let enforced = flight.permitted.enforces();
             let settled = Settled {
                 name: flight.permitted.command().name,
                 operation: deed(op, answer).unwrap_or(operation),
-                target: &allowed.lock.target,
-                key: &allowed.lock.key,
+                target: lock.target,
+                key: lock.key,
                 allowed,
                 answer,
-                grant: allowed.lock.grant(),
+                vanished: is_vanished,
+                grant: lock.grant,
                 stored: stored(op, index, answer),
                 named: op.owner_token(index),
                 tokenless: is_tokenless(flight.permitted.command()),
@@ -249,9 +283,71 @@ impl Client {
                 spoken_after,
                 now,
             };
-            self.account_one(op, &settled, active, now.at);
+            if active.namespace(lock.target.namespace).is_implied {
+                this.sight_judged(flight.permitted.command(), lock.key, answer);
+            }
+            this.account_one(op, &settled, active, now.at);
+        };
+        for (index, (allowed, answer)) in answers.of_each(locks)?.into_iter().enumerate() {
+            if stands_for_others(op, index) {
+                continue;
+            }
+            let lock = Lock {
+                target: &allowed.lock.target,
+                key: &allowed.lock.key,
+                grant: allowed.lock.grant(),
+            };
+            account(self, index, answer, lock);
+        }
+        for adopted in answers.adopted() {
+            let allowed = locks.get(adopted.place).ok_or(NotAnAnswer)?;
+            let target = Target {
+                namespace: allowed.lock.target.namespace,
+                key: adopted.key.clone(),
+            };
+            let lock = Lock {
+                target: &target,
+                key: &DbKey::new(allowed.lock.key.db, adopted.key.clone()),
+                grant: allowed
+                    .lock
+                    .grant()
+                    .map(|grant| grant.further(adopted.count)),
+            };
+            account(self, adopted.place, &adopted.answer, lock);
         }
         Ok(())
+    }
+
+    /// What an answer means where there is no record of a lock that this proxy has granted, and that nobody gave back through it: the
+    /// lease was evicted or deleted on the server itself, and counts as one that ran out.
+    fn vanished(&self, key: &DbKey, answer: &Answer, now: Moment) -> Option<Answer> {
+        let mut answer = match answer.outcome {
+            Outcome::Granted(Granted {
+                ended: Ended::Unrecorded,
+                ..
+            })
+            | Outcome::Absent {
+                unrecorded: true, ..
+            } => answer.clone(),
+            _ => return None,
+        };
+        let lease = self.shared.mirror.is_unrecorded(key, now.at)?;
+        let held = now.at.saturating_duration_since(lease.since);
+        let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+        match &mut answer.outcome {
+            Outcome::Granted(granted) => {
+                granted.ended = Ended::RanOut(RedisTime(granted.now.0.saturating_sub(held_ms)));
+            }
+            Outcome::Absent { ran_out, .. } => *ran_out = true,
+            _ => {}
+        }
+        tracing::warn!(
+            key = %spell(&key.key),
+            fence = lease.fence.0,
+            held_ms,
+            "a lease and its record are gone: they were evicted or deleted on Redis itself"
+        );
+        Some(answer)
     }
 
     fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {
@@ -283,11 +379,13 @@ impl Client {
                 self.account_contended(one, *governed, *own, active, now);
                 DecisionKind::Allow
             }
-            Outcome::Released { taken_over, .. } => {
-                self.account_released(one, *taken_over, active, now);
+            Outcome::Released {
+                fence, taken_over, ..
+            } => {
+                self.account_released(one, *fence, *taken_over, active, now);
                 DecisionKind::Allow
             }
-            Outcome::Absent { ran_out } => {
+            Outcome::Absent { ran_out, .. } => {
                 self.account_absent(one, *ran_out, active, now);
                 DecisionKind::Allow
             }
@@ -353,7 +451,7 @@ impl Client {
             let metrics = &active.namespace(one.target.namespace).metrics;
             metrics.overlaps.inc();
         }
-        if would.paid_debt {
+        if would.stands_for == StandsFor::Debt {
             self.observed(Observation::Debt, one.target, active);
         }
         overlap
@@ -373,14 +471,12 @@ impl Client {
             None => AcquireOutcome::Acquired,
         };
         metrics.acquires.at(outcome).inc();
-        if let Ended::RanOut(_) = granted.ended {
-            metrics.expired_while_held.inc();
-        }
         let is_clamped = self.clamped(op, granted.ttl_ms, one);
         if let LockOp::Wrapped { script, .. } = op {
             script.took_a_lock();
         }
-        self.granted(one, granted, active, now);
+        let ran_out = self.ran_out_before(one, granted, active, now);
+        self.granted(one, granted, ran_out, active, now);
         let otherwise = match granted.kept {
             true => DecisionKind::Modify,
             false => DecisionKind::Allow,
@@ -407,6 +503,7 @@ impl Client {
     fn account_released(
         &mut self,
         one: &Settled<'_>,
+        fence: FencingToken,
         taken_over: bool,
         active: &Active,
         now: Instant,
@@ -427,11 +524,17 @@ impl Client {
             self.handed_over(one, would.reason, active, now);
         }
         self.evidence.released(one.key);
+        // Another session may have heard of its grant before this one heard of its release: what is kept of the lock is of
+        // the newer lease then.
+        let current = self.shared.mirror.lease(one.key);
+        if fence.0 > 0 && current.is_some_and(|current| current.fence > fence) {
+            return;
+        }
         self.shared.jobs.released(one.key, self.connection.client());
         self.shared.renewals.remove(one.key, None);
         let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
         if let Some(ended) = ended {
-            effects::count_hold(&ended, active);
+            effects::count_hold(details, &ended);
         }
     }
 
@@ -473,7 +576,7 @@ impl Client {
         }
         self.touched_the_lease(one, active);
         self.handed_over(one, refused.reason, active, now);
-        if refused.paid_debt {
+        if refused.stands_for == StandsFor::Debt {
             self.observed(Observation::Debt, one.target, active);
         }
         if refused.keep_alive_ended {

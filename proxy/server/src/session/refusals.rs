@@ -24,6 +24,7 @@ use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
 use crate::session::transport::Muted;
 use crate::telemetry::events::{EventKind, Took, Verdict, asked_about};
+use crate::telemetry::logging::Refusal;
 use crate::telemetry::vocabulary::{
     AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
 };
@@ -83,7 +84,7 @@ impl Session {
             &id,
             &refused.target,
             command.name(),
-            reason,
+            (reason, None),
             policy,
             Mode::Enforce,
             active,
@@ -125,9 +126,10 @@ impl Session {
             ttl_ms: asked_ms
                 .filter(|_| reason == Reason::TtlTooLong)
                 .map(AskedMs),
-            max_ms: details
-                .ceiling_ms
-                .filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
+            // Another policy has a limit of its own, and tells it.
+            max_ms: details.ceiling_ms().filter(|_| {
+                &**policy == "ttl-ceiling" && matches!(reason, Reason::TtlTooLong | Reason::NoTtl)
+            }),
             held_ms: None,
             others_stand: false,
             detail: refused.denial.detail.as_deref(),
@@ -170,7 +172,9 @@ impl Client {
         let op = &flight.permitted.command().op;
         let targets = op.targets();
         let target = targets.get(at).copied().unwrap_or_else(|| op.target());
-        let id = self.last_refusal.take().unwrap_or_else(refusal_id);
+        let mut names = std::mem::take(&mut self.refused).into_iter();
+        let named = names.find(|(key, _)| *key == target.key);
+        let id = named.map_or_else(refusal_id, |(_, id)| id);
         refusal_line(&RefusalLine {
             code: Code::Denied,
             reason: refused.reason,
@@ -209,7 +213,7 @@ impl Client {
             &id,
             target,
             command,
-            would.reason,
+            (would.reason, None),
             &would.policy,
             Mode::Monitor,
             active,
@@ -217,32 +221,39 @@ impl Client {
         id
     }
 
+    /// `held_ms`: how long its holder has had the lock, where the step told it.
     #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
     pub(super) fn log(
         &self,
         id: &str,
         target: &Target,
         command: &str,
-        reason: Reason,
+        (reason, held_ms): (Reason, Option<u64>),
         policy: &str,
         mode: Mode,
         active: &Active,
     ) {
         let client = self.peer.to_string();
-        let Some(repeated) =
-            self.shared
-                .refusals
-                .admit(&client, &target.key, reason, Instant::now())
-        else {
+        let namespace = &*active.namespace(target.namespace).name;
+        let refusal = Refusal {
+            client: &client,
+            namespace: Some(namespace),
+            key: &target.key,
+            command,
+            reason,
+            mode,
+        };
+        let Some(repeated) = self.shared.refusals.admit(refusal, Instant::now()) else {
             return;
         };
         tracing::info!(
             id,
-            namespace = %active.namespace(target.namespace).name,
+            namespace,
             key = %String::from_utf8_lossy(&target.key),
             cmd = %command.to_ascii_uppercase(),
             reason = reason.word(),
             policy,
+            held_ms,
             client,
             name = %String::from_utf8_lossy(&self.connection.name),
             certificate = self.certificate(),

@@ -120,18 +120,17 @@ impl Session {
         inbox: &mut RequestBuffer,
         block: &mut Block,
     ) -> Result<Bytes, End> {
-        let active = self.client.active();
         let answered = match self.answer(inbox).await {
             Ok(answer) if was_carried_out(&answer) => self
-                .confirm_block(inbox, block, &answer, &active)
+                .confirm_block(inbox, block, &answer)
                 .await
                 .map(|()| answer),
             answered => answered,
         };
         if answered.is_err() {
             for (_, place) in &block.places {
-                if let Place::Step(flight) = place {
-                    self.never_confirmed(flight, &active);
+                if let Place::Step(flight, active) = place {
+                    self.never_confirmed(flight, active);
                 }
             }
         }
@@ -143,14 +142,13 @@ impl Session {
         inbox: &mut RequestBuffer,
         block: &mut Block,
         answer: &Bytes,
-        active: &Active,
     ) -> Result<(), End> {
         let heard = Instant::now();
         let db = block.db.unwrap_or(self.client.connection.selected);
         let elements: Vec<_> = Elements::of(answer).into_iter().flatten().collect();
         let mut confirmed = None;
         for (place, held) in &mut block.places {
-            let (Place::Step(flight), Some(range)) = (held, elements.get(*place)) else {
+            let (Place::Step(flight, active), Some(range)) = (held, elements.get(*place)) else {
                 continue;
             };
             let Some(wanted) = flight.permitted.durability() else {
@@ -319,7 +317,7 @@ impl Block {
     /// What replicas must have of it.
     pub(super) fn durability(&self) -> Option<Durability> {
         let steps = self.places.iter().filter_map(|(_, place)| match place {
-            Place::Step(flight) => flight.permitted.durability(),
+            Place::Step(flight, _) => flight.permitted.durability(),
             _ => None,
         });
         steps.reduce(Durability::and)

@@ -1,6 +1,7 @@
 //! Sends the steps that were planned and reads what they answered: one that Redis does not know by its name, one that
 //! asks back who is who, one that is worth a second try.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -165,10 +166,16 @@ impl Session {
         self.answer(inbox).await
     }
 
-    pub(super) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Active, muted: Muted) {
+    pub(super) fn queue(
+        &mut self,
+        step: &Plan,
+        flight: InFlight,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) {
         let command = flight.permitted.command();
         self.queue_guard(command, active, muted);
-        let look = QueuedStep::look(Queued::Step, command);
+        let look = QueuedStep::look(Queued::Step, command, active);
         let Some(block) = &mut self.client.connection.block else {
             return;
         };
@@ -181,7 +188,7 @@ impl Session {
                     .push(grant);
             }
         }
-        block.hold(Place::Step(Box::new(flight)));
+        block.hold(Place::Step(Box::new(flight), active.clone()));
         self.transport.execute_queued(step, look, muted);
     }
 }

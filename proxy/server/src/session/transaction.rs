@@ -7,21 +7,17 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::hidden::{self, Shown};
-use lockwarden_lock::op::LockCommand;
-use lockwarden_lock::outcome::NothingRun;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::PassThrough;
-use lockwarden_lock::plan::{Form, Needs, Plan};
+use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_resp::{Elements, Value, put_array_header, put_value};
 
-use super::acl::rights_line;
 use super::awaited::Look;
 use super::block::{Block, Place};
 use super::conclude::Concluded;
 use super::guarded_writes::{BLOCK_TOO_LONG, MAX_TRIES, is_nil};
 use super::{Session, error_frame};
 use crate::clock::Moment;
-use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted, QueuedRequests};
 
@@ -68,7 +64,9 @@ impl Session {
                 self.follow_up(afterwards);
                 let text =
                     format!("EXECABORT Transaction discarded because of previous errors: {reason}");
-                match answer.starts_with(b"-EXECABORT Transaction discarded because of previous") {
+                let is_spoilt =
+                    answer.starts_with(b"-EXECABORT Transaction discarded because of previous");
+                match is_spoilt && !reason.is_empty() {
                     true => self.reply(&error_frame(&text), muted),
                     false => self.reply(&BytesMut::from(&answer[..]), muted),
                 }
@@ -76,7 +74,7 @@ impl Session {
             Some(mut block) if !block.places.is_empty() || check.is_some() => {
                 // Before EXEC is sent: a client that goes before its answer comes has not heard of these grants.
                 for (_, place) in &block.places {
-                    if let Place::Step(flight) = place {
+                    if let Place::Step(flight, _) = place {
                         self.client.step_is_under_way(flight);
                     }
                 }
@@ -190,7 +188,7 @@ impl Session {
                 Place::Change(change) => {
                     self.apply(change, element.first() != Some(&b'-'), inbox);
                 }
-                Place::Flush(flush) => {
+                Place::Flush(flush, active) => {
                     let one = self
                         .client
                         .conclude_flush(&flush, &element, now.at, &active)?;
@@ -198,7 +196,7 @@ impl Session {
                     reply.extend_from_slice(&one);
                     copied = end;
                 }
-                Place::Guarded(script) => {
+                Place::Guarded(script, active) => {
                     let one = self.conclude_guarded(&script, &element, &active)?;
                     reply.extend_from_slice(&answer[copied..start]);
                     reply.extend_from_slice(&one);
@@ -232,7 +230,7 @@ impl Session {
                     reply.extend_from_slice(&answer[copied..start]);
                     copied = end;
                 }
-                Place::Step(mut flight) => {
+                Place::Step(mut flight, active) => {
                     let answers = self.client.read_answers(&element)?;
                     let concluded = self.conclude(&mut flight, &element, &answers, &active, now)?;
                     let one = match concluded {
@@ -240,7 +238,7 @@ impl Session {
                         // What would be sent instead would come too late.
                         Concluded::NothingRun(proof) => {
                             let command = flight.permitted.command();
-                            rights_error(&proof, command, &active)
+                            self.client.rights_error(&proof, command, &active)
                         }
                     };
                     reply.extend_from_slice(&answer[copied..start]);
@@ -257,10 +255,4 @@ impl Session {
 /// Whether the block was: nil says that a watched key had changed, and an error that nothing was executed either.
 pub(super) fn was_carried_out(answer: &[u8]) -> bool {
     answer.starts_with(b"*") && !answer.starts_with(b"*-1")
-}
-
-/// The error for a step in a block that has run nothing.
-fn rights_error(proof: &NothingRun, command: &LockCommand, active: &Active) -> BytesMut {
-    let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
-    error_frame(&rights_line(proof.why(), command.name, needs, prefix))
 }

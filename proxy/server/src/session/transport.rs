@@ -48,7 +48,7 @@ enum Expect<L> {
         muted: Muted,
     },
     /// One reply that may be long in coming.
-    Late(Muted),
+    Late(Late),
     Local(Bytes),
     Look(L, Muted),
     /// An answer that nobody waits for, neither the client nor what it does next.
@@ -56,6 +56,14 @@ enum Expect<L> {
     /// Names of keys.
     Listing(Listing, Muted),
     Confirm(Channels),
+}
+
+/// What is known of a reply that may be long in coming.
+#[derive(Clone, Copy)]
+struct Late {
+    muted: Muted,
+    /// Redis itself may keep the client waiting with this command. Else nobody knows the command, and most such are answered at once.
+    waits: bool,
 }
 
 /// What was sent since a block began.
@@ -109,7 +117,11 @@ pub(crate) struct Transport<L> {
     scanned: usize,
     scanner: ReplyScanner,
     expected: VecDeque<Expect<L>>,
+    /// How many of those are late, and how many of these are of commands that are known to wait.
     blocking: u64,
+    waiting: u64,
+    /// When the client was found to send no more.
+    client_done: Option<Instant>,
     /// Frames that no request asked for.
     pub(crate) pushes: Pushes,
     /// Says which keys are the proxy's own.
@@ -160,6 +172,8 @@ impl<L> Transport<L> {
             scanner: ReplyScanner::new(ReplyLimits::default()),
             expected: VecDeque::new(),
             blocking: 0,
+            waiting: 0,
+            client_done: None,
             pushes: Pushes::default(),
             active: Cache::new(active),
             longest_collected: MAX_COLLECTED,

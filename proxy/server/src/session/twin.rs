@@ -282,6 +282,8 @@ impl Client {
             | Class::ScriptExists(_)
             | Class::Operator(_)
             | Class::Lease(Err(_))
+            | Class::UnknownName(_)
+            | Class::OtherName(_)
             | Class::Error(_) => false,
             Class::PassThrough(pass) => {
                 pass.effect() != Effect::Neutral

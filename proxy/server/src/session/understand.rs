@@ -1,5 +1,6 @@
 //! What a request means to the lock crate under the configuration in force, and how what is not known yet is learnt.
 
+use bytes::Bytes;
 use lockwarden_lock::classify::{Class, Classifier};
 use lockwarden_lock::rules::Mode;
 use lockwarden_resp::Request;
@@ -9,15 +10,16 @@ use super::client::Client;
 use super::connection_state::ConnectionState;
 use super::transport::End;
 use super::transport::request_buffer::RequestBuffer;
+use crate::backend::server_info;
 use crate::ruleset::Active;
 use crate::state::ProxyState;
 
 impl Session {
-    /// Whether a request names a script or a function that this proxy does not know yet, and may know once it has
+    /// Whether a request names a script, a function or a command that this proxy does not know yet, and may know once it has
     /// looked.
     pub(super) fn may_learn_more(&self, class: &Class<'_>) -> bool {
         match class {
-            Class::UnknownFunction(_) => true,
+            Class::UnknownFunction(_) | Class::OtherName(_) => true,
             // What loads it may be on its way right before it.
             Class::UnknownScript(_) | Class::UnseenScript(_) => {
                 self.client.connection.unsettled > 0
@@ -35,6 +37,10 @@ impl Session {
         self.settled(inbox).await?;
         match self.client.classify(inbox.request()) {
             Class::UnknownFunction(_) => self.learn_functions(inbox).await,
+            Class::OtherName(_) => {
+                self.client.learn_name(inbox.request().name()).await;
+                Ok(None)
+            }
             _ => Ok(None),
         }
     }
@@ -49,6 +55,38 @@ impl Client {
         }
         let active = self.active();
         classify(&self.shared, &active, &self.connection, request)
+    }
+
+    /// Has the text in a request read where it holds no other client up, if it is long and new.
+    pub(super) async fn read_long_text(&self, request: Request<'_>) {
+        let is =
+            |place: usize, word: &str| request.arg(place).eq_ignore_ascii_case(word.as_bytes());
+        let place = match request.len() {
+            3.. if is(0, "eval") => 1,
+            3 if is(0, "script") && is(1, "load") => 2,
+            _ => return,
+        };
+        let text = request.arg(place);
+        if self.shared.script_cache.takes_time(text) {
+            let text = Bytes::copy_from_slice(text);
+            self.shared.script_cache.clone().read(text).await;
+        }
+    }
+
+    /// Asks the server, over a connection of the proxy's own, which command goes by a name that it does not list.
+    async fn learn_name(&self, name: &[u8]) {
+        let backend = &self.shared.backend;
+        let asked = async {
+            let mut aside = backend.address.converse().await?;
+            server_info::ask_name(&mut aside, name).await
+        };
+        match asked.await {
+            Ok(found) => backend.server.learn_command(&found),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "the server did not say what a command is");
+            }
+        }
     }
 
     /// Whether one of its keys is a lock.
@@ -69,10 +107,12 @@ fn classify<'a>(
         namespaces: &active.namespaces,
         companion_prefix: &active.companion_prefix,
         trusted_function: &|name| active.administration.trusts(name),
+        trusted_script: &|sha| active.trusting(sha),
         function: &|name| {
             let names = shared.functions.get(name);
             names.filter(|_| !active.enforces_any() || connection.functions_stand())
         },
+        operator_says: &|name| active.administration.says_of(name),
         computed_names: &active.computed_names,
         enforces: &|namespace| active.rules(namespace).mode == Mode::Enforce,
         foreign: &|| shared.backend.server.commands().clone(),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::TooLong;
 use lockwarden_lock::decision::Denial;
 use lockwarden_lock::op::{Command, OpaqueCommand, Target};
@@ -14,10 +14,11 @@ use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{self, Forwarded};
+use lockwarden_lock::table::{Lookup, lookup};
 use lockwarden_lock::time::ProxyTime;
+use lockwarden_resp::put_error;
 
 use super::Session;
-use super::acl::rights_line;
 use super::awaited::Look;
 use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
@@ -28,6 +29,7 @@ use crate::random::refusal_id;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+use crate::text::unknown_command::{unknown_command, unknown_subcommand};
 
 /// For a command that was on its way when something else came into force.
 pub(super) const SWITCHED: &str =
@@ -93,15 +95,60 @@ impl Session {
         else {
             return Ok(());
         };
+        let in_block = self.client.connection.block.is_some();
         if is_only_watched(&command.target, active) {
-            let why = UnjudgedWhy::UnknownScript;
-            return self.forward_unjudged(command.into(), why, active, muted);
+            let command = Command::from(command);
+            return self.forward_unknown(command, UnjudgedWhy::UnknownScript, active, muted);
         }
-        if self.client.connection.block.is_some() {
+        if in_block {
             return self.govern(inbox, command.into(), active, muted).await;
         }
         self.policy_error("NOSCRIPT No matching script. Please use EVAL.", muted);
         Ok(())
+    }
+
+    /// In a namespace that is only watched: a command or script of which only Redis knows whether it has it. Where it has not,
+    /// nothing is run, and the client tries another way. So outside a block it is counted when the reply is there.
+    pub(super) fn forward_unknown(
+        &mut self,
+        command: Command,
+        why: UnjudgedWhy,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.client.connection.block.is_some() {
+            return self.forward_unjudged(command, why, active, muted);
+        }
+        self.client.count(CommandClass::Policy, CommandResult::Ok);
+        let rules = active.rules(command.target().namespace);
+        let Some(pass) = settle::forward_unjudged(&command, rules) else {
+            self.error(SWITCHED, muted);
+            return Ok(());
+        };
+        self.mark_unwitnessed(&pass, active);
+        let look = Look::Unknown(Box::new((command.clone(), why, active.clone())));
+        self.transport.forward_and_look(pass, look, muted);
+        Ok(())
+    }
+
+    /// The reply to a command or script that was not known here.
+    pub(super) fn answered_unknown(
+        &mut self,
+        (command, why, active): (&Command, UnjudgedWhy, &Active),
+        frame: &Bytes,
+        muted: Muted,
+    ) {
+        // A script that fails may have written before.
+        let was_run = match why {
+            UnjudgedWhy::UnknownScript => !frame.starts_with(b"-NOSCRIPT"),
+            _ => !frame.starts_with(b"-"),
+        };
+        if was_run {
+            self.client.tell_unjudged(command, why, active);
+        }
+        if muted == Muted::No {
+            self.transport.reply(frame);
+        }
     }
 
     pub(super) async fn too_long(
@@ -150,7 +197,12 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) {
-        self.client.count_unjudged(target, name, None, why, active);
+        match why {
+            // What stands for any lock that its names may be of is no lock of a namespace.
+            UnjudgedWhy::ComputedNames => self.client.count_computed(target, name, active),
+            _ => self.client.count_unjudged(target, name, None, why, active),
+        }
+        self.mark_unwitnessed(&pass, active);
         self.forward(CommandClass::Policy, pass, muted);
     }
 
@@ -162,6 +214,9 @@ impl Session {
         muted: Muted,
     ) {
         let command = forwarded.command();
+        if self.data_goes_unjudged(command, active, muted) {
+            return;
+        }
         let (operation, why) = (
             command.operation(proxy_time()),
             UnjudgedWhy::ForwardedScript,
@@ -170,6 +225,7 @@ impl Session {
             self.client
                 .count_unjudged(target, command.name(), Some(operation), why, active);
         }
+        self.mark_unwitnessed(&forwarded.pass(), active);
         self.forward(CommandClass::Policy, forwarded.pass(), muted);
     }
 
@@ -183,6 +239,9 @@ impl Session {
         muted: Muted,
     ) {
         let command = forwarded.command();
+        if self.data_goes_unjudged(command, active, muted) {
+            return;
+        }
         let (target, name) = (command.target(), command.name());
         let operation = command.operation(ProxyTime(begun.unix_ms));
         let id = self
@@ -191,6 +250,7 @@ impl Session {
         let told = (id, would);
         self.client
             .tell_forwarded(target, name, operation, told, took, active);
+        self.mark_unwitnessed(&forwarded.pass(), active);
         self.forward(CommandClass::Policy, forwarded.pass(), muted);
     }
 
@@ -201,12 +261,45 @@ impl Session {
         text: String,
         muted: Muted,
     ) -> Result<(), End> {
+        if self.may_err(inbox, muted).await? {
+            self.redis_error(text, muted);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing goes before an error of the proxy's; else that was told.
+    async fn may_err(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         self.client.count(CommandClass::Admin, CommandResult::Error);
         let name = inbox.request().name().to_owned();
-        match self.barred(inbox, &name).await? {
-            Some(error) => self.reply(&error, muted),
-            None => self.redis_error(text, muted),
+        let barred = self.barred(inbox, &name).await?;
+        if let Some(error) = &barred {
+            self.reply(error, muted);
         }
+        Ok(barred.is_none())
+    }
+
+    /// What the server says of a command that it does not know. Inside a block that spoils the block.
+    pub(super) async fn tell_unknown(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if !self.may_err(inbox, muted).await? {
+            return Ok(());
+        }
+        let is_modern = self.client.shared.backend.server.reads_script_flags();
+        let request = inbox.request();
+        let text = match lookup(&request) {
+            Lookup::UnknownSubcommand => unknown_subcommand(request, is_modern),
+            Lookup::Known(_) | Lookup::Unknown => unknown_command(request, is_modern),
+        };
+        // What the block says later is the server's word, too.
+        if let Some(block) = &mut self.client.connection.block {
+            block.spoil("");
+        }
+        let mut frame = BytesMut::new();
+        put_error(&mut frame, text);
+        self.answer_locally(frame, muted);
         Ok(())
     }
 
@@ -233,14 +326,20 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        let namespace = command.target().namespace;
-        active.namespace(namespace).metrics.unjudged.at(why).inc();
+        if self.data_goes_unjudged(&command, active, muted) {
+            return Ok(());
+        }
         self.client.tell_unjudged(&command, why, active);
         self.client.count(CommandClass::Policy, CommandResult::Ok);
-        let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
+        let rules = active.rules(command.target().namespace);
+        let Some(pass) = settle::forward_unjudged(&command, rules) else {
             self.error(SWITCHED, muted);
             return Ok(());
         };
+        // Who may run no scripts of the proxy's may not mark anything either.
+        if !matches!(why, UnjudgedWhy::NoRights | UnjudgedWhy::NoScripts) {
+            self.mark_unwitnessed(&pass, active);
+        }
         self.transport.forward(pass, muted);
         self.client.queued();
         Ok(())
@@ -254,15 +353,17 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        let (namespace, needs) = (command.target().namespace, Needs::of_any(&command));
+        let namespace = &active.namespace(command.target().namespace).name;
+        let needs = Needs::of_any(&command);
         let user = self.client.connection.user.clone();
         self.client
             .learn_of_lack(&user, namespace, needs, proof, active);
         if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, unjudged_for(proof), active, muted);
         }
-        let prefix = &active.companion_prefix;
-        let line = rights_line(proof.why(), command.name(), needs, prefix);
+        let line = self
+            .client
+            .rights_line(proof.why(), command.name(), needs, active);
         self.policy_error(&line, muted);
         Ok(())
     }
@@ -282,11 +383,12 @@ impl Session {
             // The rest of the block would be carried out without it.
             Known::Lacking(missing) if self.client.connection.block.is_some() => {
                 let why = Why::NoRights(missing.as_ref().clone());
-                let (needs, prefix) = (Needs::of_any(command), &active.companion_prefix);
-                self.policy_error(&rights_line(&why, command.name(), needs, prefix), muted);
+                let needs = Needs::of_any(command);
+                let line = self.client.rights_line(&why, command.name(), needs, active);
+                self.policy_error(&line, muted);
                 Some(Lacks::Told)
             }
-            known if watched && self.client.wonders_in_block(command, known) => {
+            known if watched && self.client.wonders_in_block(command, known, active) => {
                 Some(Lacks::Forward(UnjudgedWhy::NoRights))
             }
             Known::Good | Known::Stale | Known::Nothing | Known::Lacking(_) => None,

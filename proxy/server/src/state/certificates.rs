@@ -2,7 +2,7 @@
 //! that cannot be used changes nothing and is complained of once.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::backend::Address;
 use crate::config::Config;
@@ -17,6 +17,7 @@ pub(crate) struct Certificates {
     /// What was wrong with the files of each side when they were looked at last.
     complaints: Mutex<[Option<String>; 2]>,
     failed: Mutex<Pace>,
+    nameless: Mutex<Pace>,
 }
 
 impl Certificates {
@@ -34,6 +35,7 @@ impl Certificates {
             acceptor: acceptor.transpose()?,
             complaints: Mutex::default(),
             failed: Mutex::default(),
+            nameless: Mutex::default(),
         };
         certificates.show(address, metrics);
         metrics.tls.looked(true);
@@ -49,6 +51,12 @@ impl Certificates {
     pub(crate) fn handshake_failed(&self) -> Option<u64> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.line(Instant::now())
+    }
+
+    /// A client's certificate has no name: how many had none since the last line, where there is to be one now.
+    pub(crate) fn was_nameless(&self) -> Option<u64> {
+        let mut nameless = self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
+        nameless.line(Instant::now())
     }
 
     /// Whether there are any files.
@@ -99,6 +107,26 @@ impl Certificates {
         }
         metrics.tls.looked(good);
         self.show(address, metrics);
+    }
+
+    /// When the certificates in use end, by table and key of the configuration.
+    pub(crate) fn ends(&self, address: &Address) -> Vec<(&'static str, SystemTime)> {
+        let (own, clients) = self
+            .acceptor
+            .as_ref()
+            .map(Acceptor::ends)
+            .unwrap_or_default();
+        let backend = address.connector().map(|own| own.ends());
+        let (to_backend, authorities) = backend.unwrap_or_default();
+        [
+            ("[tls] cert", own),
+            ("[tls] client_ca", clients),
+            ("[backend_tls] cert", to_backend),
+            ("[backend_tls] ca", authorities),
+        ]
+        .into_iter()
+        .filter_map(|(name, end)| Some((name, end?)))
+        .collect()
     }
 
     fn show(&self, address: &Address, metrics: &Metrics) {

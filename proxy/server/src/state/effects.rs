@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{End, LeaseEvent, Transition};
-use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::lease::{End, Lease, LeaseEvent, Transition};
 use lockwarden_lock::plan::{self, Renewed, Shortened};
 use lockwarden_resp::Value;
 
@@ -16,7 +15,7 @@ use crate::random::refusal_id;
 use crate::registry::lost_holders::Lost;
 use crate::registry::renewals::KeptLease;
 use crate::registry::undelivered::Undelivered;
-use crate::ruleset::Active;
+use crate::ruleset::{Active, NamespaceDetails};
 use crate::telemetry::events::{Caller, EventKind};
 use crate::telemetry::logging::Example;
 use crate::telemetry::vocabulary::{
@@ -56,41 +55,57 @@ pub(crate) fn renewed(
             shared.mirror.apply(key, event, now);
             KeepAliveOutcome::Renewed
         }
-        Renewed::Gone if now >= lease.ends => {
-            lapsed(shared, key, late);
+        Renewed::Gone | Renewed::Unrecorded => {
+            let why = match renewed {
+                Renewed::Gone if now >= lease.ends => {
+                    "Redis could not be asked in time to renew it"
+                }
+                Renewed::Gone => "its key was evicted or deleted on Redis itself",
+                _ => "its record was evicted or deleted on Redis itself, so it cannot be renewed",
+            };
+            lapsed(shared, key, late, why);
             KeepAliveOutcome::Ended
         }
-        Renewed::Gone | Renewed::Ended => KeepAliveOutcome::Ended,
+        Renewed::Ended => KeepAliveOutcome::Ended,
     };
     if outcome != KeepAliveOutcome::Renewed {
         shared.renewals.ended(key, lease);
     }
-    count_renewal(shared, lease, outcome);
+    count_renewal(shared, key, outcome);
 }
 
-/// A lease was renewed too late. What was done with the lock since, nobody can say, so it is not made
+/// A lease ran out whose renewal could not be promised.
+pub(crate) fn unpromised(shared: &ProxyState, key: &DbKey, lease: &KeptLease, now: Instant) {
+    let late = now.saturating_duration_since(lease.due);
+    let why = "most of the sentinels were not heard naming this primary, so another one may grant the lock";
+    lapsed(shared, key, late, why);
+    shared.renewals.ended(key, lease);
+    count_renewal(shared, key, KeepAliveOutcome::Ended);
+}
+
+/// A lease cannot be renewed any more. What was done with the lock since, nobody can say, so it is not made
 /// again.
-fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration) {
+fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
     shared.metrics.lapsed.inc();
     tracing::warn!(
         key = %String::from_utf8_lossy(&key.key),
         late_ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
-        "a lease ran out under its holder: Redis could not be asked in time to renew it"
+        "a lease ran out under its holder: {why}"
     );
 }
 
 /// Counts what came of a renewal.
-pub(crate) fn count_renewal(shared: &ProxyState, lease: &KeptLease, outcome: KeepAliveOutcome) {
+pub(crate) fn count_renewal(shared: &ProxyState, key: &DbKey, outcome: KeepAliveOutcome) {
     let active = shared.active.load();
-    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+    if let Some(details) = active.of_lock(&key.key) {
         details.metrics.keep_alive.at(outcome).inc();
     }
 }
 
 /// Counts what replicas said to a renewal.
-pub(crate) fn count_confirmation(shared: &ProxyState, lease: &KeptLease, result: DurabilityResult) {
+pub(crate) fn count_confirmation(shared: &ProxyState, key: &DbKey, result: DurabilityResult) {
     let active = shared.active.load();
-    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+    if let Some(details) = active.of_lock(&key.key) {
         details.metrics.durability(result);
     }
 }
@@ -128,7 +143,7 @@ pub(crate) fn count_undelivered(
     outcome: UndeliveredOutcome,
 ) {
     let active = shared.active.load();
-    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+    if let Some(details) = active.of_lock(&lease.key.key) {
         details.metrics.undelivered.at(outcome).inc();
         if outcome == UndeliveredOutcome::Marked {
             tracing::info!(
@@ -140,9 +155,29 @@ pub(crate) fn count_undelivered(
     }
 }
 
+/// The holder of a lease is gone, and the lease goes by its TTL.
+pub(crate) fn holder_is_gone(shared: &ProxyState, key: &DbKey, active: &Active) {
+    let lease = shared.mirror.lease(key);
+    let (Some(details), Some(lease)) = (active.of_lock(&key.key), lease) else {
+        return;
+    };
+    details.metrics.holders_lost.inc();
+    let now = Instant::now();
+    let ms = |time: Duration| u64::try_from(time.as_millis()).ok();
+    let left = lease.ends.map(|ends| ends.saturating_duration_since(now));
+    tracing::info!(
+        namespace = %details.name,
+        key = %String::from_utf8_lossy(&key.key),
+        fence = lease.fence.0,
+        held_ms = ms(now.saturating_duration_since(lease.since)),
+        ttl_ms = left.and_then(ms),
+        "the holder of a lock is gone: its lease goes by its TTL"
+    );
+}
+
 /// What the answer to a shortening means.
 pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active: &Active) {
-    let Lost { key, lease } = lost;
+    let Lost { key, within, .. } = lost;
     let (fence, held) = match plan::shortened(answer) {
         Some(Shortened::Done { fence, held }) => (fence, held),
         Some(Shortened::Left) => return,
@@ -151,28 +186,45 @@ pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active
             return;
         }
     };
-    let Some(details) = active.details.get(usize::from(lease.namespace.0)) else {
+    let Some(details) = active.of_lock(&key.key) else {
         return;
     };
     details.metrics.holders_lost.inc();
-    let event = LeaseEvent::Extended {
-        ttl: Some(lease.within),
-    };
+    let event = LeaseEvent::Extended { ttl: Some(*within) };
     shared.mirror.apply(key, event, Instant::now());
     shared.renewals.remove(key, None);
     let ms = |time: Duration| u64::try_from(time.as_millis()).ok();
     let mut entry = details.event(EventKind::HolderLost, key.clone());
     (entry.fence, entry.held_ms) = (Some(fence.0), ms(held));
-    entry.ttl_ms = ms(lease.within);
+    entry.ttl_ms = ms(*within);
     shared.events.leave(entry);
     tracing::info!(
         namespace = %details.name,
         key = %String::from_utf8_lossy(&key.key),
         fence = fence.0,
         held_ms = ms(held),
-        ttl_ms = ms(lease.within),
+        ttl_ms = ms(*within),
         "the holder of a lock is gone: its lease was shortened"
     );
+}
+
+/// A lease was changed or ended before its time, and no proxy has done it.
+pub(crate) fn bypassed(
+    shared: &ProxyState,
+    active: &Active,
+    key: &DbKey,
+    believed: &Lease,
+    now: Instant,
+) {
+    let Some(details) = active.of_lock(&key.key) else {
+        return;
+    };
+    details.metrics.bypass.inc();
+    let held = now.saturating_duration_since(believed.since).as_millis();
+    let mut entry = details.event(EventKind::Ungoverned, key.clone());
+    entry.fence = Some(believed.fence.0);
+    entry.held_ms = u64::try_from(held).ok();
+    shared.events.leave(entry);
 }
 
 /// A lease ran out unreleased, be it that its holder was told that it lasts longer.
@@ -180,7 +232,9 @@ pub(crate) fn expired(shared: &ProxyState, key: &DbKey, ended: &Transition, acti
     if ended.end == End::Lost {
         return lost(shared, key, ended, active);
     }
-    count_hold(ended, active);
+    if let Some(details) = active.of_lock(&key.key) {
+        count_hold(details, ended);
+    }
     ran_out(shared, key, ended, active);
 }
 
@@ -190,14 +244,19 @@ fn ran_out(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active
         .session
         .and_then(|session| shared.clients.caller(session));
     if let Some(caller) = caller {
-        let lock = (ended.namespace, key.clone());
-        observed(shared, Observation::RanOutConnected, lock, caller, active);
+        observed(
+            shared,
+            Observation::RanOutConnected,
+            key.clone(),
+            caller,
+            active,
+        );
     }
 }
 
 /// A lease was lost in a failover: its holder works on, and knows nothing of it.
 pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active) {
-    let Some(details) = active.details.get(usize::from(over.namespace.0)) else {
+    let Some(details) = active.of_lock(&key.key) else {
         return;
     };
     details.metrics.leases_lost.inc();
@@ -231,11 +290,11 @@ pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: 
 pub(crate) fn observed(
     shared: &ProxyState,
     kind: Observation,
-    (namespace, key): (NamespaceId, DbKey),
+    key: DbKey,
     caller: Arc<Caller>,
     active: &Active,
 ) {
-    let Some(details) = active.details.get(usize::from(namespace.0)) else {
+    let Some(details) = active.of_lock(&key.key) else {
         return;
     };
     details.metrics.observations.at(kind).inc();
@@ -254,10 +313,7 @@ pub(crate) fn observed(
 }
 
 /// Counts a lease that is over.
-pub(crate) fn count_hold(ended: &Transition, active: &Active) {
-    let Some(details) = active.details.get(usize::from(ended.namespace.0)) else {
-        return;
-    };
+pub(crate) fn count_hold(details: &NamespaceDetails, ended: &Transition) {
     let end = match ended.end {
         End::Released => HoldEnd::Released,
         End::Expired => HoldEnd::Expired,

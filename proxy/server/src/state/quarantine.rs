@@ -1,13 +1,14 @@
-//! How long a quarantine goes on. Every proxy reckons it from the same entry on the server. Where `durability` is strict there is
-//! one, too, while the server is not what that needs, and after a clock has jumped.
+//! What may be promised in a namespace now, from what this proxy knows of the server and of the sentinels. The rule is
+//! `lockwarden_lock::promise`; where `durability` is strict there is more that keeps free locks from being granted.
 
 use std::time::{Duration, Instant};
 
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::promise::{self, Heard, Promise, Withheld};
+use lockwarden_lock::time::RedisTime;
+
 use super::ProxyState;
 use crate::ruleset::NamespaceDetails;
-
-/// Two clocks are reckoned with, which do not go at quite the same speed.
-const MARGIN: Duration = Duration::from_secs(1);
 
 /// When a quarantine ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,28 +25,89 @@ pub(crate) enum Left {
     ClockJumped(Duration),
 }
 
+/// What may be promised; `None` in a namespace without a quarantine, where nothing is asked.
+pub(crate) fn promise(
+    details: &NamespaceDetails,
+    shared: &ProxyState,
+    now: Instant,
+) -> Option<Promise> {
+    details.quarantine?;
+    let active = shared.active.load();
+    let terms = details.terms(&active)?;
+    let reckoned = shared.backend.server.reckoned();
+    let heard = heard(shared, now);
+    Some(promise::now(&terms, reckoned.as_deref(), heard, now))
+}
+
+/// The longest TTL that may be promised a lease of this lock now, ms; `None` where nothing bounds it.
+pub(crate) fn longest_ms(shared: &ProxyState, key: &DbKey, now: Instant) -> Option<u64> {
+    let active = shared.active.load();
+    let longest = promise(active.of_lock(&key.key)?, shared, now)?.longest?;
+    Some(longest.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+/// Whether the server has a record of each successor of a lease that was granted at this moment. In a namespace without a
+/// quarantine it is taken for granted.
+pub(crate) fn knows_successors(
+    details: &NamespaceDetails,
+    shared: &ProxyState,
+    now: Instant,
+    granted: RedisTime,
+) -> bool {
+    let active = shared.active.load();
+    details.terms(&active).is_none_or(|terms| {
+        let reckoned = shared.backend.server.reckoned();
+        promise::knows_successors(
+            &terms,
+            reckoned.as_deref(),
+            heard(shared, now),
+            now,
+            granted,
+        )
+    })
+}
+
+fn heard(shared: &ProxyState, now: Instant) -> Heard {
+    match shared.backend.address.sentinels() {
+        Some(sentinels) => Heard::ByMost(sentinels.heard_by_most(now)),
+        None => Heard::Needless,
+    }
+}
+
 /// For how long yet no free lock is granted in a namespace; `None` where they are.
 pub(crate) fn left(details: &NamespaceDetails, shared: &ProxyState, now: Instant) -> Option<Left> {
-    let quarantine = details.quarantine?;
+    let promise = promise(details, shared, now)?;
+    withheld(&promise, details, shared, now)
+}
+
+/// The same, where it is known what may be promised.
+pub(crate) fn withheld(
+    promise: &Promise,
+    details: &NamespaceDetails,
+    shared: &ProxyState,
+    now: Instant,
+) -> Option<Left> {
     let strict = &shared.backend.strict;
     if let Some(replicas) = (details.strict()).filter(|replicas| !strict.are_met(*replicas)) {
         return Some(Left::Unfit(replicas));
     }
-    if let Some(sentinels) = shared.backend.address.sentinels() {
+    let sentinels = shared.backend.address.sentinels();
+    if let Some(sentinels) = sentinels {
         let (heard, known) = sentinels.heard(now);
         // The others may have agreed on another primary, and it would not be heard here.
         if heard * 2 <= known {
             return Some(Left::FewSentinels);
         }
     }
-    let Some(since) = shared.backend.server.primary_since() else {
-        return Some(Left::NoEra);
+    let left = match promise.free {
+        Ok(()) => None,
+        Err(Withheld::For(left)) => Some(left),
+        Err(Withheld::NoEra) => return Some(Left::NoEra),
+        Err(Withheld::Unheard) if sentinels.is_some() => return Some(Left::FewSentinels),
+        Err(Withheld::Unheard) => return Some(Left::NoEra),
     };
-    let left = quarantine
-        .saturating_add(MARGIN)
-        .checked_sub(since.age(now))
-        .filter(|left| !left.is_zero());
-    let jumped = (details.strict()).and_then(|_| strict.clock_jumped(quarantine, now));
+    let lasts = details.quarantine.unwrap_or_default();
+    let jumped = (details.strict()).and_then(|_| strict.clock_jumped(lasts, now));
     match jumped.filter(|jumped| left.is_none_or(|left| *jumped > left)) {
         Some(jumped) => Some(Left::ClockJumped(jumped)),
         None => left.map(Left::For),

@@ -3,13 +3,14 @@
 //! here, in a slot that all events of a connection share, so that what is learnt late is shown from then on.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use lockwarden_lock::glob::Glob;
+use lockwarden_lock::token::Process;
 
 use crate::config::{ApplicationRule, ListenAddress, Network};
 use crate::net::certificate_name::CertificateName;
@@ -194,7 +195,11 @@ pub(crate) struct KnownBy {
     certificate: Option<CertificateName>,
     entrance: OnceLock<Entrance>,
     program: OnceLock<Program>,
+    /// Which process it is, once that was looked up.
+    process: OnceLock<Process>,
     search: AtomicU8,
+    /// It has a process, into which the proxy may not look.
+    is_hidden: AtomicBool,
     /// When it was asked for first.
     asked: OnceLock<Instant>,
 }
@@ -212,7 +217,9 @@ impl KnownBy {
             certificate,
             entrance: OnceLock::new(),
             program: OnceLock::new(),
+            process: OnceLock::new(),
             search: AtomicU8::new(UNKNOWN),
+            is_hidden: AtomicBool::new(false),
             asked: OnceLock::new(),
         }
     }
@@ -234,9 +241,29 @@ impl KnownBy {
         self.entrance.get()
     }
 
+    /// Which process it is, as far as that was looked up.
+    pub(crate) fn process(&self) -> Process {
+        self.process.get().copied().unwrap_or(Process::Pending)
+    }
+
+    /// It is this process. The first answer stays: a connection does not change its process.
+    pub(crate) fn is_process(&self, process: Process) {
+        self.process.get_or_init(|| process);
+    }
+
     /// The process, if it was found.
     pub(crate) fn program(&self) -> Option<&Program> {
         self.program.get()
+    }
+
+    /// It has a process, into which the proxy may not look.
+    pub(crate) fn hide(&self) {
+        self.is_hidden.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has such a process.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden.load(Ordering::Relaxed)
     }
 
     /// The process was looked for, for the last time.

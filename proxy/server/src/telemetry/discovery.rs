@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_discovery::sighting::Doings;
 use lockwarden_discovery::{Collector, KeyHash, Sighting, Wrote};
+use lockwarden_lock::script_facts::ScriptSha;
+use lockwarden_lock::token::Process;
 use smallvec::SmallVec;
 
 use super::events::{ByCaller, Caller, Waiting};
@@ -27,6 +29,8 @@ const MAX_WAITING: usize = 32_768;
 const MAX_LOOKS: i64 = 5_000;
 /// Writes of data that are told in a second; the rest are left out, those under a lock as well as the others.
 const MAX_WRITES: i64 = 5_000;
+/// Reads of followed keys that are told in a second; the rest are left out. They show whether a value is there to be read.
+const MAX_READS: i64 = 1_000;
 /// For so long at least, and twice as long at most, a key is known that was written under a lock.
 const WRITTEN_FOR: Duration = Duration::from_secs(600);
 /// The sketch of followed keys is made anew this often, so that keys that are not followed any more leave it.
@@ -45,11 +49,17 @@ pub(crate) struct Seen {
 pub(crate) enum What {
     /// It concerns keys that may be locks.
     Did(Doings),
+    /// It called a script of which nothing is known, with this key first.
+    CalledUnknown(ScriptSha, Bytes),
+    /// It took the first lock of its connection, which had written these keys before.
+    Began(Vec<Bytes>),
     /// It wrote data.
     Wrote {
         keys: SmallVec<[Bytes; 1]>,
         /// Locks of namespaces that the client held.
         under: SmallVec<[Bytes; 1]>,
+        /// It is a command that may wait.
+        waits: bool,
     },
 }
 
@@ -65,6 +75,8 @@ pub(crate) struct Discovery {
     looks: AtomicI64,
     /// Writes of data that may be told yet in this second.
     writes: AtomicI64,
+    /// Reads that may be told yet in this second.
+    reads: AtomicI64,
     unseen: AtomicU64,
 }
 
@@ -88,6 +100,7 @@ impl Default for Discovery {
             scripts: SeenScripts::default(),
             looks: AtomicI64::new(MAX_LOOKS),
             writes: AtomicI64::new(MAX_WRITES),
+            reads: AtomicI64::new(MAX_READS),
             unseen: AtomicU64::new(0),
         }
     }
@@ -129,6 +142,15 @@ impl Discovery {
     /// Whether a further write of data may be told now.
     pub(crate) fn may_tell_write(&self) -> bool {
         self.writes.load(Ordering::Relaxed) > 0 && self.writes.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+
+    /// Whether a read of this key is to be told.
+    #[inline]
+    pub(crate) fn may_tell_read(&self, db: u32, key: &[u8]) -> bool {
+        !self.followed.is_empty()
+            && self.reads.load(Ordering::Relaxed) > 0
+            && self.follows(db, key)
+            && self.reads.fetch_sub(1, Ordering::Relaxed) > 0
     }
 
     /// What is known of a script, by the text or the name that a client called it by.
@@ -177,6 +199,7 @@ impl Discovery {
                 filled = now;
                 self.looks.store(MAX_LOOKS, Ordering::Relaxed);
                 self.writes.store(MAX_WRITES, Ordering::Relaxed);
+                self.reads.store(MAX_READS, Ordering::Relaxed);
             }
             let was_busy = !all.is_empty();
             // Before the lock: whoever asks what was collected does not wait as well.
@@ -206,6 +229,10 @@ impl Discovery {
 
     fn take(&self, collector: &mut Collector, seen: Seen, application: &Arc<str>) {
         let (at_ms, db, session) = (seen.at_ms, seen.db, seen.caller.session.0);
+        let process = match seen.caller.known_by.process() {
+            Process::Known(hash) => Some(u64::from_le_bytes(hash)),
+            Process::None | Process::Pending => None,
+        };
         match seen.what {
             What::Did(doings) => {
                 for (key, did) in doings {
@@ -215,11 +242,17 @@ impl Discovery {
                         key,
                         session,
                         application: application.clone(),
+                        process,
                         did,
                     });
                 }
             }
-            What::Wrote { keys, under } => {
+            What::CalledUnknown(sha, key) => collector.called_unknown(sha, &key),
+            What::Began(keys) => collector.began(session, keys),
+            What::Wrote { keys, under, waits } => {
+                let holds =
+                    |key: &Bytes| under.contains(key) || collector.holds(session, db, key, at_ms);
+                let is_unfit = waits || (keys.len() > 1 && keys.iter().any(holds));
                 for key in keys {
                     let wrote = Wrote {
                         at_ms,
@@ -228,6 +261,7 @@ impl Discovery {
                         session,
                         application: application.clone(),
                         under: under.clone(),
+                        is_unfit,
                     };
                     collector.wrote(&wrote);
                 }

@@ -23,7 +23,7 @@ use filter::Apply;
 
 pub(crate) use filter::LogFilter;
 pub(crate) use fold_findings::{Example, ObservationFolder};
-pub(crate) use fold_refusals::RepeatFolder;
+pub(crate) use fold_refusals::{Refusal, RepeatFolder};
 pub(crate) use pace::Pace;
 pub(crate) use queue::LogGuard;
 
@@ -133,6 +133,7 @@ where
                 .flatten_event(true)
                 .with_current_span(false)
                 .with_span_list(false)
+                .map_event_format(format::JsonLine)
                 .with_filter_reloading();
             let handle = lines.reload_handle();
             (Box::new(lines.finish()), applied(handle))
@@ -198,6 +199,27 @@ mod tests {
         assert!(time.ends_with('Z'), "{time}");
         let expected = "WARN  refused key=\"lock:\\u{1b}[2J a\\nb\" reason=not-owner held_ms=812\n";
         assert_eq!(rest, expected);
+    }
+
+    /// CSI in one character, DEL, and a mark that turns the direction of writing.
+    #[test]
+    fn nothing_odd_stands_raw_in_any_format() {
+        let odd = "a\u{9b}2J\u{7f}\u{202e}\u{2066}\u{200f}\u{a0}\u{e0001}b";
+        for style in [Style::Text { colours: false }, Style::Logfmt, Style::Json] {
+            let log = logged(
+                style,
+                "info",
+                || tracing::warn!(key = %odd, "met {odd} größe"),
+            );
+            let printable = |c: char| matches!(c, ' '..='~' | '\n' | 'ö' | 'ß');
+            assert!(log.chars().all(printable), "{style:?}: {log:?}");
+            assert!(log.contains("größe"), "{log}");
+            if style == Style::Json {
+                let line: serde_json::Value = serde_json::from_str(&log).unwrap();
+                assert_eq!(line["key"], odd);
+                assert_eq!(line["message"], format!("met {odd} größe"));
+            }
+        }
     }
 
     #[test]

@@ -122,6 +122,10 @@ label_set! {
         TooLong = "too-long",
         /// The command changes locks as well, or computes names of keys.
         WithLocks = "with-locks",
+        /// It writes in another database than that whose locks can be read for it.
+        OtherDatabase = "other-database",
+        /// A script may have written it: the name is known only to its run. The script was not refused.
+        ComputedNames = "computed-names",
     }
 }
 
@@ -298,6 +302,8 @@ label_set! {
         /// Guarded data was written under a lease, on a connection or by a client under which an earlier one ran out and was
         /// not given back: where threads share connections, a late one of them writes as the holder.
         SharedGuard = "shared-guard",
+        /// A lease was named in a call that could not be judged, which may have given it back.
+        EndUnseen = "end-unseen",
     }
 }
 

@@ -1,6 +1,8 @@
 //! Bytes as text that can be read, copied and turned back: keys and names come from clients, who may
-//! put anything into them.
+//! put anything into them. And text on its way to people, who must not take it for something else: what a terminal obeys, what turns
+//! the direction of writing or is not seen at all is spelled there, whoever wrote it.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Bytes as text. What is printable stands as it is; a backslash is doubled, and whatever else there
@@ -19,6 +21,56 @@ pub(crate) fn spell(bytes: &[u8]) -> String {
         put_hex(&mut text, chunk.invalid());
     }
     text
+}
+
+/// A text on one line, for people: what is odd in it is spelled as [`spell`] does. A backslash stands as it is: what is said of keys was
+/// spelled before.
+pub(crate) fn readable(text: &str) -> Cow<'_, str> {
+    replaced(text, is_plain, |text, odd| {
+        put_hex(text, odd.encode_utf8(&mut [0; 4]).as_bytes());
+    })
+}
+
+/// The same of several lines.
+pub(crate) fn readable_lines(text: &str) -> Cow<'_, str> {
+    let stays = |character| is_plain(character) || character == '\n';
+    replaced(text, stays, |text, odd| {
+        put_hex(text, odd.encode_utf8(&mut [0; 4]).as_bytes());
+    })
+}
+
+/// JSON in which what is odd stands behind `\u`; line ends stay.
+pub(crate) fn readable_json(text: &str) -> Cow<'_, str> {
+    replaced(
+        text,
+        |character| is_plain(character) || character == '\n',
+        put_json,
+    )
+}
+
+/// A character as JSON and TOML spell it.
+pub(crate) fn put_json(text: &mut String, odd: char) {
+    for unit in odd.encode_utf16(&mut [0; 2]) {
+        let _ = write!(text, "\\u{unit:04x}");
+    }
+}
+
+fn replaced(
+    text: &str,
+    stays: impl Fn(char) -> bool,
+    put: impl Fn(&mut String, char),
+) -> Cow<'_, str> {
+    if text.chars().all(&stays) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match stays(character) {
+            true => shown.push(character),
+            false => put(&mut shown, character),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// The bytes that a text of [`spell`] stands for; `None` for a backslash that begins nothing.
@@ -52,7 +104,7 @@ fn put_hex(text: &mut String, bytes: &[u8]) {
 
 /// What a reader sees as itself, in its place, and as nothing else. `char::escape_debug` knows what
 /// cannot be printed; spaces other than the plain one look like it.
-fn is_plain(character: char) -> bool {
+pub(crate) fn is_plain(character: char) -> bool {
     match character {
         ' '..='~' => true,
         _ if character.is_ascii() => false,
@@ -80,6 +132,17 @@ mod tests {
             assert_eq!(spell(bytes), text);
             assert_eq!(unspell(text).as_deref(), Some(bytes));
         }
+    }
+
+    #[test]
+    fn what_is_odd_in_a_text_is_spelled_and_the_rest_stays() {
+        let odd = "gr\u{f6}\u{df}e \\x00 \u{1b}[2J\u{9b}\u{7f}\u{202e}\u{2066}\u{e0001}\n";
+        let spelled = r"größe \x00 \x1b[2J\xc2\x9b\x7f\xe2\x80\xae\xe2\x81\xa6\xf3\xa0\x80\x81";
+        assert_eq!(readable(odd), format!(r"{spelled}\x0a"));
+        assert_eq!(readable_lines(odd), format!("{spelled}\n"));
+        assert_eq!(readable("größe"), "größe");
+        let json = readable_json("\"\u{9b}\u{e0001}\"\n");
+        assert_eq!(json, "\"\\u009b\\udb40\\udc01\"\n");
     }
 
     #[test]

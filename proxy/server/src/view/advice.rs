@@ -3,7 +3,7 @@
 
 use lockwarden_lock::reason::Reason;
 
-use crate::telemetry::vocabulary::{Label, Observation};
+use crate::telemetry::vocabulary::{Label, Observation, UnjudgedWhy};
 
 /// What a refusal asks for.
 pub(super) fn for_reason(reason: Reason) -> &'static str {
@@ -42,7 +42,7 @@ pub(super) fn for_reason(reason: Reason) -> &'static str {
         }
         Reason::UnsafeScript => {
             "its script or function cannot be judged: use compare-and-delete as its library documents it, or \
-             declare every key in KEYS"
+             declare every key in KEYS; what a job system's scripts do may be trusted (trusted_scripts, docs/job-systems.md)"
         }
         Reason::BulkDelete => {
             "it erases whole databases while locks are held: delete its own keys by name, or put it in \
@@ -71,8 +71,12 @@ pub(super) enum Finding {
     LeaseLost,
     /// A lease that keep-alive brought over its TTL.
     KeptAlive,
-    /// A command that was forwarded unjudged.
+    /// A command that was forwarded unjudged, and that enforce mode would not forward so.
     Unjudged,
+    /// One that the operator lets through in any mode.
+    LetThrough,
+    /// A script or function whose names of keys only its run tells: of no namespace.
+    ComputedNames,
     /// An operation on a lease without a record.
     Ungoverned,
     /// A write of guarded data under a lease that was over.
@@ -105,6 +109,22 @@ impl Finding {
         matches!(self, Finding::LateWrite | Finding::WriteWithoutLock)
     }
 
+    /// Of a command that was forwarded unjudged for this.
+    pub(super) fn of_unjudged(why: UnjudgedWhy) -> Finding {
+        match why {
+            UnjudgedWhy::NoRights
+            | UnjudgedWhy::NoScripts
+            | UnjudgedWhy::UnknownCommand
+            | UnjudgedWhy::UnknownScript
+            | UnjudgedWhy::TooLong
+            | UnjudgedWhy::Digest => Finding::Unjudged,
+            UnjudgedWhy::ForwardedScript | UnjudgedWhy::TrustedFunction | UnjudgedWhy::Tracking => {
+                Finding::LetThrough
+            }
+            UnjudgedWhy::ComputedNames => Finding::ComputedNames,
+        }
+    }
+
     pub(super) fn word(self) -> &'static str {
         match self {
             Finding::Observed(observation) => observation.word(),
@@ -114,6 +134,8 @@ impl Finding {
             Finding::LeaseLost => "lease-lost",
             Finding::KeptAlive => "kept-alive",
             Finding::Unjudged => "unjudged",
+            Finding::LetThrough => "let-through",
+            Finding::ComputedNames => "computed-names",
             Finding::Ungoverned => "ungoverned",
             Finding::LateWrite => "late-write",
             Finding::WriteWithoutLock => "write-without-lock",
@@ -125,25 +147,26 @@ impl Finding {
         }
     }
 
-    /// Whether work that goes well now may not, once the namespace is enforced.
-    pub(super) fn may_break(self) -> bool {
+    /// Whether work that goes well now may not, once the namespace is enforced. `grants_repeats`: it grants a lock once more
+    /// to the connection that holds it, and so to another thread on that connection.
+    pub(super) fn may_break(self, grants_repeats: bool) -> bool {
         match self {
-            Finding::Observed(
-                Observation::SharedToken
-                | Observation::SharedSession
-                | Observation::RefusedThenReleased
-                | Observation::Outlived
-                | Observation::HandedOver,
-            )
+            Finding::Observed(Observation::SharedSession) => grants_repeats,
+            Finding::Observed(Observation::Outlived | Observation::HandedOver)
             | Finding::Unjudged
             | Finding::WouldRunOut => true,
             // What they bring about is refused, or not, and counted as that.
             Finding::Observed(
-                Observation::Debt
+                Observation::SharedToken
+                | Observation::Debt
+                | Observation::RefusedThenReleased
                 | Observation::RanOutConnected
                 | Observation::RanOutAlive
-                | Observation::SharedGuard,
+                | Observation::SharedGuard
+                | Observation::EndUnseen,
             )
+            | Finding::LetThrough
+            | Finding::ComputedNames
             | Finding::TokenlessRelease
             | Finding::Pooled
             | Finding::RanOut
@@ -170,6 +193,8 @@ impl Finding {
             | Finding::LeaseLost
             | Finding::KeptAlive
             | Finding::Unjudged
+            | Finding::LetThrough
+            | Finding::ComputedNames
             | Finding::Ungoverned
             | Finding::LateWrite
             | Finding::WriteWithoutLock
@@ -187,8 +212,8 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
              value per acquire"
         }
         Finding::Observed(Observation::SharedSession) => {
-            "one connection is refused a lock that it holds itself: threads share it, and are told apart by \
-             nothing; use a connection per thread, or a random value per acquire"
+            "one connection is refused a lock that it holds itself: threads share it, and only the values of their locks tell \
+             them apart; that changes no answer, unless on_repeat = \"grant\" gives the lock to another thread of the connection"
         }
         Finding::Observed(Observation::RefusedThenReleased) => {
             "it releases after it was refused the lock, as finally blocks do: release only what was acquired"
@@ -220,6 +245,11 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
              connections, a late one of them writes as the holder, and the guard cannot tell; give each thread a connection of \
              its own while it holds a lock; if it never gives locks back, release them"
         }
+        Finding::Observed(Observation::EndUnseen) => {
+            "calls that could not be judged named its locks, so whether they gave them back was not seen, and none of these leases \
+             counts as one that ran out: where that is a script whose text the proxy has not seen (unjudged unknown-script), \
+             SCRIPT FLUSH on the server makes clients send their texts"
+        }
         Finding::TokenlessRelease => {
             "its releases say nothing of who releases: over another connection they are refused unless its \
              identity proves them; give the pool a name of its own, or release by compare-and-delete"
@@ -241,6 +271,13 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
         }
         Finding::Unjudged => {
             "some of its commands on locks could not be judged: see the kind in the example"
+        }
+        Finding::LetThrough => {
+            "the configuration lets its scripts or functions work on locks unjudged, in enforce mode, too: what they do to a lock is nobody's but theirs"
+        }
+        Finding::ComputedNames => {
+            "its scripts compute names of keys, and only the run tells whether they are those of locks; enforce mode runs them \
+             behind a guard, which keeps them from locks"
         }
         Finding::LateWrite => {
             "it writes guarded data under a lease that is over: ask for a longer TTL, or extend while working, and read again \

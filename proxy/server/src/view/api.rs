@@ -5,6 +5,7 @@
 
 mod config_meaning;
 
+use std::iter::Sum;
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -151,6 +152,9 @@ pub(crate) struct Overview {
     pub(crate) totals: Totals,
     /// Entries of the event log that came too fast to be seen; above 0 the rest is incomplete.
     pub(crate) unseen: u64,
+    /// Certificates in use that end within two weeks, by table and key of the configuration: when, Unix ms.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) certificates_end: BTreeMap<String, u64>,
 }
 
 /// The Redis behind the proxy.
@@ -229,6 +233,10 @@ pub(crate) struct Namespace {
     /// No free lock is granted now; left out where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quarantine: Option<Quarantine>,
+    /// Since it is enforced fewer locks are granted or lock time is lost, or it was so and the proxy has set it back, in
+    /// words; left out where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) harm: Option<String>,
     /// How long its leases last.
     pub(crate) holds: Holds,
     /// What that says about the TTL to ask for, in words.
@@ -443,6 +451,9 @@ pub(crate) struct Connections {
     pub(crate) now: u64,
     /// How many match; the list may be shorter.
     pub(crate) matching: u64,
+    /// What it means, and what to type, where the proxy may not see the processes of clients; left out where it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hidden_processes: Option<String>,
     pub(crate) connections: Vec<Connection>,
 }
 
@@ -673,11 +684,20 @@ pub(crate) struct Usage {
     /// In monitor mode: operations whose lease enforce mode would have given another TTL.
     #[serde(default)]
     pub(crate) would_modify: u64,
+    /// Lock time in monitor mode, with what enforce mode would cost of it.
+    #[serde(default)]
+    pub(crate) foretold: LockTime,
+    /// Lock time in enforce mode, with what that costs of it.
+    #[serde(default)]
+    pub(crate) seen: LockTime,
+    /// Lock time by what the keys have in common, where some is lost.
+    #[serde(default)]
+    pub(crate) lost_on: Vec<PatternLockTime>,
     /// Refused, or in monitor mode what would have been.
     pub(crate) refusals: Vec<Misuse>,
     /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
     /// `outlived`, `handed-over`, `shared-guard`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
-    /// `ran-out`, `lease-lost`, `kept-alive`, `unjudged`, `ungoverned`, `late-write`, `write-without-lock`; in monitor mode also `no-ttl`, `ttl-cut`,
+    /// `ran-out`, `lease-lost`, `kept-alive`, `unjudged`, `let-through`, `computed-names`, `ungoverned`, `late-write`, `write-without-lock`; in monitor mode also `no-ttl`, `ttl-cut`,
     /// `needs-keep-alive`, `would-run-out`, `takes-over`.
     pub(crate) findings: Vec<Misuse>,
 }
@@ -690,6 +710,9 @@ pub(crate) struct Misuse {
     pub(crate) count: u64,
     pub(crate) last: u64,
     pub(crate) example: Moment,
+    /// Whether it is in the way of enforcing, or is refused already.
+    #[serde(default)]
+    pub(crate) breaks: bool,
     /// What to do about it, in words.
     pub(crate) advice: String,
     /// The same by what the keys have in common, the most first.
@@ -755,6 +778,43 @@ pub(crate) struct ReportQuery {
     pub(crate) since: Option<Since>,
     /// Calls that a namespace needs to be ready, in place of 1,000 or those of a week.
     pub(crate) enough: Option<u64>,
+}
+
+/// What `GET /api/v1/what-if` is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WhatIfQuery {
+    /// Changes of the configuration, `KEY=VALUE`, one a line.
+    pub(crate) changes: String,
+}
+
+/// What of the refusals that are kept would be spared with another configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WhatIf {
+    /// As they were typed.
+    pub(crate) changes: Vec<String>,
+    /// Refusals that are kept, of those that there were since the report counts.
+    pub(crate) kept: u64,
+    pub(crate) refused: u64,
+    /// They may refuse what was let through, too, of which nothing is kept.
+    pub(crate) may_refuse_more: bool,
+    /// The most first.
+    pub(crate) rows: Vec<WhatIfRow>,
+}
+
+/// Refusals of one kind, of one application, on keys that are alike; also those that enforce mode would have made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WhatIfRow {
+    pub(crate) namespace: String,
+    pub(crate) pattern: String,
+    pub(crate) reason: String,
+    pub(crate) application: String,
+    /// They would be let through.
+    pub(crate) spared: u64,
+    /// They would be refused all the same.
+    pub(crate) stays: u64,
+    /// That depends on what is not kept.
+    pub(crate) open: u64,
 }
 
 /// From when on things count.
@@ -900,6 +960,9 @@ pub(crate) struct Report {
     pub(crate) applications: Vec<Application>,
     /// Patterns of keys that are used as locks and that no namespace has.
     pub(crate) unclaimed_patterns: u64,
+    /// What it means, and what to type, where the proxy may not see the processes of clients; left out where it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hidden_processes: Option<String>,
     /// How long locks are held, by what their keys have in common; without history.
     #[serde(default)]
     pub(crate) patterns: Vec<LockPattern>,
@@ -924,6 +987,12 @@ pub(crate) struct NamespaceReport {
     pub(crate) ungoverned: u64,
     /// Releases that carried no owner token: only the connection or its identity proved them.
     pub(crate) tokenless_releases: u64,
+    /// Lock time in monitor mode, with what enforce mode would cost of it.
+    #[serde(default)]
+    pub(crate) foretold: LockTime,
+    /// Lock time in enforce mode, with what that costs of it.
+    #[serde(default)]
+    pub(crate) seen: LockTime,
     /// Locks without a TTL: held now, or found without a record by the last walk over the server.
     pub(crate) without_ttl: u64,
     /// Some of those, spelled.
@@ -947,8 +1016,67 @@ pub(crate) struct NamespaceReport {
     #[serde(default)]
     pub(crate) mixed: Vec<MixedFamily>,
     pub(crate) ready: bool,
+    /// See [`Namespace::harm`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) harm: Option<String>,
+    /// What speaks against enforcing it: each a reason for which an order to do so is declined. So is
+    /// that too little was seen, which `wanted_calls` says.
+    #[serde(default)]
+    pub(crate) against: Vec<String>,
     /// Why, and what to do, in words.
     pub(crate) verdict: String,
+}
+
+/// Lock time under one mode. Foretold in monitor mode: what enforce mode would leave unheld, lose, add and cut. Seen in
+/// enforce mode: what it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LockTime {
+    pub(crate) grants: u64,
+    /// For how long locks were held, of the leases whose ends were seen.
+    pub(crate) held_ms: u64,
+    /// For how long locks stay locked though their holders gave them back: the release is refused, though it may have been
+    /// the holder's own.
+    pub(crate) unheld_ms: u64,
+    /// Grants in such times.
+    pub(crate) lost_grants: u64,
+    /// How much longer connections wait in such times, all together.
+    pub(crate) waits_ms: u64,
+    /// How long holders work on after a TTL that enforce mode cuts.
+    pub(crate) cut_ms: u64,
+}
+
+/// Lock time of locks whose keys are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PatternLockTime {
+    /// A Redis glob.
+    pub(crate) pattern: String,
+    pub(crate) foretold: LockTime,
+    pub(crate) seen: LockTime,
+}
+
+impl LockTime {
+    /// Whether some is lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.unheld_ms > 0 || self.cut_ms > 0
+    }
+
+    /// For how long locks were locked, held or not.
+    pub(crate) fn locked_ms(&self) -> u64 {
+        self.held_ms.saturating_add(self.unheld_ms)
+    }
+}
+
+impl Sum for LockTime {
+    fn sum<I: Iterator<Item = LockTime>>(all: I) -> LockTime {
+        all.fold(LockTime::default(), |sum, one| LockTime {
+            grants: sum.grants.saturating_add(one.grants),
+            held_ms: sum.held_ms.saturating_add(one.held_ms),
+            unheld_ms: sum.unheld_ms.saturating_add(one.unheld_ms),
+            lost_grants: sum.lost_grants.saturating_add(one.lost_grants),
+            waits_ms: sum.waits_ms.saturating_add(one.waits_ms),
+            cut_ms: sum.cut_ms.saturating_add(one.cut_ms),
+        })
+    }
 }
 
 /// Locks that work otherwise than most of their namespace.
@@ -1050,12 +1178,22 @@ pub(crate) struct Discovery {
     /// Since when commands are looked at, Unix ms.
     pub(crate) since: u64,
     pub(crate) now: u64,
-    /// Commands that were not looked at, because there were too many at once: the counts below are of the others.
+    /// Commands that were not looked at, because there were too many at once, and calls of scripts of which nothing is known: the counts
+    /// below are of the others.
     pub(crate) unseen: u64,
+    /// Lines of `MONITOR` that could not be read, and patterns of a proxy that says of them what this version does not know.
+    #[serde(default)]
+    pub(crate) unreadable: u64,
+    /// Calls of scripts of which nothing is known, the most called first.
+    #[serde(default)]
+    pub(crate) unknown_scripts: Vec<UnknownScripts>,
     /// Commands on keys for whose pattern there was no room.
     pub(crate) beyond: u64,
     /// Patterns whose keys look like locks.
     pub(crate) unclaimed: u64,
+    /// The same in the namespace that is there because no file names one: a file that does replaces it.
+    #[serde(default)]
+    pub(crate) implied: u64,
     /// The busiest first.
     pub(crate) patterns: Vec<KeyPattern>,
     /// Data that is written under the same lock again and again, the most written first.
@@ -1063,6 +1201,17 @@ pub(crate) struct Discovery {
     pub(crate) guards: Vec<ProposedGuard>,
     /// The configuration that would govern those that are locks, and guard that data.
     pub(crate) toml: String,
+}
+
+/// Calls by `EVALSHA` with keys of one pattern, of scripts whose text this proxy has not seen and that are of no library that it knows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct UnknownScripts {
+    pub(crate) pattern: String,
+    /// One of the keys.
+    pub(crate) example: String,
+    pub(crate) calls: u64,
+    /// Their SHA-1, four at most.
+    pub(crate) scripts: Vec<String>,
 }
 
 /// Keys that are written under a lock, and what was seen of that.
@@ -1089,6 +1238,19 @@ pub(crate) struct ProposedGuard {
     pub(crate) outsiders: Vec<Outsider>,
     /// The last of those writes.
     pub(crate) outside: Option<OutsideWrite>,
+    /// Who writes before it takes the lock: where anybody does, no guard is proposed.
+    #[serde(default)]
+    pub(crate) starters: Vec<Starter>,
+    /// Some writes are of a kind that a guard refuses: none is proposed.
+    #[serde(default)]
+    pub(crate) unfit: bool,
+}
+
+/// An application that writes before it takes the lock, over the same connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Starter {
+    pub(crate) application: String,
+    pub(crate) connections: u64,
 }
 
 /// An application that writes without the lock.
@@ -1143,6 +1305,9 @@ pub(crate) struct KeyPattern {
     pub(crate) hold_p99_ms: Option<u64>,
     #[serde(default)]
     pub(crate) hold_p999_ms: Option<u64>,
+    /// Given back by other clients than take them, which go on.
+    #[serde(default)]
+    pub(crate) hand_over: bool,
     /// The words of its keys, lower case.
     #[serde(default)]
     pub(crate) words: Vec<String>,

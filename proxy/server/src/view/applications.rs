@@ -13,13 +13,14 @@ use lockwarden_lock::reason::Reason;
 
 use super::advice;
 use super::advice::Finding;
-use super::api::{Application, Misuse, MisusedPattern, Usage};
+use super::api::{Application, Misuse, MisusedPattern, PatternLockTime, Usage};
 use super::key_patterns::{KeyPatterns, PatternSeen};
+use super::lock_time::Costs;
 use super::mending;
-use super::mending::{About, Mend};
+use super::mending::{About, Loss, Mend};
 use super::wording::moment;
 use crate::telemetry::events::{Caller, EventKind, LockEvent};
-use crate::telemetry::vocabulary::DecisionKind;
+use crate::telemetry::vocabulary::{DecisionKind, Observation};
 use crate::text::durations::{share, times};
 use crate::text::escape::spell;
 use crate::text::numbers::number;
@@ -36,6 +37,9 @@ const REST: &str = "__other__";
 /// are told together.
 const MAX_FOUND: usize = 64;
 
+/// A finding, how often, and in which application.
+pub(super) type FoundIn<'a> = (Finding, u64, &'a str);
+
 /// All applications.
 #[derive(Default)]
 pub(super) struct Applications {
@@ -44,6 +48,16 @@ pub(super) struct Applications {
     /// The places of those whose connections were heard of lately, with their stamps: what a name is spelled like and
     /// whose it is, is not asked again for everything that a connection does.
     lately: Vec<Option<(Arc<Caller>, u64, usize)>>,
+}
+
+/// How a namespace is set; of one that is gone nothing is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Here {
+    pub(super) mode: &'static str,
+    /// It grants a lock once more to its holder (`on_repeat`).
+    pub(super) grants_repeats: bool,
+    /// It believes doubtful releases (`doubt`).
+    pub(super) believes: bool,
 }
 
 /// Connections whose application is remembered.
@@ -67,6 +81,8 @@ struct UsedHere {
     would_modify: u64,
     refusals: ByPattern<Reason>,
     findings: ByPattern<Finding>,
+    /// Lock time, by what the keys have in common.
+    costs: NamedMap<Option<PatternId>, Costs>,
 }
 
 /// What was found, by what the keys have in common that it was found on.
@@ -168,7 +184,7 @@ impl Applications {
     /// How many counts there are.
     pub(super) fn size(&self) -> usize {
         let each = self.all.iter().flat_map(|used| used.namespaces.values());
-        each.map(|here| 1 + here.refusals.len() + here.findings.len())
+        each.map(|here| 1 + here.refusals.len() + here.findings.len() + here.costs.len())
             .sum()
     }
 
@@ -181,6 +197,17 @@ impl Applications {
     ) {
         let here = self.here(caller, &example.namespace);
         Found::again(&mut here.findings, found, example);
+    }
+
+    /// Lock time has passed under its leases.
+    pub(super) fn spent(
+        &mut self,
+        caller: &Arc<Caller>,
+        namespace: &Arc<str>,
+        pattern: Option<PatternId>,
+        costs: &Costs,
+    ) {
+        self.here(caller, namespace).costs_of(pattern).add(costs);
     }
 
     fn here(&mut self, caller: &Arc<Caller>, namespace: &Arc<str>) -> &mut UsedHere {
@@ -229,20 +256,20 @@ impl Applications {
         })
     }
 
-    /// All of them, those that would break first. `connections` are open now; `mode_of` a namespace.
+    /// All of them, those that would break first. `connections` are open now; `here` is how a namespace is set.
     pub(super) fn told(
         &self,
         connections: &HashMap<String, u64>,
         patterns: &KeyPatterns,
-        mode_of: impl Fn(&str) -> &'static str,
+        here: impl Fn(&str) -> Here,
     ) -> Vec<Application> {
         let mut ranked: Vec<((u64, u64, u64), Application)> = self
             .all
             .iter()
             .map(|used| {
-                let rank = (used.refusals(), used.breaking(), used.operations());
+                let rank = (used.refusals(), used.breaking(&here), used.operations());
                 let connections = connections.get(&used.name).copied().unwrap_or(0);
-                (rank, used.told(connections, patterns, &mode_of))
+                (rank, used.told(connections, patterns, &here))
             })
             .collect();
         ranked.sort_by(|(a, one), (b, other)| {
@@ -276,6 +303,22 @@ impl Applications {
         ranked
     }
 
+    /// Whether refused releases cost an application lock time on keys like these.
+    pub(super) fn loses(
+        &self,
+        application: &str,
+        namespace: &str,
+        is_meant: impl Fn(Option<PatternId>) -> bool,
+    ) -> bool {
+        let used = self.by_name.get(application).map(|place| &self.all[*place]);
+        let here = used.and_then(|used| used.namespaces.get(namespace));
+        here.is_some_and(|here| {
+            let lost = |costs: &Costs| costs.foretold.unheld_ms > 0 || costs.seen.unheld_ms > 0;
+            let mut meant = here.costs.iter().filter(|(pattern, _)| is_meant(**pattern));
+            meant.any(|(_, costs)| lost(costs))
+        })
+    }
+
     /// How often this was found in a namespace, by what the keys have in common.
     pub(super) fn found_on(&self, namespace: &str, what: Finding) -> Vec<(Option<PatternId>, u64)> {
         let here = self
@@ -293,9 +336,9 @@ impl Applications {
     pub(super) fn found_in(
         &self,
         namespace: &str,
-        is_one: fn(Finding) -> bool,
-    ) -> Vec<(Finding, u64, &str)> {
-        let mut found: Vec<(Finding, u64, &str)> = Vec::new();
+        is_one: impl Fn(Finding) -> bool,
+    ) -> Vec<FoundIn<'_>> {
+        let mut found: Vec<FoundIn<'_>> = Vec::new();
         for used in &self.all {
             let name = used.name.as_str();
             let Some(here) = used.namespaces.get(namespace) else {
@@ -339,21 +382,19 @@ impl Used {
         self.sum(|here| here.refused + here.would_refuse)
     }
 
-    fn breaking(&self) -> u64 {
-        self.sum(|here| {
-            let breaking = here
-                .findings
-                .iter()
-                .filter(|((finding, _), _)| finding.may_break());
-            breaking.map(|(_, found)| found.count).sum()
-        })
+    fn breaking(&self, here: &impl Fn(&str) -> Here) -> u64 {
+        self.named(Used::may_break(here)).values().sum()
+    }
+
+    fn may_break(here: &impl Fn(&str) -> Here) -> impl Fn(&str, Finding) -> bool {
+        |namespace, finding| finding.may_break(here(namespace).grants_repeats)
     }
 
     fn told(
         &self,
         connections: u64,
         patterns: &KeyPatterns,
-        mode_of: &impl Fn(&str) -> &'static str,
+        here_of: &impl Fn(&str) -> Here,
     ) -> Application {
         let mut namespaces: Vec<Usage> = self
             .namespaces
@@ -364,27 +405,27 @@ impl Used {
                     namespace,
                     patterns,
                 };
-                here.told(&own, mode_of(namespace))
+                here.told(&own, here_of(namespace))
             })
             .collect();
         namespaces.sort_by(|a, b| a.namespace.cmp(&b.namespace));
-        let ready = self.refusals() == 0 && self.breaking() == 0;
+        let ready = self.refusals() == 0 && self.breaking(here_of) == 0;
         Application {
             application: self.name.clone(),
             libraries: self.libraries.iter().map(ToString::to_string).collect(),
             connections,
             ready,
-            verdict: self.verdict(),
+            verdict: self.verdict(here_of),
             namespaces,
         }
     }
 
     /// The findings of this kind, by word.
-    fn named(&self, is_one: fn(Finding) -> bool) -> BTreeMap<&'static str, u64> {
+    fn named(&self, is_one: impl Fn(&str, Finding) -> bool) -> BTreeMap<&'static str, u64> {
         let mut named = BTreeMap::new();
-        for here in self.namespaces.values() {
+        for (namespace, here) in &self.namespaces {
             for ((finding, _), found) in &here.findings {
-                if is_one(*finding) {
+                if is_one(namespace, *finding) {
                     *named.entry(finding.word()).or_default() += found.count;
                 }
             }
@@ -392,7 +433,7 @@ impl Used {
         named
     }
 
-    fn verdict(&self) -> String {
+    fn verdict(&self, here: &impl Fn(&str) -> Here) -> String {
         let operations = self.operations();
         let would = self.sum(|here| here.would_refuse);
         let refused = self.sum(|here| here.refused);
@@ -404,7 +445,11 @@ impl Used {
                 share(count, operations)
             )
         };
-        let mut parts = Vec::new();
+        let mut costs = Costs::default();
+        self.namespaces
+            .values()
+            .for_each(|here| costs.add(&here.costs()));
+        let mut parts: Vec<String> = costs.words().into_iter().collect();
         if would > 0 {
             parts.push(format!("enforce mode would refuse {}", of(would)));
         }
@@ -416,7 +461,7 @@ impl Used {
                 number(refused)
             ));
         }
-        for (what, count) in self.named(Finding::may_break) {
+        for (what, count) in self.named(Used::may_break(here)) {
             parts.push(format!("look at {what} ({})", times(count, "time")));
         }
         if parts.is_empty() {
@@ -425,7 +470,7 @@ impl Used {
                 times(operations, "call")
             ));
         }
-        let changes = self.named(Finding::would_change);
+        let changes = self.named(|_, finding| finding.would_change());
         if !changes.is_empty() {
             let changes = changes
                 .iter()
@@ -433,7 +478,7 @@ impl Used {
             let changes: Vec<String> = changes.collect();
             parts.push(format!("enforce mode would change {}", changes.join(", ")));
         }
-        let guarded = self.named(Finding::is_of_guard);
+        let guarded = self.named(|_, finding| finding.is_of_guard());
         if !guarded.is_empty() {
             let guarded = guarded
                 .iter()
@@ -446,6 +491,47 @@ impl Used {
 }
 
 impl UsedHere {
+    fn costs_of(&mut self, pattern: Option<PatternId>) -> &mut Costs {
+        let has_room = self.costs.len() < MAX_FOUND || self.costs.contains_key(&pattern);
+        self.costs.entry(pattern.filter(|_| has_room)).or_default()
+    }
+
+    /// How refused releases of its own cost it lock time, if they do.
+    fn loss_of(&self, pattern: Option<PatternId>, set: Here) -> Loss {
+        let costs = self.costs.get(&pattern).copied().unwrap_or_default();
+        let after_refusal = Finding::Observed(Observation::RefusedThenReleased);
+        if costs.foretold.unheld_ms <= 0 && costs.seen.unheld_ms <= 0 {
+            return Loss::None;
+        }
+        match self.findings.contains_key(&(after_refusal, pattern)) {
+            // What is believed is refused only of who gives back too much.
+            true if set.believes => Loss::TooMany,
+            true => Loss::AfterRefusal,
+            false => Loss::OverOthers,
+        }
+    }
+
+    fn lost_on(&self, own: &Whose<'_>) -> Vec<PatternLockTime> {
+        let mut lost: BTreeMap<String, Costs> = BTreeMap::new();
+        for (pattern, costs) in &self.costs {
+            let place = own.patterns.known(own.namespace, *pattern);
+            lost.entry(own.patterns.glob(place)).or_default().add(costs);
+        }
+        let told = lost.into_iter().map(|(pattern, costs)| PatternLockTime {
+            pattern,
+            foretold: (&costs.foretold).into(),
+            seen: (&costs.seen).into(),
+        });
+        told.filter(|one| one.foretold.is_lost() || one.seen.is_lost())
+            .collect()
+    }
+
+    fn costs(&self) -> Costs {
+        let mut all = Costs::default();
+        self.costs.values().for_each(|costs| all.add(costs));
+        all
+    }
+
     fn add(&mut self, later: &UsedHere) {
         self.operations += later.operations;
         self.acquired += later.acquired;
@@ -454,6 +540,9 @@ impl UsedHere {
         self.refused += later.refused;
         self.would_refuse += later.would_refuse;
         self.would_modify += later.would_modify;
+        for (pattern, costs) in &later.costs {
+            self.costs_of(*pattern).add(costs);
+        }
         for (reason, found) in &later.refusals {
             found.added_to(&mut self.refusals, *reason);
         }
@@ -462,23 +551,30 @@ impl UsedHere {
         }
     }
 
-    fn told(&self, own: &Whose<'_>, mode: &str) -> Usage {
+    fn told(&self, own: &Whose<'_>, set: Here) -> Usage {
+        let loss_of = |pattern| self.loss_of(pattern, set);
         let refusals = grouped(&self.refusals).into_iter().map(|(reason, found)| {
             let mend = |about: &About<'_>| mending::of_reason(reason, about);
-            own.misuse((reason.word(), advice::for_reason(reason)), &found, mend)
+            let words = (reason.word(), advice::for_reason(reason), true);
+            own.misuse(words, &found, loss_of, mend)
         });
         let findings = grouped(&self.findings).into_iter().map(|(finding, found)| {
             let mend = |about: &About<'_>| mending::of_finding(finding, about);
-            own.misuse((finding.word(), advice::for_finding(finding)), &found, mend)
+            let breaks = finding.may_break(set.grants_repeats);
+            let words = (finding.word(), advice::for_finding(finding), breaks);
+            own.misuse(words, &found, loss_of, mend)
         });
         Usage {
             namespace: own.namespace.to_owned(),
-            mode: mode.to_owned(),
+            mode: set.mode.to_owned(),
             operations: self.operations,
             acquired: self.acquired,
             contended: self.contended,
             overlaps: self.overlaps,
             would_modify: self.would_modify,
+            foretold: (&self.costs().foretold).into(),
+            seen: (&self.costs().seen).into(),
+            lost_on: self.lost_on(own),
             refusals: most_first(refusals.collect()),
             findings: most_first(findings.collect()),
         }
@@ -498,8 +594,9 @@ struct Whose<'a> {
 impl Whose<'_> {
     fn misuse(
         &self,
-        (what, advice): (&str, &str),
+        (what, advice, breaks): (&str, &str, bool),
         found: &[OnPattern<'_>],
+        loss_of: impl Fn(Option<PatternId>) -> Loss,
         mend: impl Fn(&About<'_>) -> Mend,
     ) -> Misuse {
         let mut patterns: Vec<MisusedPattern> = Vec::new();
@@ -519,6 +616,7 @@ impl Whose<'_> {
                 example: &found.example,
                 wanted_ms: seen.and_then(|seen| seen.holds.wanted_ttl_ms()),
                 longest_ms: seen.and_then(PatternSeen::longest_ttl_ms),
+                loss: loss_of(*pattern),
             });
             patterns.push(MisusedPattern {
                 pattern: name,
@@ -542,6 +640,7 @@ impl Whose<'_> {
             count: found.iter().map(|(_, found)| found.count).sum(),
             last: last.example.at_ms,
             example: moment(&last.example),
+            breaks,
             advice: advice.to_owned(),
             patterns,
         }

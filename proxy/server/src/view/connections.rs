@@ -110,6 +110,7 @@ pub(super) fn connections(service: &ViewService, query: &ConnectionsQuery) -> ap
     api::Connections {
         now: now_ms,
         matching,
+        hidden_processes: service.shared.processes.sight.notice(),
         connections: connected.into_iter().map(told).collect(),
     }
 }

@@ -3,10 +3,11 @@
 use lockwarden_discovery::collector::Collector;
 use lockwarden_discovery::guards::GuardCandidate;
 use lockwarden_discovery::propose::{Candidate, is_proposed};
-use lockwarden_discovery::{Confidence, Pattern, guards, propose};
+use lockwarden_discovery::{Confidence, Kind, Pattern, UnknownScript, guards, propose};
 use lockwarden_lock::data_guard::DataGuards;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::script_facts::ScriptSha;
 
 use super::api;
 use super::service::ViewService;
@@ -14,6 +15,7 @@ use crate::clock::now_ms;
 use crate::state::ProxyState;
 use crate::text::durations::duration;
 use crate::text::escape::spell;
+use crate::text::numbers::counted;
 
 impl ViewService {
     /// See [`super::Views::discovery`].
@@ -30,10 +32,13 @@ impl ViewService {
         let watched = Watched {
             for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
             unseen,
+            unreadable: 0,
+            knows: &|sha| self.shared.knows_script(sha),
         };
         let guards = active.guards.details.iter();
         let governed = Governed {
             namespaces: &active.namespaces,
+            is_implied: active.details.iter().any(|details| details.is_implied),
             names: &names,
             guards: &active.guards.index,
             guard_names: &guards
@@ -47,38 +52,73 @@ impl ViewService {
 /// What the configuration has already.
 pub(crate) struct Governed<'a> {
     pub(crate) namespaces: &'a Namespaces,
+    /// Its one namespace is there because no file names one. A file that does replaces it, so what it has is proposed, too.
+    pub(crate) is_implied: bool,
     pub(crate) names: &'a [String],
     pub(crate) guards: &'a DataGuards,
     pub(crate) guard_names: &'a [String],
+}
+
+impl Governed<'_> {
+    /// Whether a namespace has this key that stays.
+    fn has(&self, key: &[u8]) -> bool {
+        !self.is_implied && self.namespaces.find(key).is_some()
+    }
 }
 
 /// How many patterns look like locks and are in no namespace.
 pub(super) fn unclaimed(shared: &ProxyState) -> u64 {
     let active = shared.active.load();
     let collected = shared.discovery.collected();
-    let patterns = collected.collector.patterns();
+    let unknown = collected
+        .collector
+        .unknown_scripts(&|sha| shared.knows_script(sha));
+    let patterns = patterns(&collected.collector, &unknown);
     let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, &active.namespaces);
     patterns.iter().filter(is_free).count() as u64
 }
 
 /// How long was watched, and what was missed.
-pub(crate) struct Watched {
+pub(crate) struct Watched<'a> {
     pub(crate) for_ms: u64,
     pub(crate) unseen: u64,
+    pub(crate) unreadable: u64,
+    /// Whether anything is known of a script.
+    pub(crate) knows: &'a dyn Fn(&ScriptSha) -> bool,
+}
+
+/// Every pattern. Where scripts of which nothing is known were called on its keys, they may have given back what seems never to
+/// be given back: then that is a guess.
+fn patterns<'a>(collector: &'a Collector, unknown: &[UnknownScript]) -> Vec<Pattern<'a>> {
+    let mut patterns = collector.patterns();
+    for pattern in &mut patterns {
+        let calls = unknown.iter().find(|one| one.glob == pattern.glob);
+        if let Some(calls) = calls.filter(|_| pattern.verdict.kind != Kind::Lock) {
+            pattern.verdict.confidence = Confidence::Guess;
+            let calls = counted(calls.calls, "call", "calls");
+            let why =
+                format!("; but {calls} of scripts that are not known here may have given it back");
+            pattern.verdict.why.push_str(&why);
+        }
+    }
+    patterns
 }
 
 /// What was collected, without the keys that namespaces have by now.
 pub(crate) fn told(
     collector: &Collector,
     governed: &Governed<'_>,
-    watched: &Watched,
+    watched: &Watched<'_>,
 ) -> api::Discovery {
     let now = now_ms();
     let namespaces = governed.namespaces;
-    let mut patterns = collector.patterns();
-    patterns.retain(|pattern| namespaces.find(&pattern.usage.example).is_none());
+    let mut unknown = collector.unknown_scripts(watched.knows);
+    let mut patterns = patterns(collector, &unknown);
+    unknown.retain(|one| !governed.has(&one.example));
+    patterns.retain(|pattern| !governed.has(&pattern.usage.example));
     let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, namespaces);
     let unclaimed = patterns.iter().filter(is_free).count() as u64;
+    let locks = patterns.iter().filter(|pattern| is_lock(pattern)).count() as u64;
     let candidates: Vec<Candidate> = patterns.iter().map(Candidate::from).collect();
     let proposed = proposed_guards(collector, &candidates, governed);
     let for_guards = guards::toml(&proposed, governed.guard_names);
@@ -87,9 +127,12 @@ pub(crate) fn told(
     api::Discovery {
         since: now.saturating_sub(watched.for_ms),
         now,
-        unseen: watched.unseen,
+        unseen: watched.unseen + unknown.iter().map(|one| one.calls).sum::<u64>(),
+        unreadable: watched.unreadable,
+        unknown_scripts: unknown.iter().map(unknown_script).collect(),
         beyond: collector.beyond(),
         unclaimed,
+        implied: locks.saturating_sub(unclaimed),
         patterns: patterns.iter().map(pattern).collect(),
         guards: proposed.iter().map(guard).collect(),
         toml,
@@ -106,16 +149,24 @@ fn proposed_guards(
     let globs: Vec<Glob> = locks
         .map(|lock| Glob::new(lock.glob.clone().into()))
         .collect();
-    let is_lock = |key: &[u8]| {
-        governed.namespaces.find(key).is_some() || globs.iter().any(|glob| glob.matches(key))
-    };
+    let is_lock = |key: &[u8]| governed.has(key) || globs.iter().any(|glob| glob.matches(key));
     let is_guarded = |key: &[u8]| !governed.guards.of_key(key).is_empty();
     guards::proposed(collector.guards(), &is_lock, &is_guarded)
+}
+
+fn unknown_script(one: &UnknownScript) -> api::UnknownScripts {
+    api::UnknownScripts {
+        pattern: spell(&one.glob),
+        example: spell(&one.example),
+        calls: one.calls,
+        scripts: one.scripts.iter().map(ToString::to_string).collect(),
+    }
 }
 
 fn guard(one: &GuardCandidate) -> api::ProposedGuard {
     let outsiders = one.outsiders.iter();
     let outside = one.outside.as_ref();
+    let starters = one.starters.iter();
     api::ProposedGuard {
         keys: spell(one.keys.as_bytes()),
         lock: spell(one.lock.as_bytes()),
@@ -136,13 +187,22 @@ fn guard(one: &GuardCandidate) -> api::ProposedGuard {
             key: spell(key),
             application: application.clone(),
         }),
+        starters: starters
+            .map(|(application, connections)| api::Starter {
+                application: application.clone(),
+                connections: *connections,
+            })
+            .collect(),
+        unfit: one.is_unfit,
     }
 }
 
+fn is_lock(pattern: &Pattern<'_>) -> bool {
+    pattern.verdict.kind.is_lock() && pattern.verdict.confidence > Confidence::Guess
+}
+
 fn is_unclaimed(pattern: &Pattern<'_>, namespaces: &Namespaces) -> bool {
-    pattern.verdict.kind.is_lock()
-        && pattern.verdict.confidence > Confidence::Guess
-        && namespaces.find(&pattern.usage.example).is_none()
+    is_lock(pattern) && namespaces.find(&pattern.usage.example).is_none()
 }
 
 fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
@@ -152,6 +212,12 @@ fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
         .keys()
         .map(|spelling| spelling.name().to_owned());
     let applications = usage.applications().iter();
+    // What is no lock is not held.
+    let hold_ms = |share| {
+        usage
+            .hold_ms(share)
+            .filter(|_| pattern.verdict.kind.is_lock())
+    };
     api::KeyPattern {
         pattern: spell(&pattern.glob),
         example: spell(&usage.example),
@@ -173,9 +239,10 @@ fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
         overwritten: usage.overwritten,
         without_ttl: usage.without_ttl + pattern.held_without_ttl,
         longest_ttl_ms: (usage.longest_ttl_ms > 0).then_some(usage.longest_ttl_ms),
-        hold_p50_ms: usage.hold_ms(0.5),
-        hold_p99_ms: usage.hold_ms(0.99),
-        hold_p999_ms: usage.hold_ms(0.999),
+        hold_p50_ms: hold_ms(0.5),
+        hold_p99_ms: hold_ms(0.99),
+        hold_p999_ms: hold_ms(0.999),
+        hand_over: pattern.verdict.hands_over,
         one_value: usage.one_value && usage.granted > 1,
         first_seen: usage.first_ms,
         last_seen: usage.last_ms,

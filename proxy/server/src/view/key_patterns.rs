@@ -191,7 +191,15 @@ impl PatternSeen {
 
     /// What TTL to ask for.
     pub(super) fn advice(&self, namespace: &str) -> Option<String> {
-        self.holds.advice(namespace, &spell(&self.example.key))
+        self.advice_by(&self.holds, namespace)
+    }
+
+    /// None where holders cannot be told apart: then many a release is refused or missed, and leases seem to last too long.
+    fn advice_by(&self, holds: &Holds, namespace: &str) -> Option<String> {
+        let mut callers = self.past.iter().filter_map(|past| past.caller.as_ref());
+        let advice = || holds.advice(namespace, &spell(&self.example.key));
+        let is_hidden = callers.any(|caller| caller.is_hidden());
+        if is_hidden { None } else { advice() }
     }
 
     /// One of its keys.
@@ -224,7 +232,7 @@ impl PatternSeen {
             held_ms: ended
                 .hold
                 .filter(|hold| !hold.ran_out)
-                .map(|_| ended.until_ms.saturating_sub(ended.since_ms)),
+                .map(|_| ended.held_ms()),
         };
         if let Some(known) = self.known(key, ended.fence) {
             *known = past;
@@ -312,7 +320,7 @@ impl PatternSeen {
             held: held.len() as u64,
             ttl_ms: holds.usual_ttl_ms(),
             kept_alive: holds.kept(),
-            advice: holds.advice(namespace, &spell(&self.example.key)),
+            advice: self.advice_by(&holds, namespace),
             holds: holds.summary(),
             applications,
             history: match with_history {

@@ -28,6 +28,8 @@ pub(super) struct Holding {
     pub(super) ttl_ms: u64,
     /// The same without a grace: what was asked for, where that is less.
     asked_ttl_ms: u64,
+    /// A longer one was asked for, or none.
+    is_cut: bool,
     /// When that is over, renewals left aside.
     pub(super) ends: Option<Instant>,
     /// Keep-alive renews it.
@@ -76,6 +78,19 @@ pub(super) enum End {
 }
 
 impl End {
+    /// Whether a client ended it that did not hold it, and that enforce mode refuses.
+    pub(super) fn is_by_another(self) -> bool {
+        match self {
+            End::Deleted | End::Replaced => true,
+            End::Released
+            | End::RanOut
+            | End::TakenOver
+            | End::Broken
+            | End::Lost
+            | End::Unseen => false,
+        }
+    }
+
     /// The one word for it in the API.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -105,6 +120,10 @@ pub(super) struct Ended {
 }
 
 impl Ended {
+    pub(super) fn held_ms(&self) -> u64 {
+        self.until_ms.saturating_sub(self.since_ms)
+    }
+
     /// Of a lease of which only the end was seen.
     pub(super) fn without_beginning(entry: &LockEvent, end: End) -> Ended {
         let held_ms = entry.held_ms.unwrap_or(0);
@@ -141,6 +160,8 @@ pub(super) struct Late {
     /// What it counted with before, ms.
     pub(super) was_ms: u64,
     pub(super) worked_ms: u64,
+    /// For so long its holder had worked after a TTL that was cut, ms.
+    pub(super) cut_ms: u64,
     /// It is known only now how long it was held. `None` where it counted as held before, for too short.
     pub(super) hold: Option<Hold>,
 }
@@ -201,6 +222,10 @@ impl Former {
             fence: self.lease.fence,
             was_ms: self.held_ms,
             worked_ms,
+            cut_ms: match self.lease.is_cut && ran_out {
+                true => worked_ms.saturating_sub(self.held_ms),
+                false => 0,
+            },
             hold: (!ran_out).then(|| Hold::new(until_ms, worked_ms, ttl_ms, (false, kept))),
         };
         self.worked_ms = Some(worked_ms);
@@ -222,6 +247,7 @@ impl Holding {
             since_ms: entry.at_ms.saturating_sub(held),
             ttl_ms: 0,
             asked_ttl_ms: 0,
+            is_cut: false,
             ends: None,
             kept,
             overlapped: false,
@@ -235,15 +261,46 @@ impl Holding {
 
     /// It has the TTL of this entry from then on.
     pub(super) fn give(&mut self, entry: &LockEvent) {
-        let (ttl_ms, at) = (entry.ttl_ms.unwrap_or(0), entry.at);
+        let ttl_ms = entry.ttl_ms.unwrap_or(0);
+        // The answer may have been read long after Redis had given it.
+        let waited = entry.took.and_then(|took| took.redis).unwrap_or_default();
+        let at = entry.at.checked_sub(waited).unwrap_or(entry.at);
         self.ttl_ms = ttl_ms;
         self.asked_ttl_ms = match entry.asked_ms {
             Some(asked @ 1..) => asked.min(ttl_ms),
             Some(0) | None => ttl_ms,
         };
+        self.is_cut =
+            ttl_ms > 0 && matches!(entry.asked_ms, Some(asked) if asked == 0 || asked > ttl_ms);
         // A time beyond the clock is for ever.
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         self.ends = ttl.and_then(|ttl| at.checked_add(ttl));
+    }
+
+    /// Where nothing is enforced: when it would end in enforce mode though nobody gave it back from now on; `None` where it
+    /// would never. One that is kept alive is so no more after a release that may be its holder's.
+    pub(super) fn would_end(&self, at: Instant) -> Option<Instant> {
+        let Some(otherwise) = &self.otherwise else {
+            return self.ends;
+        };
+        let from = match otherwise.terms.kept {
+            true => at,
+            false => otherwise.began.at,
+        };
+        match otherwise.terms.ttl_ms.0 {
+            0 => None,
+            ttl_ms => from.checked_add(Duration::from_millis(ttl_ms)),
+        }
+    }
+
+    /// How long its holder was at work, until now, after the TTL that enforce mode would have given, where nothing is.
+    pub(super) fn would_be_cut_ms(&self, at: Instant) -> u64 {
+        let otherwise = self
+            .otherwise
+            .as_ref()
+            .filter(|otherwise| !otherwise.terms.kept);
+        let ends = otherwise.and_then(|_| self.would_end(at));
+        ends.map_or(0, |ends| ms(at.saturating_duration_since(ends)))
     }
 
     /// Which part of the TTL is left, its grace left aside.

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use lockwarden_discovery::PatternId;
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
+use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;
 use super::hold_times::Holds;
-use super::leases::{End, Ended, Former, Holding, Late, Otherwise};
+use super::leases::{End, Ended, Former, Holding, Late, Otherwise, ms};
+use super::lock_time::{self, GrantRate, Spent, Unheld};
 use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber};
 use crate::telemetry::vocabulary::Observation;
 
@@ -28,6 +30,10 @@ const MAX_FORMER: usize = 4;
 const MAX_WAITS: usize = 128;
 /// A connection that waits is refused at least so often.
 const POLLS: u64 = 2;
+/// One that does nothing else has asked at least so often, on average with no longer pauses: lock libraries poll ten times a second or
+/// more, scripts every second.
+const POLLS_OF_A_WAIT: u64 = 3;
+const MAX_POLL: Duration = Duration::from_secs(2);
 /// Whoever polls is gone after so many of its usual pauses without a try, within these limits.
 const PAUSES: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
@@ -53,6 +59,9 @@ pub(super) struct LockSeen {
     early: Option<Arc<LockEvent>>,
     /// What its key is like.
     pub(super) pattern: Option<PatternId>,
+    /// Its holder has given it back, and it stays locked, or would.
+    unheld: Option<Unheld>,
+    grants: GrantRate,
 }
 
 /// A connection that was refused the lock.
@@ -86,6 +95,11 @@ pub(super) struct Turn {
     pub(super) pooled: bool,
     /// What enforce mode would have changed in the lease that is over, by whom, with its beginning.
     pub(super) otherwise: Vec<(Finding, Arc<Caller>, Arc<LockEvent>)>,
+    /// Lock time that has passed.
+    pub(super) spent: Vec<Spent>,
+    /// Where nothing is enforced: for so long the holder of the lease that was given back worked after it would have
+    /// been cut.
+    pub(super) would_cut_ms: u64,
 }
 
 impl LockSeen {
@@ -102,11 +116,16 @@ impl LockSeen {
             handed_over_by: None,
             early: None,
             pattern,
+            unheld: None,
+            grants: GrantRate::default(),
         }
     }
 
     pub(super) fn fold(&mut self, entry: &Arc<LockEvent>) -> Turn {
         let mut turn = Turn::default();
+        self.unheld_before(entry, &mut turn);
+        let was_refused = |session| self.wait_of(session).is_some();
+        let unheld = Unheld::of(entry, self.holding.as_ref(), was_refused);
         let mut told = true;
         // The server knows only that nobody gave the last lease back. Where this view saw another end, that is right.
         let is_first = self.timeline.is_empty();
@@ -162,6 +181,7 @@ impl LockSeen {
         if !of_now {
             self.heard_of_again(entry, &mut turn);
         }
+        self.unheld_since(entry, unheld, &mut turn);
         if let (true, Some(holding)) = (entry.overlap, &mut self.holding) {
             holding.overlapped = true;
         }
@@ -169,6 +189,95 @@ impl LockSeen {
             self.tell(entry);
         }
         turn
+    }
+
+    /// Lock time that has passed while nobody worked under the lock.
+    pub(super) fn unheld_until(&mut self, now: Instant) -> Vec<Spent> {
+        let mut turn = Turn::default();
+        self.unheld_passes(now, &mut turn);
+        turn.spent
+    }
+
+    fn unheld_passes(&mut self, now: Instant, turn: &mut Turn) {
+        let (waiting, ends) = match &self.unheld {
+            Some(unheld) if !unheld.is_foretold() => {
+                // Renewals are not told here.
+                let holding = self.holding.as_ref().filter(|holding| !holding.kept);
+                let ends = holding.and_then(|holding| holding.ends);
+                (self.waiting(now).count(), ends)
+            }
+            Some(_) | None => (0, None),
+        };
+        let Some(unheld) = &mut self.unheld else {
+            return;
+        };
+        turn.spent
+            .extend(unheld.passes((now, ends), waiting, self.grants.usual()));
+        if unheld.is_over(now) {
+            self.unheld = None;
+        }
+    }
+
+    /// What an entry says of the time before it.
+    fn unheld_before(&mut self, entry: &LockEvent, turn: &mut Turn) {
+        self.unheld_passes(entry.at, turn);
+        if let EventKind::Acquired { again: false, .. } = entry.happened {
+            self.grants.granted(entry.at);
+        }
+        let Some(unheld) = self.unheld.as_mut().filter(|unheld| unheld.is_foretold()) else {
+            return;
+        };
+        if unheld.is_disproven_by(entry) {
+            turn.spent.push(unheld.undo());
+            self.unheld = None;
+        } else if entry.mode == Mode::Enforce {
+            // From here on it is seen.
+            self.unheld = None;
+        } else if let EventKind::Acquired { again: false, .. } = entry.happened {
+            turn.spent.push(unheld.granted(entry.caller.as_ref()));
+        }
+    }
+
+    /// What it says of the time from then on.
+    fn unheld_since(&mut self, entry: &LockEvent, begins: Option<Unheld>, turn: &mut Turn) {
+        let released = |ended: &&Ended| ended.end == End::Released;
+        let given_back = turn.ended.iter().find(released);
+        match &mut self.unheld {
+            Some(unheld) if unheld.is_foretold() => {
+                let held = |ended: &Ended| lock_time::held(ended.end, ended.held_ms()).held_ms;
+                let held_ms = turn.ended.iter().map(held).sum();
+                turn.spent.push(unheld.would_not_be_held(held_ms));
+            }
+            Some(unheld) if !unheld.is_of(self.holding.as_ref()) => {
+                match given_back {
+                    // Its holder was at work until now.
+                    Some(_) => turn.spent.push(unheld.undo()),
+                    None => {
+                        turn.spent.push(unheld.was_not_held());
+                        self.grants.was_unheld(unheld.lasted());
+                    }
+                }
+                self.unheld = None;
+            }
+            Some(_) | None => {}
+        }
+        // Where it is locked already, or would be, one more that is refused changes nothing.
+        let Some(begins) = begins.filter(|_| self.unheld.is_none()) else {
+            return;
+        };
+        // What its own connection gave back has been counted.
+        if begins.is_foretold() && given_back.is_none() {
+            turn.spent.push(begins.was_held(entry));
+        }
+        self.unheld = Some(begins);
+    }
+
+    /// For how long it has been held since a moment; nothing where its holder is done, or it is free.
+    pub(super) fn held_ms(&self, since: Instant, now: Instant) -> u64 {
+        let holding = self.holding.as_ref().filter(|_| self.unheld.is_none());
+        holding.map_or(0, |holding| {
+            ms(now.saturating_duration_since(holding.since.max(since)))
+        })
     }
 
     /// The connections that poll the lock while it is held.
@@ -193,6 +302,13 @@ impl LockSeen {
         };
         let grant = self.timeline.iter().rev().find(granted);
         named.and(grant)?.caller.as_ref()
+    }
+
+    /// What is known of a connection that was refused the lock since it had it.
+    fn wait_of(&self, session: SessionNumber) -> Option<&Wait> {
+        self.waits
+            .iter()
+            .find(|wait| wait.caller.session == session)
     }
 
     /// Forgets those that have given up; answers whether anybody is left.
@@ -234,7 +350,11 @@ impl LockSeen {
         else {
             return;
         };
+        let alive = self.believed_alive(entry.at).filter(|_| ran_out);
+        (turn.bypassed, turn.ran_out) = (alive, turn.ran_out || alive.is_some());
         let end = match (ran_out, replaced) {
+            // Nobody gave it back, and its time was not over.
+            (true, _) if alive.is_some() => End::Unseen,
             (true, _) => End::RanOut,
             (false, true) if entry.is_refused() => End::Replaced,
             (false, true) => End::TakenOver,
@@ -397,6 +517,7 @@ impl LockSeen {
         if !lease.kept {
             turn.left = lease.part_left(entry.at);
         }
+        turn.would_cut_ms = lease.would_be_cut_ms(entry.at);
         let ended = lease.ended(End::Released, lease.age_ms(entry.at));
         if let Some(hold) = ended.hold {
             self.holds.add(hold);
@@ -436,7 +557,10 @@ impl LockSeen {
         // Nobody released the lease, says its record; and its time was not over.
         turn.bypassed = alive;
         match alive {
-            Some(_) => self.over(entry, End::Unseen, turn),
+            Some(_) => {
+                turn.ran_out = true;
+                self.over(entry, End::Unseen, turn);
+            }
             None => self.over(entry, End::RanOut, turn),
         }
     }
@@ -540,6 +664,13 @@ impl Wait {
             tries: 1,
             last: entry.at,
         }
+    }
+
+    /// Whether it does nothing else than wait: one that tries now and then goes on with other work in between.
+    pub(super) fn is_at_it(&self) -> bool {
+        let pauses = u32::try_from(self.tries - 1).unwrap_or(u32::MAX);
+        let asked = self.last.saturating_duration_since(self.since);
+        self.tries >= POLLS_OF_A_WAIT && asked / pauses.max(1) <= MAX_POLL
     }
 
     /// Whether it still polls, by its own rhythm.

@@ -73,7 +73,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     // The last of those in the answer is on top, to make room for a better one.
     let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
     service.shared.mirror.visit(|key, lease| {
-        let Some(details) = active.details.get(usize::from(lease.namespace.0)) else {
+        let Some(details) = active.of_lock(&key.key) else {
             return;
         };
         let asked_for = query
@@ -199,7 +199,7 @@ impl Look<'_> {
         let left = lease
             .ends
             .map(|ends| ends.saturating_duration_since(self.now));
-        let details = self.active.details.get(usize::from(lease.namespace.0));
+        let details = self.active.of_lock(&key.key);
         api::Lock {
             key: spell(&key.key),
             db: key.db,

@@ -1,17 +1,21 @@
 //! The line that mends a misuse: of the application's code, of the configuration, or both. Where it names a TTL, that
 //! follows from how long the locks with such keys were held.
 
+use lockwarden_lock::job_scripts;
 use lockwarden_lock::reason::Reason;
 
 use super::advice::Finding;
 use super::api::TomlLine;
-use crate::telemetry::events::LockEvent;
+use crate::registry::processes::SHOW_PROCESSES;
+use crate::telemetry::events::{DEFAULT_USER, LockEvent};
 use crate::telemetry::vocabulary::Observation;
 use crate::text::durations::toml_duration;
 use crate::text::escape::spell;
 
 /// Where the TTL of a lease is set.
 const TTL_TABLE: &str = "namespace.settings.ttl-ceiling";
+/// Where it is set what proves an owner.
+const OWNER_TABLE: &str = "namespace.settings.owner-token";
 /// The table of a namespace itself.
 const NAMESPACE: &str = "namespace";
 /// What compares before it deletes.
@@ -26,6 +30,21 @@ pub(super) struct About<'a> {
     pub(super) wanted_ms: Option<u64>,
     /// The longest TTL that was asked for, ms.
     pub(super) longest_ms: Option<u64>,
+    /// Whether refusing it costs this application lock time.
+    pub(super) loss: Loss,
+}
+
+/// How releases that may be an application's own are refused, where that is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// They are not.
+    None,
+    /// Since it gives back more than it is granted.
+    TooMany,
+    /// On connections that were refused the lock before, as those of a contended pool are.
+    AfterRefusal,
+    /// On others than those that took the lock.
+    OverOthers,
 }
 
 /// The lines.
@@ -61,7 +80,20 @@ impl Mend {
 
 /// For something that is refused, or would be.
 pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
-    match reason {
+    about.unless_hidden(|| match reason {
+        Reason::NotOwner | Reason::Expired if about.loss == Loss::TooMany => {
+            Mend::code(about.release())
+        }
+        Reason::NotOwner | Reason::Expired if about.loss == Loss::AfterRefusal => {
+            Mend::toml(about.void_after_refusal())
+        }
+        // Its identity could prove them, and does not count; or there is none yet.
+        Reason::NotOwner | Reason::Expired if about.loss == Loss::OverOthers => {
+            match about.is_told_apart() {
+                true => Mend::toml(about.identity_counts()),
+                false => Mend::code(about.named()),
+            }
+        }
         Reason::NotOwner => Mend::code(about.release()),
         Reason::Expired | Reason::Overwrite | Reason::TakeOver | Reason::SharedToken => {
             Mend::code(about.acquire())
@@ -73,19 +105,26 @@ pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
         Reason::OpaqueWrite | Reason::StaleFence => Mend::default(),
         Reason::NoTtl => Mend::code(about.acquire()),
         Reason::TtlTooLong => Mend::code(about.acquire()).or(about.ceiling()),
-        Reason::UnsafeScript => Mend::code(about.release()),
-        Reason::BulkDelete => Mend::toml(TomlLine {
-            namespace: None,
-            table: String::new(),
-            line: format!("admin_identities = [{}]", quoted(about.application)),
-        }),
+        // A library's script is not rewritten, but may be trusted.
+        Reason::UnsafeScript => match about.trust() {
+            Some(line) => Mend::toml(line),
+            None => Mend::code(about.release()),
+        },
+        Reason::BulkDelete => match about.administrator() {
+            Some(line) => Mend::toml(TomlLine {
+                namespace: None,
+                table: String::new(),
+                line,
+            }),
+            None => Mend::default(),
+        },
         Reason::Quarantine | Reason::Limited | Reason::Other => Mend::default(),
-    }
+    })
 }
 
 /// For something that was found.
 pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
-    match finding {
+    about.unless_hidden(|| match finding {
         Finding::Observed(Observation::SharedToken | Observation::SharedSession) => {
             Mend::code(about.acquire())
         }
@@ -96,6 +135,8 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
         }
         // Most are markers that are meant to run out.
         Finding::Observed(Observation::RanOutConnected) => Mend::default(),
+        // What makes clients send their scripts is told, not proposed: it touches all of them.
+        Finding::Observed(Observation::EndUnseen) => Mend::default(),
         // A connection for each thread is not one line.
         Finding::Observed(Observation::SharedGuard) => Mend::default(),
         Finding::Observed(Observation::Debt | Observation::RanOutAlive) | Finding::RanOut => {
@@ -106,7 +147,7 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
         }
         Finding::LeaseLost => Mend::toml(about.here("quarantine = \"auto\"".to_owned())),
         Finding::TokenlessRelease => Mend::code(about.release()),
-        Finding::Pooled => Mend::code(format!("CLIENT SETNAME {}", about.application)),
+        Finding::Pooled => Mend::code(about.named()),
         Finding::KeptAlive | Finding::NoTtl => Mend::code(about.acquire()).or(about.default_ttl()),
         // What is left to its TTL is meant to last so long.
         Finding::TtlCut if about.wanted_ms.is_none() => Mend::toml(about.ceiling()),
@@ -121,15 +162,38 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
         Finding::TakesOver | Finding::LateWrite | Finding::WriteWithoutLock => {
             Mend::code(about.acquire())
         }
+        Finding::LetThrough | Finding::ComputedNames => Mend::default(),
         Finding::Unjudged | Finding::Ungoverned => {
             Mend::code("lockwarden check --backend".to_owned())
         }
-    }
+    })
 }
 
 impl About<'_> {
+    /// What was found of a client whose process may not be seen may be that of another: only that is to be mended.
+    fn unless_hidden(&self, mend: impl FnOnce() -> Mend) -> Mend {
+        let caller = self.example.caller.as_ref();
+        match caller.is_some_and(|caller| caller.is_hidden()) {
+            true => Mend::code(SHOW_PROCESSES.to_owned()),
+            false => mend(),
+        }
+    }
+
     fn key(&self) -> String {
         spell(&self.example.key.key)
+    }
+
+    /// The line that lets this client administer; `None` where it is told by nothing that it can prove.
+    fn administrator(&self) -> Option<String> {
+        let caller = self.example.caller.as_ref()?;
+        let who = match caller.known_by.certificate() {
+            _ if !caller.user.is_empty() && caller.user != DEFAULT_USER => {
+                format!("user:{}", spell(&caller.user))
+            }
+            Some(name) => format!("certificate:{name}"),
+            None => return None,
+        };
+        Some(format!("admin_identities = [{}]", quoted(&who)))
     }
 
     /// Takes the lock.
@@ -142,11 +206,45 @@ impl About<'_> {
         format!("EVAL \"{COMPARE_AND_DELETE}\" 1 {} VALUE", self.key())
     }
 
+    /// Lets the script touch the locks that it does not declare.
+    fn trust(&self) -> Option<TomlLine> {
+        let verdict = self.example.verdict.as_ref()?;
+        let name = job_scripts::asked_for(verdict.detail.as_deref()?)?;
+        Some(self.here(format!("trusted_scripts = [{}]", quoted(name))))
+    }
+
     fn here(&self, line: String) -> TomlLine {
         TomlLine {
             namespace: Some(self.example.namespace.to_string()),
             table: NAMESPACE.to_owned(),
             line,
+        }
+    }
+
+    /// A name that tells its connections from others'.
+    fn named(&self) -> String {
+        format!("CLIENT SETNAME {}", self.application)
+    }
+
+    /// Whether its connections are told from others'.
+    fn is_told_apart(&self) -> bool {
+        let caller = self.example.caller.as_ref();
+        caller.is_some_and(|caller| caller.is_distinctive())
+    }
+
+    fn identity_counts(&self) -> TomlLine {
+        let proofs = "proofs = [\"token\", \"session\", \"observed\", \"identity\"]";
+        TomlLine {
+            table: OWNER_TABLE.to_owned(),
+            ..self.here(proofs.to_owned())
+        }
+    }
+
+    /// Its identity counts though a connection was refused the lock.
+    fn void_after_refusal(&self) -> TomlLine {
+        TomlLine {
+            table: OWNER_TABLE.to_owned(),
+            ..self.here("void_after_refusal = []".to_owned())
         }
     }
 

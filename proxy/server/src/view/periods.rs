@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::tally::{Noted, Tally};
+use super::tally::{Counts, Noted, Tally};
 use crate::clock::Moment;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -32,6 +32,13 @@ struct Period {
     /// It begins with a change, over which it is not merged.
     marked: bool,
     tally: Tally,
+}
+
+impl Period {
+    /// Whether it was not over by then.
+    fn reaches(&self, from: Moment) -> bool {
+        self.begin.at >= from.at || self.last >= from.at
+    }
 }
 
 impl Periods {
@@ -70,9 +77,8 @@ impl Periods {
     /// What was counted since a moment, and since when that is exactly: a period counts as a whole.
     pub(super) fn since(&self, from: Moment) -> (Tally, u64) {
         let mut tally = Tally::default();
-        let counts = |period: &&Period| period.begin.at >= from.at || period.last >= from.at;
         let mut since_ms = from.unix_ms;
-        for period in self.all.iter().filter(counts) {
+        for period in self.all.iter().filter(|period| period.reaches(from)) {
             // The one that was begun before.
             if period.begin.at < from.at {
                 since_ms = since_ms.min(period.begin.unix_ms);
@@ -83,6 +89,18 @@ impl Periods {
             since_ms = since_ms.max(first.begin.unix_ms);
         }
         (tally, since_ms)
+    }
+
+    /// What was counted in one namespace since a moment, and when the first period of it begins.
+    pub(super) fn of_namespace(&self, name: &str, from: Moment) -> (Counts, Option<Instant>) {
+        let (mut counts, mut begun) = (Counts::default(), None);
+        for period in self.all.iter().filter(|period| period.reaches(from)) {
+            if let Some(here) = period.tally.namespaces.get(name) {
+                counts.add(here);
+                begun = begun.or(Some(period.begin.at));
+            }
+        }
+        (counts, begun)
     }
 
     /// Makes minutes of more than an hour ago hours, and forgets what is older than a week.
@@ -124,7 +142,6 @@ impl Periods {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::tally::Counts;
     use super::*;
 
     fn at(start: Instant, seconds: u64) -> Moment {

@@ -1,15 +1,16 @@
 //! What is answered to whoever asks: the view, the mirror and the configuration in force put into the
 //! words of the API. The locks themselves are in `lock_list.rs`.
 
-use std::collections::HashMap;
-use std::time::Instant;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::rules::Mode;
+use lockwarden_lock::rules::{Doubt, Mode, OnRepeat};
 
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
+use super::applications::Here;
 use super::connections::connections;
 use super::decisions::{decisions, lost};
 use super::key_patterns::KeyPatterns;
@@ -22,6 +23,7 @@ use super::wait_cycles::Circle;
 use super::wording::client;
 use super::{api, discovery, incidents, pattern_list, report, topology, why};
 use crate::clock::{self, Moment, now_ms};
+use crate::net::tls::ENDS_SOON;
 use crate::registry::ungoverned::Equal;
 use crate::ruleset::Active;
 use crate::ruleset::mode_label;
@@ -144,13 +146,25 @@ fn overview(service: &ViewService) -> api::Overview {
         policies: policies(service),
         namespaces,
         unseen: service.shared.events.dropped(),
+        certificates_end: certificates_end(&service.shared),
     }
+}
+
+fn certificates_end(shared: &ProxyState) -> BTreeMap<String, u64> {
+    let soon = SystemTime::now() + ENDS_SOON;
+    let ends = shared.certificates.ends(&shared.backend.address);
+    let ends = ends.into_iter().filter(|(_, end)| *end <= soon);
+    ends.map(|(name, end)| {
+        let at = end.duration_since(UNIX_EPOCH).unwrap_or_default();
+        (name.to_owned(), ms(at))
+    })
+    .collect()
 }
 
 /// `GET /api/v1/config`: the namespaces in force.
 fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
     let active = service.shared.active.load_full();
-    let held = service.shared.mirror.held(active.details.len());
+    let held = service.shared.mirror.held(&active);
     let seen = service.view.seen();
     active
         .details
@@ -170,12 +184,13 @@ fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
                 mode: details.rules.mode.word().to_owned(),
                 enforced_for_some: details.rollout.is_some(),
                 policies: chain(&active, id),
-                ceiling_ms: details.ceiling_ms,
+                ceiling_ms: details.ceiling_ms(),
                 held: held.held_finite + held.held_none,
                 without_ttl: held.held_none,
                 unknown: held.unknown,
                 quarantine: topology::quarantine(details, &service.shared),
                 ungoverned: details.metrics.ungoverned_found(),
+                harm: seen.aftermath.harm(&details.name),
                 holds: known.map_or_else(Default::default, |known| known.holds.summary()),
                 advice: pattern_list::advice(&seen, &details.name),
             }
@@ -272,12 +287,15 @@ fn applications_of(
     for caller in service.shared.clients.callers() {
         *connections.entry(caller.application()).or_default() += 1;
     }
-    let mode_of = |name: &str| {
-        let mut all = active.details.iter();
-        let details = all.find(|details| *details.name == *name);
-        details.map_or("", |details| details.rules.mode.word())
+    let here = |name: &str| {
+        let details = active.named(name);
+        details.map_or_else(Here::default, |details| Here {
+            mode: details.rules.mode.word(),
+            grants_repeats: details.rules.on_repeat == OnRepeat::Grant,
+            believes: details.rules.doubt == Doubt::Believe,
+        })
     };
-    tally.applications.told(&connections, patterns, mode_of)
+    tally.applications.told(&connections, patterns, here)
 }
 
 /// `GET /api/v1/hot`.
@@ -318,8 +336,8 @@ fn cycle(circle: &Circle) -> api::Cycle {
 /// `GET /api/v1/report`.
 fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     let active = service.shared.active.load_full();
-    let held = service.shared.mirror.held(active.details.len());
-    let endless = endless(service, active.details.len());
+    let held = service.shared.mirror.held(&active);
+    let endless = endless(service, &active);
     let now = Moment::now();
     let started = service.started(now);
     let seen = service.view.seen();
@@ -347,12 +365,11 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     };
     let namespaces = active.details.iter().zip(held).zip(endless);
     let equal = service.shared.ungoverned.equal();
-    let namespaces = namespaces.enumerate();
-    let namespaces = namespaces.map(|(index, ((details, held), endless))| {
+    let namespaces = namespaces.map(|((details, held), endless)| {
         let keys = endless.iter().map(|key| &key[..]);
         let equal: Vec<&Equal> = equal
             .iter()
-            .filter(|(of, _)| usize::from(of.0) == index)
+            .filter(|(of, _)| *of == details.name)
             .map(|(_, equal)| equal)
             .collect();
         let alike = equal.first().into_iter().flat_map(|equal| &equal.keys);
@@ -360,6 +377,8 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         let standing = report::Standing {
             namespace: &details.name,
             enforced: details.rules.mode == Mode::Enforce,
+            grants_repeats: details.rules.on_repeat == OnRepeat::Grant,
+            harm: seen.aftermath.harm(&details.name),
             without_ttl: held.held_none + details.metrics.endless_found(),
             without_ttl_examples: report::examples(keys, MAX_EXAMPLES),
             equal_values: equal.iter().map(|equal| equal.count).sum(),
@@ -373,16 +392,18 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         now: now.unix_ms,
         namespaces: namespaces.collect(),
         unclaimed_patterns: discovery::unclaimed(&service.shared),
+        hidden_processes: service.shared.processes.sight.notice(),
         applications: applications_of(service, tally, &seen.patterns),
         patterns: pattern_list::told(&seen, &PatternsQuery::default(), since),
     }
 }
 
 /// Some locks without a TTL of each namespace: held, or found by the last walk over the server.
-fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
-    let mut endless = vec![Vec::new(); namespaces];
-    let mut note = |namespace: NamespaceId, key: &Bytes| {
-        if let Some(keys) = endless.get_mut(usize::from(namespace.0))
+fn endless(service: &ViewService, active: &Active) -> Vec<Vec<Bytes>> {
+    let mut endless = vec![Vec::new(); active.details.len()];
+    let mut note = |key: &Bytes| {
+        let namespace = active.namespaces.find(key);
+        if let Some(keys) = namespace.and_then(|id| endless.get_mut(usize::from(id.0)))
             && keys.len() < MAX_EXAMPLES
         {
             keys.push(key.clone());
@@ -390,12 +411,10 @@ fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
     };
     service.shared.mirror.visit(|key, lease| {
         if lease.ends.is_none() {
-            note(lease.namespace, &key.key);
+            note(&key.key);
         }
     });
-    for (namespace, key) in service.shared.ungoverned.endless() {
-        note(namespace, &key);
-    }
+    service.shared.ungoverned.endless().iter().for_each(note);
     endless
 }
 
@@ -416,12 +435,13 @@ pub(crate) fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
     let unclaimed = i64::try_from(discovery::unclaimed(shared)).unwrap_or(i64::MAX);
     shared.metrics.unclaimed_lock_patterns.set(unclaimed);
-    let mut gauges = shared.mirror.held(active.details.len());
+    let mut gauges = shared.mirror.held(&active);
     let seen = view.seen();
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {
         let known = seen.namespaces.get(&details.name);
         gauge.waiting = known.map_or(0, |known| known.waiting);
         gauge.enforced = details.is_enforced();
+        gauge.harms = seen.aftermath.harm(&details.name).is_some();
         let left = topology::quarantine_left(details, shared);
         gauge.quarantine_until = left.map_or(0, ends_at);
     }

@@ -85,14 +85,6 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
     // Told from who polls this lock.
     let first = edges.iter().position(|edge| edge.key == *lock);
     edges.rotate_left(first.unwrap_or(0));
-    if let [edge] = &edges[..] {
-        return format!(
-            "{} waits for {}, which its own connection holds: threads that share a connection, or one that \
-             takes the lock twice",
-            edge.waiter.application(),
-            spell(&edge.key.key)
-        );
-    }
     let held_by = |place: usize| {
         let before = (place + edges.len() - 1) % edges.len();
         spell(&edges[before].key.key)

@@ -1,8 +1,8 @@
 //! The verdicts: whether a namespace could be enforced tomorrow, and what stands in the way.
 
 use super::advice::Finding;
-use super::api::{MixedFamily, NamespaceReport};
-use super::applications::Applications;
+use super::api::{LockTime, MixedFamily, NamespaceReport};
+use super::applications::{Applications, FoundIn};
 use super::families;
 use super::key_patterns::{KeyPatterns, PatternSeen};
 use super::tally::{Counts, Tally};
@@ -18,10 +18,17 @@ const ENOUGH_CALLS: u64 = 1_000;
 /// Locks that are taken seldom have had their turn after a week, however few the calls were.
 const ENOUGH_TIME_MS: u64 = 7 * 24 * 3_600_000;
 
+/// Of so much lock time one part that enforcing would cost is harm: a twentieth.
+const HARM_IN: u64 = 20;
+
 /// What is known of a namespace beside what was seen in it.
 pub(super) struct Standing<'a> {
     pub(super) namespace: &'a str,
     pub(super) enforced: bool,
+    /// It grants a lock once more to its holder (`on_repeat`).
+    pub(super) grants_repeats: bool,
+    /// That enforcing it harms, in words.
+    pub(super) harm: Option<String>,
     /// Locks without a TTL that are held now or that the last walk over the server found.
     pub(super) without_ttl: u64,
     pub(super) without_ttl_examples: Vec<String>,
@@ -29,6 +36,14 @@ pub(super) struct Standing<'a> {
     pub(super) equal_values: u64,
     pub(super) equal_values_examples: Vec<String>,
     pub(super) watched: Watched<'a>,
+}
+
+impl Standing<'_> {
+    /// What was found that enforce mode would turn against an application.
+    fn breaking<'a>(&self, applications: &'a Applications) -> Vec<(Finding, u64, &'a str)> {
+        let is_one = |finding: Finding| finding.may_break(self.grants_repeats);
+        applications.found_in(self.namespace, is_one)
+    }
 }
 
 /// From when on, and how much of it is enough.
@@ -64,7 +79,7 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
     let nothing = Counts::default();
     let seen = tally.namespaces.get(standing.namespace);
     let (seen, applications) = (seen.unwrap_or(&nothing), &tally.applications);
-    let breaking = applications.found_in(standing.namespace, Finding::may_break);
+    let breaking = standing.breaking(applications);
     let refusals = seen.refused + seen.would_refuse;
     let watched = standing.watched;
     let (wanted_calls, wanted_until) = watched.wanted(seen.operations);
@@ -88,7 +103,8 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
             (watched.names, standing.enforced),
         ),
     };
-    let ready = seen.operations > 0 && refusals == 0 && seen.overlaps == 0 && told.is_ready();
+    let is_unharmed = standing.harm.is_none() && seen.overlaps == 0;
+    let ready = seen.operations > 0 && refusals == 0 && is_unharmed && told.is_ready();
     NamespaceReport {
         namespace: standing.namespace.to_owned(),
         mode: if standing.enforced {
@@ -106,8 +122,16 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
         kept_alive: seen.kept_alive,
         ungoverned: seen.ungoverned,
         tokenless_releases: seen.tokenless_releases,
+        foretold: (&seen.costs.foretold).into(),
+        seen: (&seen.costs.seen).into(),
         without_ttl: standing.without_ttl,
         ready,
+        harm: standing.harm.clone(),
+        against: told.against(
+            standing.harm.as_deref(),
+            &breaking,
+            &(&seen.costs.foretold).into(),
+        ),
         verdict: verdict(&standing, (seen, applications), &told, ready),
         ran_out_while_held: told.ran_out_while_held,
         wanted_calls: told.wanted_calls,
@@ -135,16 +159,40 @@ impl Told {
         self.nothing_breaks && self.wanted_calls == 0 && nothing_mixed
     }
 
-    /// How much more is to be seen.
-    fn wanted(&self) -> Option<String> {
-        let calls = times(self.wanted_calls, "call");
-        (self.wanted_calls > 0).then(|| match self.wanted_until {
-            Some(until) => format!(
-                "too little was seen: watch for {calls} more, or until {}",
-                utc(until)
-            ),
-            None => format!("too little was seen: watch for {calls} more"),
-        })
+    /// What an order to enforce is declined for: harm to those who do nothing wrong. That strangers would be refused is what
+    /// enforcing is for.
+    fn against(
+        &self,
+        harm: Option<&str>,
+        breaking: &[FoundIn<'_>],
+        foretold: &LockTime,
+    ) -> Vec<String> {
+        let lost = foretold.unheld_ms.saturating_add(foretold.cut_ms);
+        let is_harm = lost.saturating_mul(HARM_IN) > foretold.locked_ms();
+        let loss = foretold.loss().filter(|_| is_harm);
+        let breaking = breaking.iter().take(MAX_NAMED).map(found);
+        let loss = loss.map(|loss| format!("it would {loss}"));
+        let harm = harm.map(str::to_owned).into_iter();
+        harm.chain(loss).chain(breaking).collect()
+    }
+}
+
+/// How much more is to be seen.
+fn wanted(calls: u64, until: Option<u64>) -> Option<String> {
+    let wanted = times(calls, "call");
+    (calls > 0).then(|| match until {
+        Some(until) => format!(
+            "too little was seen: watch for {wanted} more, or until {}",
+            utc(until)
+        ),
+        None => format!("too little was seen: watch for {wanted} more"),
+    })
+}
+
+impl NamespaceReport {
+    /// How much more is to be seen before it can be said what enforcing does.
+    pub(crate) fn too_little(&self) -> Option<String> {
+        wanted(self.wanted_calls, self.wanted_until)
     }
 }
 
@@ -158,7 +206,7 @@ fn verdict(
         return "nothing was seen yet".to_owned();
     }
     let calls = times(seen.operations, "call");
-    let mut parts = Vec::new();
+    let mut parts: Vec<String> = standing.harm.clone().into_iter().collect();
     let named: Vec<String> = applications
         .refused_most(standing.namespace)
         .into_iter()
@@ -173,6 +221,7 @@ fn verdict(
             share(count, seen.operations)
         )
     };
+    parts.extend(seen.costs.words());
     match (seen.would_refuse, seen.refused) {
         (0, 0) => {}
         (would, 0) => parts.push(format!("would refuse {}: {named}", of(would))),
@@ -190,14 +239,8 @@ fn verdict(
             "{overlaps} a former holder acted while another held the lock"
         ));
     }
-    let breaking = applications.found_in(standing.namespace, Finding::may_break);
-    for (finding, count, who) in breaking.into_iter().take(MAX_NAMED) {
-        parts.push(format!(
-            "{} in {who} ({})",
-            finding.word(),
-            times(count, "time")
-        ));
-    }
+    let breaking = standing.breaking(applications);
+    parts.extend(breaking.iter().take(MAX_NAMED).map(found));
     if told.ran_out_while_held > 0 {
         let leases = times(told.ran_out_while_held, "lease");
         parts.push(format!("{leases} ran out while held"));
@@ -217,14 +260,10 @@ fn verdict(
     }
     let changes = applications.found_in(standing.namespace, Finding::would_change);
     if !standing.enforced && !changes.is_empty() {
-        let changes = changes.into_iter().take(MAX_NAMED);
-        let changes = changes.map(|(finding, count, who)| {
-            format!("{} in {who} ({})", finding.word(), times(count, "time"))
-        });
-        let changes: Vec<String> = changes.collect();
+        let changes: Vec<String> = changes.iter().take(MAX_NAMED).map(found).collect();
         parts.push(format!("would change {}", changes.join(", ")));
     }
-    parts.extend(told.wanted());
+    parts.extend(wanted(told.wanted_calls, told.wanted_until));
     if standing.without_ttl > 0 {
         let locks = times(standing.without_ttl, "lock");
         let example = standing.without_ttl_examples.first();
@@ -245,6 +284,11 @@ fn verdict(
         ));
     }
     parts.join("; ")
+}
+
+/// A finding, how often, and in whom most.
+fn found((finding, count, who): &FoundIn<'_>) -> String {
+    format!("{} in {who} ({})", finding.word(), times(*count, "time"))
 }
 
 /// Some of the keys, spelled, in order.

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::rules::Mode;
 
+use super::aftermath::{Extent, Harmed};
 use super::api;
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
 use super::leases::ms;
@@ -97,10 +99,12 @@ pub(crate) struct ViewService {
 impl ViewService {
     /// A view of which nothing is seen yet; a [`Fold`] fills it.
     pub(crate) fn new(shared: Arc<ProxyState>) -> ViewService {
-        ViewService {
+        let service = ViewService {
             shared,
             view: Arc::default(),
-        }
+        };
+        service.view.seen().follow(&service.in_force(), None);
+        service
     }
 
     /// When the process started.
@@ -115,9 +119,36 @@ impl ViewService {
 
     /// From now on a report may count. Returns the moment, Unix ms.
     pub(crate) fn mark(&self, mark: Mark) -> u64 {
-        let now = Moment::now();
-        self.view.seen().mark(mark, now);
+        let (now, in_force) = (Moment::now(), self.in_force());
+        let mut seen = self.view.seen();
+        seen.follow(&in_force, Some(now));
+        seen.mark(mark, now);
         now.unix_ms
+    }
+
+    /// Looks where enforcing harms since a namespace was switched, and returns what is new of it.
+    pub(crate) fn look_for_harm(&self) -> Vec<Harmed> {
+        self.view.seen().look_for_harm(Moment::now())
+    }
+
+    /// The proxy has set a namespace back to monitor mode because of this.
+    pub(crate) fn was_taken_back(&self, harmed: Harmed) {
+        let aftermath = &mut self.view.seen().aftermath;
+        aftermath.was_taken_back(harmed, Instant::now());
+    }
+
+    /// The namespaces in force, and for how many clients each is enforced.
+    fn in_force(&self) -> Vec<(Arc<str>, Extent)> {
+        let active = self.shared.active.load();
+        let extents = active.details.iter().map(|details| {
+            let extent = match (details.rules.mode, &details.rollout) {
+                (Mode::Enforce, _) => Extent::All,
+                (Mode::Monitor, Some(_)) => Extent::Some,
+                (Mode::Monitor, None) => Extent::Nobody,
+            };
+            (details.name.clone(), extent)
+        });
+        extents.collect()
     }
 
     /// What was seen.
@@ -163,8 +194,7 @@ impl Fold {
         }
         let active = self.0.shared.active.load();
         for (namespace, measure) in measures.drain(..) {
-            let mut all = active.details.iter();
-            let Some(details) = all.find(|details| details.name == namespace) else {
+            let Some(details) = active.named(&namespace) else {
                 continue;
             };
             let metrics = &details.metrics;

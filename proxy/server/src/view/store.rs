@@ -14,12 +14,15 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;
+use super::aftermath::{Aftermath, Extent, Harmed};
 use super::api::Since;
 use super::hold_times::Holds;
 use super::hot_locks::HotLocks;
 use super::key_patterns::KeyPatterns;
-use super::leases::{End, ms};
+use super::leases::End;
 use super::lock_history::{LockSeen, Turn};
+use super::lock_time;
+use super::lock_time::{Cost, Costs, Spent};
 use super::periods::Periods;
 use super::recent_events::Recent;
 use super::rolling_count::Lately;
@@ -58,6 +61,7 @@ pub(super) struct Seen {
     /// The same by time.
     pub(super) periods: Periods,
     pub(super) marks: Marks,
+    pub(super) aftermath: Aftermath,
     /// When the last entry was left.
     latest: Option<Moment>,
     pub(super) hot: HotLocks,
@@ -93,16 +97,12 @@ pub(super) struct Marks {
 impl Marks {
     /// The moment from which on a report counts; `None` is the start. What never happened has been so from the start.
     pub(super) fn begin(&self, since: Since, now: Moment) -> Option<Moment> {
-        let ago = |ago: Duration| Moment {
-            at: now.at.checked_sub(ago).unwrap_or(now.at),
-            unix_ms: now.unix_ms.saturating_sub(ms(ago)),
-        };
         match since {
             // Before the clock began is before the start.
-            Since::Ago(span) => now.at.checked_sub(span).map(|_| ago(span)),
+            Since::Ago(span) => now.at.checked_sub(span).map(|_| now.ago(span)),
             Since::Time(unix_ms) => {
                 let span = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
-                now.at.checked_sub(span).map(|_| ago(span))
+                now.at.checked_sub(span).map(|_| now.ago(span))
             }
             Since::LastChange => self.change,
             Since::Reload => self.reload,
@@ -161,6 +161,7 @@ impl Default for Seen {
             tally: Tally::default(),
             periods: Periods::default(),
             marks: Marks::default(),
+            aftermath: Aftermath::default(),
             latest: None,
             hot: HotLocks::default(),
             patterns: KeyPatterns::default(),
@@ -197,6 +198,9 @@ impl Seen {
             at = &cut;
         }
         self.latest = Some(moment_of(entry));
+        if entry.namespace.is_empty() {
+            return self.blame_for_no_lock(entry, at.copied(MAX_KEY));
+        }
         let own = |at: &DbKey| at.copied(MAX_KEY);
         let patterns = &mut self.patterns;
         let new = |key: &DbKey| LockSeen::new(key.clone(), patterns.find(&key.key));
@@ -231,6 +235,7 @@ impl Seen {
         self.patterns.fold(pattern, &told, &turn);
         self.count(&told, &turn);
         self.blame(&told, &turn, pattern);
+        self.spend(&told, &turn, pattern);
         self.remember(&told, holder.flatten());
     }
 
@@ -243,6 +248,7 @@ impl Seen {
             self.looked = Some(now);
             self.look_for_waiters(now);
             self.look_for_kept_alive(now);
+            self.look_for_unheld(now);
         }
     }
 
@@ -266,6 +272,23 @@ impl Seen {
             }
         }
         self.periods.begin(now, true);
+    }
+
+    /// These namespaces are in force from now on; at the start of the process, without a moment.
+    pub(super) fn follow(&mut self, in_force: &[(Arc<str>, Extent)], at: Option<Moment>) {
+        self.aftermath.follow(in_force, at, &self.periods);
+    }
+
+    /// Looks where enforcing harms, and returns what is new of it.
+    pub(super) fn look_for_harm(&mut self, now: Moment) -> Vec<Harmed> {
+        let locks = &self.locks;
+        let held_ms = |namespace: &Arc<str>, since: Instant| {
+            let here = locks
+                .iter()
+                .filter(|(_, lock)| lock.namespace == *namespace);
+            here.map(|(_, lock)| lock.held_ms(since, now.at)).sum()
+        };
+        self.aftermath.look(now, &self.periods, held_ms)
     }
 
     /// What is known of a lock.
@@ -302,6 +325,12 @@ impl Seen {
         let decided = decided.map(|verdict| verdict.kind);
         let counts = Counts {
             operations: u64::from(of_lock && entry.operation.is_some()),
+            tries: u64::from(of_lock && is_try(entry)),
+            broken: turn
+                .ended
+                .iter()
+                .map(|ended| u64::from(ended.end.is_by_another()))
+                .sum(),
             refused: u64::from(decided == Some(DecisionKind::Deny)),
             would_refuse: u64::from(decided == Some(DecisionKind::WouldDeny)),
             would_modify: u64::from(decided == Some(DecisionKind::WouldModify)),
@@ -310,6 +339,7 @@ impl Seen {
             kept_alive: 0,
             ungoverned: u64::from(entry.happened == EventKind::Ungoverned),
             tokenless_releases: u64::from(is_tokenless_release(entry)),
+            costs: Costs::default(),
         };
         self.note(moment_of(entry), &Noted::Counts(&entry.namespace, &counts));
         let namespace = match self.namespaces.get_mut(&entry.namespace) {
@@ -357,8 +387,8 @@ impl Seen {
         let mut found = |finding| self.note(at, &Noted::Found(finding, caller, entry, pattern));
         if let EventKind::Observed(observation) = entry.happened {
             found(Finding::Observed(observation));
-        } else if let EventKind::Unjudged(_) = entry.happened {
-            found(Finding::Unjudged);
+        } else if let EventKind::Unjudged(why) = entry.happened {
+            found(Finding::of_unjudged(why));
         } else if entry.happened == EventKind::Ungoverned {
             found(Finding::Ungoverned);
         }
@@ -374,6 +404,56 @@ impl Seen {
         }
         if takes_over(entry) {
             found(Finding::TakesOver);
+        }
+    }
+
+    /// Counts lock time: of leases that are over, and of locks that nobody held.
+    fn spend(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
+        let (at, mode) = (moment_of(entry), entry.mode);
+        let mut spend = |caller: Option<&Arc<Caller>>, cost| {
+            let spent = Spent {
+                at,
+                caller: caller.cloned(),
+                costs: Costs::of(mode, cost),
+            };
+            self.note(at, &Noted::Spent(&entry.namespace, &spent, pattern));
+        };
+        if let EventKind::Acquired { again: false, .. } = entry.happened {
+            let grants = Cost {
+                grants: 1,
+                ..Cost::default()
+            };
+            spend(entry.caller.as_ref(), grants);
+        }
+        for ended in &turn.ended {
+            let mut cost = lock_time::held(ended.end, ended.held_ms());
+            if ended.end == End::Released {
+                cost.cut_ms = i64::try_from(turn.would_cut_ms).unwrap_or(i64::MAX);
+            }
+            if cost != Cost::default() {
+                spend(ended.caller.as_ref(), cost);
+            }
+        }
+        if let (Some(late), Some(caller)) = (&turn.late, &entry.caller)
+            && late.cut_ms > 0
+        {
+            let cut = Cost {
+                cut_ms: i64::try_from(late.cut_ms).unwrap_or(i64::MAX),
+                ..Cost::default()
+            };
+            spend(Some(caller), cut);
+        }
+        for spent in &turn.spent {
+            self.note(spent.at, &Noted::Spent(&entry.namespace, spent, pattern));
+        }
+    }
+
+    /// Something that is about no lock of any namespace.
+    fn blame_for_no_lock(&mut self, entry: &LockEvent, key: DbKey) {
+        if let (EventKind::Unjudged(why), Some(caller)) = (entry.happened, &entry.caller) {
+            let told = Arc::new(entry.in_short(key));
+            let found = Noted::Found(Finding::of_unjudged(why), caller, &told, None);
+            self.note(moment_of(entry), &found);
         }
     }
 
@@ -433,15 +513,20 @@ impl Seen {
                 namespace.waiting += lock.waiting(now).count() as u64;
             }
             let holder = lock.holding.as_ref().and_then(|holding| {
-                let caller = holding.caller.as_ref()?;
-                Some((caller.session, holding.since_ms))
+                let caller = holding.caller.clone()?;
+                Some((caller, holding.since_ms))
             });
             if let Some((holder, held_since_ms)) = holder {
                 let room = MAX_EDGES.saturating_sub(edges.len());
-                edges.extend(lock.waiting(now).take(room).map(|wait| Edge {
+                // A client that polls what it holds itself, over whichever connection of its pool, waits for its own work to
+                // end: what each of its connections does says nothing of its threads.
+                let waits = lock
+                    .waiting(now)
+                    .filter(|wait| wait.is_at_it() && !wait.caller.may_be(&holder));
+                edges.extend(waits.take(room).map(|wait| Edge {
                     waiter: wait.caller.clone(),
                     key: key.clone(),
-                    holder,
+                    holder: holder.session,
                     // Nobody waited for this holder before it held the lock.
                     since_ms: wait.since_ms.max(held_since_ms),
                 }));
@@ -449,6 +534,18 @@ impl Seen {
             any
         });
         self.circles = circles(&edges);
+    }
+
+    /// Locks that stay locked though their holders are done, or would.
+    fn look_for_unheld(&mut self, now: Instant) {
+        let mut spent = Vec::new();
+        for (_, lock) in self.locks.iter_mut() {
+            let here = lock.unheld_until(now).into_iter();
+            spent.extend(here.map(|spent| (lock.namespace.clone(), spent, lock.pattern)));
+        }
+        for (namespace, spent, pattern) in &spent {
+            self.note(spent.at, &Noted::Spent(namespace, spent, *pattern));
+        }
     }
 
     /// Leases that go on only because they are renewed: held for longer than the TTL that they got; and those that
@@ -505,6 +602,19 @@ fn erases_others(entry: &LockEvent) -> bool {
     let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
     entry.happened == EventKind::Forwarded
         && matches!(reason, None | Some(Some(Reason::BulkDelete)))
+}
+
+/// Somebody wanted the lock, or may have, by a script that was refused. What failed on Redis is no word on enforcing.
+fn is_try(entry: &LockEvent) -> bool {
+    let is_answered = matches!(
+        entry.happened,
+        EventKind::Acquired { .. } | EventKind::Contended { .. } | EventKind::Unconfirmed
+    );
+    let may_take = matches!(
+        entry.operation,
+        Some(Operation::Acquire | Operation::TakeOver | Operation::Write)
+    );
+    is_answered || (entry.happened == EventKind::Refused && may_take)
 }
 
 fn is_refusal(entry: &LockEvent) -> bool {

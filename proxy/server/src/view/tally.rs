@@ -7,6 +7,7 @@ use lockwarden_lock::db_key::NamedMap;
 
 use super::advice::Finding;
 use super::applications::Applications;
+use super::lock_time::{Costs, Spent};
 use crate::telemetry::events::{Caller, LockEvent};
 
 /// See the module.
@@ -21,6 +22,10 @@ pub(super) struct Tally {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) operations: u64,
+    /// Tries to acquire: granted, in vain, or refused.
+    pub(super) tries: u64,
+    /// Leases that a client ended which did not hold them.
+    pub(super) broken: u64,
     pub(super) refused: u64,
     pub(super) would_refuse: u64,
     /// Operations whose lease enforce mode would have given another TTL.
@@ -30,6 +35,8 @@ pub(super) struct Counts {
     pub(super) kept_alive: u64,
     pub(super) ungoverned: u64,
     pub(super) tokenless_releases: u64,
+    /// Lock time.
+    pub(super) costs: Costs,
 }
 
 /// Something that is to be counted.
@@ -45,12 +52,21 @@ pub(super) enum Noted<'a> {
         &'a Arc<LockEvent>,
         Option<PatternId>,
     ),
+    /// Lock time that has passed in a namespace, under a lock with a key like this.
+    Spent(&'a Arc<str>, &'a Spent, Option<PatternId>),
 }
 
 impl Tally {
     pub(super) fn note(&mut self, noted: &Noted<'_>) {
         match *noted {
             Noted::Counts(namespace, counts) => self.counts(namespace).add(counts),
+            Noted::Spent(namespace, spent, pattern) => {
+                self.counts(namespace).costs.add(&spent.costs);
+                if let Some(caller) = &spent.caller {
+                    self.applications
+                        .spent(caller, namespace, pattern, &spent.costs);
+                }
+            }
             Noted::Did(caller, entry, pattern) => self.applications.did(caller, entry, pattern),
             Noted::Found(finding, caller, example, pattern) => {
                 let found = (finding, pattern);
@@ -81,8 +97,10 @@ impl Tally {
 }
 
 impl Counts {
-    fn add(&mut self, other: &Counts) {
+    pub(super) fn add(&mut self, other: &Counts) {
         self.operations += other.operations;
+        self.tries += other.tries;
+        self.broken += other.broken;
         self.refused += other.refused;
         self.would_refuse += other.would_refuse;
         self.would_modify += other.would_modify;
@@ -91,5 +109,6 @@ impl Counts {
         self.kept_alive += other.kept_alive;
         self.ungoverned += other.ungoverned;
         self.tokenless_releases += other.tokenless_releases;
+        self.costs.add(&other.costs);
     }
 }

@@ -10,14 +10,18 @@ use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::time::TtlMs;
+use lockwarden_lock::token::Process;
 use proptest::prelude::*;
 
 use super::api::LockState;
+use super::applications::Here;
 use super::decisions::lost_of;
 use super::remarks::remarks;
 use super::store::{Measure, Seen};
 use super::{api, losses, report};
-use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber, Verdict, example};
+use crate::telemetry::events::{
+    Caller, EventKind, LockEvent, SessionNumber, Took, Verdict, example,
+};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// A view, and the time that it is.
@@ -41,6 +45,7 @@ const AFTER_ONE_THAT_RAN_OUT: EventKind = EventKind::Acquired {
     kept: false,
 };
 const RELEASED: EventKind = EventKind::Released { taken_over: false };
+const MET_NONE: EventKind = EventKind::Absent { ran_out: false };
 const CONTENDED: EventKind = EventKind::Contended { own: false };
 
 impl Played {
@@ -157,11 +162,15 @@ impl Played {
     }
 
     fn told(&self, application: &str) -> api::Application {
-        let all = self.seen.tally.applications.told(
-            &Default::default(),
-            &self.seen.patterns,
-            |_| "monitor",
-        );
+        let all =
+            self.seen
+                .tally
+                .applications
+                .told(&Default::default(), &self.seen.patterns, |_| Here {
+                    mode: "monitor",
+                    grants_repeats: false,
+                    believes: false,
+                });
         let mut found = all.into_iter().filter(|one| one.application == application);
         found.next().expect("it did something")
     }
@@ -170,6 +179,8 @@ impl Played {
         let standing = report::Standing {
             namespace: "orders",
             enforced: false,
+            grants_repeats: false,
+            harm: None,
             without_ttl: 0,
             without_ttl_examples: Vec::new(),
             equal_values: 0,
@@ -200,14 +211,18 @@ fn watched(entry: &mut LockEvent, asked_ms: u64, (would_ms, kept): (u64, bool)) 
 }
 
 fn caller(who: u64) -> Arc<Caller> {
-    Arc::new(Caller {
+    Arc::new(caller_of(who))
+}
+
+fn caller_of(who: u64) -> Caller {
+    Caller {
         session: SessionNumber(who),
         address: ([10, 0, 0, 1], 4711).into(),
         name: Bytes::from(format!("app-{who}")),
         user: Bytes::new(),
         library: Some("jedis 2.9".into()),
         known_by: Arc::default(),
-    })
+    }
 }
 
 fn of(key: &'static str) -> DbKey {
@@ -371,6 +386,17 @@ fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
             "{happened:?} after {after_ms} ms"
         );
     }
+    // The proxy stood still before it read the answer.
+    let mut played = Played::new();
+    played.tells(1, ACQUIRED, "lock:a", |entry| {
+        (entry.ttl_ms, entry.fence) = (Some(60_000), Some(9));
+        entry.took = Some(Took {
+            redis: Some(Duration::from_secs(70)),
+            ..Took::default()
+        });
+    });
+    played.after(1_000).by(1, gone, "lock:a");
+    assert_eq!(played.measures, [], "it had run out before it was heard of");
     let mut played = Played::new();
     let forwarded = EventKind::Unjudged(UnjudgedWhy::NoRights);
     played.acquires(1, "lock:a", 60_000, 9).after(5);
@@ -420,18 +446,76 @@ fn a_circle_of_waiters_is_told_and_ends_with_the_wait() {
 }
 
 #[test]
-fn a_connection_that_waits_for_itself_is_a_circle_of_one() {
+fn who_polls_what_it_holds_itself_or_tries_now_and_then_is_in_no_deadlock() {
     let mut played = Played::new();
     played.acquires(1, "lock:a", 600_000, 1);
-    for _ in 0..3 {
-        played
-            .after(500)
-            .by(1, EventKind::Contended { own: true }, "lock:a");
+    for _ in 0..4 {
+        let own = EventKind::Contended { own: true };
+        played.after(500).by(1, own, "lock:a");
     }
     played.after(1_000);
-    assert!(
-        played.remarks("lock:a")[0].starts_with("app-1 waits for lock:a, which its own connection")
-    );
+    assert!(played.seen.circles.is_empty());
+
+    let mut played = Played::new();
+    played
+        .acquires(1, "lock:a", 600_000, 1)
+        .acquires(2, "lock:b", 600_000, 2);
+    for _ in 0..4 {
+        played
+            .after(5_000)
+            .by(1, CONTENDED, "lock:b")
+            .by(2, CONTENDED, "lock:a");
+    }
+    played.after(1_000);
+    assert!(played.seen.circles.is_empty());
+}
+
+/// Two connections that each hold a lock and poll the other's, and whether that is called a circle.
+fn is_circle(changed: impl Fn(u64, &mut Caller)) -> bool {
+    let mut played = Played::new();
+    for round in 0..4 {
+        for who in [1, 2] {
+            let (own, others) = if who == 1 {
+                ("lock:a", "lock:b")
+            } else {
+                ("lock:b", "lock:a")
+            };
+            let key = if round == 0 { own } else { others };
+            let happened = if round == 0 { ACQUIRED } else { CONTENDED };
+            played.after(250).tells(who, happened, key, |entry| {
+                (entry.ttl_ms, entry.fence) = (Some(600_000), Some(who));
+                let caller = entry.caller.as_mut().map(Arc::make_mut);
+                changed(who, caller.expect("the entry has one"));
+            });
+        }
+    }
+    played.after(1_000);
+    !played.seen.circles.is_empty()
+}
+
+#[test]
+fn connections_of_one_client_do_not_wait_for_each_other() {
+    let process = |number: u8| Process::Known([number; 8]);
+    let known_as = |caller: &mut Caller, number: u8| {
+        caller.name = Bytes::from_static(b"worker");
+        caller.known_by = Arc::default();
+        caller.known_by.is_process(process(number));
+    };
+    // One process, or one pool of a client that is elsewhere.
+    assert!(!is_circle(|_, caller| known_as(caller, 7)));
+    assert!(!is_circle(
+        |_, caller| caller.name = Bytes::from_static(b"pool")
+    ));
+    // Two processes of one name, two names, two hosts.
+    assert!(is_circle(|who, caller| {
+        known_as(caller, if who == 1 { 1 } else { 2 });
+    }));
+    assert!(is_circle(|_, _| {}));
+    assert!(is_circle(|who, caller| {
+        caller.name = Bytes::from_static(b"worker");
+        let last = if who == 1 { 1 } else { 2 };
+        caller.address = ([10, 0, 0, last], 4000).into();
+    }));
 }
 
 #[test]
@@ -449,7 +533,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
             entry.verdict = would_refuse(Reason::NotOwner);
         });
     }
-    played.by(2, EventKind::Observed(Observation::SharedSession), "lock:a");
+    played.by(2, EventKind::Observed(Observation::SharedToken), "lock:a");
     let (good, bad) = (played.told("app-1"), played.told("app-2"));
     assert!(good.ready, "{good:?}");
     assert_eq!(good.verdict, "ready: nothing to refuse in 197 calls");
@@ -457,7 +541,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
     assert!(!bad.ready);
     assert_eq!(
         bad.verdict,
-        "enforce mode would refuse 4 of 4 calls (100.0 %); look at shared-session (1 time)"
+        "enforce mode would refuse 4 of 4 calls (100.0 %)"
     );
     let usage = &bad.namespaces[0];
     let refusal = &usage.refusals[0];
@@ -474,7 +558,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
     );
     assert_eq!(
         report.verdict,
-        "would refuse 4 of 201 calls (1.9 %): 4 not-owner (most by app-2); shared-session in app-2 (1 time); \
+        "would refuse 4 of 201 calls (1.9 %): 4 not-owner (most by app-2); \
          too little was seen: watch for 799 calls more, or until 2026-09-28T14:13:20.000Z"
     );
 }
@@ -540,7 +624,9 @@ fn applications_without_room_are_told_together() {
             .seen
             .tally
             .applications
-            .told(&Default::default(), &played.seen.patterns, |_| "");
+            .told(&Default::default(), &played.seen.patterns, |_| {
+                Here::default()
+            });
     assert_eq!(all.len(), 257);
     let rest = played.told("__other__");
     assert_eq!(rest.namespaces[0].operations, 1_999 - 256);
@@ -1260,4 +1346,297 @@ fn many_lost_leases_of_one_application_are_one_sentence_and_what_is_remembered_i
         lost_of(&played.seen, &query, 5).is_empty(),
         "it is no refusal"
     );
+}
+
+/// One connection of several of one client.
+fn pooled(session: u64) -> Arc<Caller> {
+    Arc::new(Caller {
+        session: SessionNumber(session),
+        name: Bytes::from_static(b"pool"),
+        ..caller_of(session)
+    })
+}
+
+impl Played {
+    /// A connection of the pool takes the lock, in monitor mode or not.
+    fn pool_takes(&mut self, session: u64, mode: Mode, fence: u64) -> &mut Played {
+        self.tells(session, ACQUIRED, "lock:a", |entry| {
+            (entry.mode, entry.fence, entry.caller) = (mode, Some(fence), Some(pooled(session)));
+            (entry.ttl_ms, entry.asked_ms) = (Some(1_000), Some(1_000));
+        })
+    }
+
+    /// One gives it back, which is proven.
+    fn pool_returns(&mut self, session: u64, mode: Mode, fence: u64) -> &mut Played {
+        self.tells(session, RELEASED, "lock:a", |entry| {
+            (entry.mode, entry.fence, entry.caller) = (mode, Some(fence), Some(pooled(session)));
+            entry.held_ms = Some(0);
+        })
+    }
+
+    /// One gives it back, which is refused, or would be, to a client that may be the holder or, with `stranger`, is not.
+    fn is_refused(&mut self, session: u64, mode: Mode, fence: u64, stranger: bool) -> &mut Played {
+        self.is_refused_as(session, mode, fence, (stranger, Reason::NotOwner))
+    }
+
+    fn is_refused_as(
+        &mut self,
+        session: u64,
+        mode: Mode,
+        fence: u64,
+        (stranger, reason): (bool, Reason),
+    ) -> &mut Played {
+        let (happened, kind) = match mode {
+            Mode::Monitor => (RELEASED, DecisionKind::WouldDeny),
+            Mode::Enforce => (EventKind::Refused, DecisionKind::Deny),
+        };
+        self.tells(session, happened, "lock:a", |entry| {
+            (entry.mode, entry.fence) = (mode, Some(fence));
+            entry.held_ms = Some(100);
+            let verdict = Verdict::refused(kind, reason, "owner-token", None);
+            entry.verdict = Some(verdict);
+            if !stranger {
+                entry.caller = Some(pooled(session));
+            }
+        })
+    }
+
+    /// One of the pool finds the lock held, or free when it would give it back.
+    fn pool_meets(&mut self, session: u64, happened: EventKind) -> &mut Played {
+        self.tells(session, happened, "lock:a", |entry| {
+            (entry.mode, entry.caller) = (Mode::Monitor, Some(pooled(session)));
+        })
+    }
+
+    /// Lock time of the namespace.
+    fn lock_time(&self) -> (api::LockTime, api::LockTime) {
+        let report = self.reported();
+        (report.foretold, report.seen)
+    }
+}
+
+#[test]
+fn a_refusal_that_may_be_the_holders_is_foretold_to_leave_the_lock_until_its_ttl_ends() {
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Monitor, 1).after(100);
+    played.is_refused(2, Mode::Monitor, 1, false).after(300);
+    // Enforced, it would be locked still: this grant is lost, and its connection waits for what is left of the TTL.
+    played.pool_takes(3, Mode::Monitor, 2).after(50);
+    // Of a lock that would be locked already nothing more is lost.
+    played.is_refused(4, Mode::Monitor, 2, false).after(5_000);
+    let (foretold, seen) = played.lock_time();
+    assert_eq!(seen, api::LockTime::default());
+    let expected = api::LockTime {
+        grants: 1,
+        held_ms: 100,
+        unheld_ms: 900,
+        lost_grants: 1,
+        waits_ms: 600,
+        cut_ms: 0,
+    };
+    assert_eq!(foretold, expected);
+    let verdict = played.reported().verdict;
+    let cost = "would leave locks unheld for 900 ms beside 100 ms held (90.0 %), lose 1 grant of 2, add waits of 600 ms; \
+                would refuse 2 of 4 calls";
+    assert!(verdict.starts_with(cost), "{verdict}");
+    let pool = played.told("pool");
+    assert_eq!(pool.namespaces[0].foretold, expected);
+}
+
+#[test]
+fn a_refusal_costs_nothing_where_the_holder_was_at_work_or_another_client_was_refused() {
+    // A late `finally` of one thread deletes the lock under another one, which finds none when it is done.
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Monitor, 1).after(100);
+    played.is_refused(2, Mode::Monitor, 1, false).after(400);
+    // What has passed is counted once a second, and with whatever happens to the lock.
+    played.tells(3, CONTENDED, "lock:a", |entry| entry.mode = Mode::Monitor);
+    assert_eq!(played.lock_time().0.unheld_ms, 400);
+    played.pool_meets(1, MET_NONE).after(2_000);
+    let (foretold, _) = played.lock_time();
+    assert_eq!((foretold.unheld_ms, foretold.waits_ms), (0, 0));
+
+    // The first was for an earlier lease, as its client owed one: enforced, the next one would be believed.
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Monitor, 1).after(100);
+    let late = (false, Reason::Expired);
+    played
+        .is_refused_as(2, Mode::Monitor, 1, late)
+        .after(400)
+        .pool_meets(3, MET_NONE)
+        .after(2_000);
+    assert_eq!(played.lock_time().0.unheld_ms, 0);
+
+    // A stranger is refused: that is the gain.
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Monitor, 1).after(100);
+    played.is_refused(7, Mode::Monitor, 1, true).after(2_000);
+    assert_eq!(played.lock_time().0.unheld_ms, 0);
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Enforce, 1).after(100);
+    played.is_refused(7, Mode::Enforce, 1, true).after(400);
+    played.by(0, EventKind::RanOut, "lock:a").after(2_000);
+    assert_eq!(played.lock_time().1.unheld_ms, 0);
+}
+
+#[test]
+fn a_finally_block_on_a_pool_is_foretold_to_leave_its_lock_until_the_ttl_ends() {
+    // Enforced, the holder's own release would be refused as the loser's was that has deleted the lock here.
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Monitor, 1).after(10);
+    played.is_refused(2, Mode::Monitor, 1, false).after(40);
+    played.pool_meets(3, MET_NONE);
+    for fence in 2..=10 {
+        let own = fence % 3 + 1;
+        played.pool_takes(own, Mode::Monitor, fence).after(20);
+        played.pool_returns(own, Mode::Monitor, fence).after(20);
+    }
+    played.after(5_000);
+    let (foretold, _) = played.lock_time();
+    let expected = api::LockTime {
+        grants: 1,
+        held_ms: 100,
+        unheld_ms: 990,
+        lost_grants: 9,
+        waits_ms: foretold.waits_ms,
+        cut_ms: 0,
+    };
+    assert_eq!(foretold, expected);
+
+    // The connection that took it proves nothing more once it was refused the lock, before the first release or since.
+    for is_before in [true, false] {
+        let mut played = Played::new();
+        played.pool_takes(1, Mode::Monitor, 1).after(10);
+        if is_before {
+            played.pool_meets(1, CONTENDED);
+        }
+        played.is_refused(2, Mode::Monitor, 1, false).after(10);
+        if !is_before {
+            played.pool_takes(1, Mode::Monitor, 2);
+            played.pool_returns(1, Mode::Monitor, 2).after(10);
+        }
+        played.pool_meets(1, MET_NONE).after(5_000);
+        assert_eq!(played.lock_time().0.unheld_ms, 990, "{is_before}");
+    }
+}
+
+#[test]
+fn further_refusals_take_nothing_back_of_what_the_first_has_left_unheld() {
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Enforce, 1).after(100);
+    for session in [2, 3, 2, 3] {
+        played
+            .is_refused(session, Mode::Enforce, 1, false)
+            .after(200);
+    }
+    played.after(5_000);
+    assert_eq!(played.lock_time().1.unheld_ms, 900);
+
+    // Its own connection is believed: it was at work until now.
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Enforce, 1).after(100);
+    for session in [2, 3] {
+        played
+            .is_refused(session, Mode::Enforce, 1, false)
+            .after(200);
+    }
+    played.pool_returns(1, Mode::Enforce, 1).after(5_000);
+    assert_eq!(played.lock_time().1.unheld_ms, 0);
+}
+
+#[test]
+fn what_a_refusal_leaves_unheld_is_seen_until_the_lease_ends() {
+    let mut played = Played::new();
+    for fence in 1..=5 {
+        played.pool_takes(1, Mode::Enforce, fence).after(100);
+        played.pool_returns(1, Mode::Enforce, fence).after(100);
+    }
+    played.pool_takes(1, Mode::Enforce, 6).after(100);
+    played.is_refused(2, Mode::Enforce, 6, false).after(100);
+    for _ in 0..8 {
+        played.by(3, CONTENDED, "lock:a").after(100);
+    }
+    played.tells(0, EventKind::RanOut, "lock:a", |entry| {
+        (entry.mode, entry.held_ms) = (Mode::Enforce, Some(1_000));
+    });
+    played.after(5_000);
+    let (foretold, seen) = played.lock_time();
+    assert_eq!(foretold, api::LockTime::default());
+    assert_eq!((seen.unheld_ms, seen.grants), (900, 6));
+    // Five grants, each 200 ms after the one before.
+    assert_eq!(seen.lost_grants, 4);
+    assert!((600..=800).contains(&seen.waits_ms), "{seen:?}");
+    assert_eq!(seen.held_ms, 600);
+
+    // Where a release comes after all that is believed, nothing was left unheld.
+    let mut played = Played::new();
+    played.pool_takes(1, Mode::Enforce, 1).after(100);
+    played.is_refused(2, Mode::Enforce, 1, false).after(300);
+    played.by(3, CONTENDED, "lock:a");
+    assert_eq!(played.lock_time().1.unheld_ms, 300);
+    played.pool_returns(1, Mode::Enforce, 1).after(2_000);
+    assert_eq!(played.lock_time().1.unheld_ms, 0);
+}
+
+#[test]
+fn a_ttl_that_is_cut_under_work_costs_the_time_that_is_worked_without_the_lock() {
+    let mut played = Played::new();
+    played.watched(1, ACQUIRED, ("lock:a", 60_000), (2_000, false));
+    played.after(5_000).tells(1, RELEASED, "lock:a", |entry| {
+        entry.mode = Mode::Monitor;
+    });
+    assert_eq!(played.lock_time().0.cut_ms, 3_000);
+
+    let mut played = Played::new();
+    played.tells(1, ACQUIRED, "lock:a", |entry| {
+        (entry.ttl_ms, entry.asked_ms) = (Some(2_000), Some(60_000));
+        entry.fence = Some(1);
+    });
+    played
+        .after(2_000)
+        .tells(0, EventKind::RanOut, "lock:a", |entry| {
+            entry.held_ms = Some(2_000);
+        });
+    played
+        .after(3_000)
+        .by(1, EventKind::Absent { ran_out: false }, "lock:a");
+    let (_, seen) = played.lock_time();
+    assert_eq!((seen.cut_ms, seen.held_ms), (3_000, 2_000));
+}
+
+proptest! {
+    #[test]
+    fn a_lock_is_unheld_for_no_longer_than_it_was_watched(
+        steps in prop::collection::vec((0..6_u8, 1..4_u64, 1..700_u64), 1..60),
+    ) {
+        let mut played = Played::new();
+        let mut fence = 0;
+        for (what, session, pause) in steps {
+            let mode = if what % 2 == 0 { Mode::Monitor } else { Mode::Enforce };
+            match what {
+                0 | 1 => {
+                    fence += 1;
+                    played.pool_takes(session, mode, fence);
+                }
+                2 | 3 => {
+                    played.is_refused(session, mode, fence, session == 3);
+                }
+                4 => {
+                    played.pool_returns(session, mode, fence);
+                }
+                _ => {
+                    played.tells(session, EventKind::Absent { ran_out: false }, "lock:a", |entry| {
+                        (entry.mode, entry.caller) = (mode, Some(pooled(session)));
+                    });
+                }
+            }
+            played.after(pause);
+            let costs = played.seen.tally.namespaces["orders"].costs;
+            let watched = i64::try_from(played.at_ms).unwrap();
+            for cost in [costs.foretold, costs.seen] {
+                prop_assert!((0..=watched).contains(&cost.unheld_ms), "{cost:?}");
+                prop_assert!(cost.lost_grants >= 0 && cost.waits_ms >= 0, "{cost:?}");
+            }
+        }
+    }
 }

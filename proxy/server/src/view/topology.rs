@@ -20,17 +20,17 @@ pub(super) const MAX_TOLD: usize = 5;
 pub(super) fn backend(shared: &ProxyState) -> api::Backend {
     let server = &shared.backend.server;
     let problem = match &*server.standing() {
-        Standing::Serving => None,
+        Standing::Serving | Standing::Reconnecting(_) => None,
         Standing::NotServing(why) => Some(why.clone()),
     };
     let now = Instant::now();
-    let since = server.primary_since();
+    let reckoned = server.reckoned();
     api::Backend {
         address: shared.backend.address.to_string(),
         version: server.version().map(|version| version.to_string()),
         up: problem.is_none(),
         problem,
-        primary_since: since.map(|since| now_ms().saturating_sub(ms(since.age(now)))),
+        primary_since: reckoned.map(|known| now_ms().saturating_sub(ms(known.age(now)))),
         sentinels: (shared.backend.address.sentinels()).map(|all| sentinels(all, now)),
     }
 }
@@ -123,6 +123,7 @@ pub(super) fn notices(
         }
     }
     notices.extend(lost);
+    notices.extend(shared.processes.sight.notice());
     notices
 }
 

@@ -1,6 +1,6 @@
 //! Circles of waiters: one holds what another polls, who holds what the first polls, over any number of
-//! them, or one that polls what it holds itself. Found by walking from waiter to holder. Bounded by what
-//! is walked; a connection that only tries now and then does not wait, so a circle is a finding, not a proof.
+//! them. Found by walking from waiter to holder. Bounded by what
+//! is walked; that a connection which polls does nothing else is likely and not certain, so a circle is a finding, not a proof.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) const MAX_EDGES: usize = 16_384;
 /// Circles that are told of.
 const MAX_CIRCLES: usize = 64;
 
-/// A connection polls a lock that another one holds, or it itself.
+/// A connection polls a lock that another one holds.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
     pub(super) waiter: Arc<Caller>,

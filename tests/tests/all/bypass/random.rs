@@ -111,10 +111,24 @@ impl Dice {
             for _ in 0..self.below(4) {
                 let at = 1 + self.below(case.args.len());
                 let inside = at < case.args.len();
-                match self.below(4) {
+                match self.below(7) {
                     0 => case.args.insert(at, self.word()),
                     1 if inside && case.args.len() > 2 => drop(case.args.remove(at)),
                     2 if inside => case.args[at].make_ascii_lowercase(),
+                    // Behind a NUL Redis may stop reading a word, also the first.
+                    3 => {
+                        let at = self.below(case.args.len());
+                        if at != case.at {
+                            case.args[at].push(0);
+                            let more = self.below(1_000).to_string();
+                            case.args[at].extend(more.bytes().take(self.below(4)));
+                        }
+                    }
+                    4 if inside => {
+                        let word = case.args[at].clone();
+                        case.args.insert(at, word);
+                        case.at += usize::from(at < case.at);
+                    }
                     _ if inside => case.args[at] = self.word(),
                     _ => {}
                 }
@@ -138,7 +152,7 @@ fn without_waiting(case: &Case, form: Form) -> Form {
         || case
             .args
             .iter()
-            .any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"));
+            .any(|arg| arg.to_ascii_uppercase().starts_with(b"BLOCK"));
     match form {
         Form::Plain | Form::MixedCase | Form::InlineEscaped | Form::InlineQuoted if waits => {
             Form::Block

@@ -192,12 +192,12 @@ fn is_granted(proxy: &Proxy, value: &str) -> bool {
 /// The server's clock is set forward while a lock is held: its key goes, and the holder reckons with more. Returns how long after
 /// the grant somebody else is granted the lock, through another proxy.
 #[track_caller]
-fn is_granted_after_a_jump(durability: &str) -> (Duration, [Proxy; 2]) {
+fn is_granted_after_a_jump(durability: &str, quarantine: &str) -> (Duration, [Proxy; 2]) {
     let pair = Pair::of(Redis::with_jumping_clock(&SYNCS_AT_ONCE));
     let proxies = [(), ()].map(|()| {
         strict(pair.builder())
             .namespace("durability", &format!("{durability:?}"))
-            .namespace("quarantine", "\"4s\"")
+            .namespace("quarantine", &format!("{quarantine:?}"))
             .default_ttl("2s")
             .ceiling("4s")
             .start()
@@ -215,9 +215,9 @@ fn is_granted_after_a_jump(durability: &str) -> (Duration, [Proxy; 2]) {
 #[test]
 fn after_the_clock_of_the_server_has_jumped_no_free_lock_is_granted_as_long_as_a_lease_lasts() {
     // So it can be seen that it matters.
-    let (after, _) = is_granted_after_a_jump("wait:1:300ms");
+    let (after, _) = is_granted_after_a_jump("wait:1:300ms", "off");
     assert!(after < Duration::from_secs(3), "{after:?}");
-    let (after, proxies) = is_granted_after_a_jump("strict:1:300ms");
+    let (after, proxies) = is_granted_after_a_jump("strict:1:300ms", "4s");
     assert!(after >= Duration::from_secs(4), "{after:?}");
     for proxy in &proxies {
         proxy.logs(&[

@@ -219,7 +219,7 @@ fn a_lost_lease_is_told_with_who_lost_it_and_who_holds_the_lock_now() {
     ];
     has(&says(&proxy, &["why", id]), &told);
     has(
-        &says(&proxy, &["audit"]),
+        &says(&proxy, &["audit", "--all"]),
         &["lease-lost", "quarantine = \"auto\""],
     );
     assert_eq!(proxy.stop(), Some(0));

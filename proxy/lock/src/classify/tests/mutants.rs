@@ -21,6 +21,9 @@ enum Change {
     Words(&'static str, Vec<Word>),
 }
 
+const REFUSED_ANYHOW: &str =
+    "the server runs any command by it, so it is refused whatever its keys";
+
 /// Mutants that let nothing through that should be judged, and why.
 const EQUIVALENT: &[(&str, &str, &str)] = &[
     (
@@ -42,6 +45,22 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "fcall",
         "at least 4 arguments",
         "the shortest with a key has 4",
+    ),
+    ("keydb.cron", "None", REFUSED_ANYHOW),
+    (
+        "keydb.cron",
+        "Range { first: 2, last: 2, step: 1 }",
+        REFUSED_ANYHOW,
+    ),
+    (
+        "persist",
+        "exactly 2 arguments",
+        "KeyDB takes a member of a set behind the key, and a lock is none",
+    ),
+    (
+        "pfdebug",
+        "exactly 3 arguments",
+        "KeyDB takes more for a HyperLogLog, which a lock is not",
     ),
     ("georadius", "GeoRadius { options: 7 }", ONE_FURTHER),
     (
@@ -386,7 +405,9 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         enforces: &|_| true,
         foreign: &|| None,
         counts: &|_| false,
+        operator_says: &|_| None,
         trusted_function: &|_| false,
+        trusted_script: &|_| Default::default(),
         // One that writes its keys alone.
         function: &|_| Some(Arc::new(Names::none())),
         script: &|_| None,
@@ -413,6 +434,8 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         | Class::Session(..)
         | Class::ScriptLoad(_)
         | Class::ScriptExists(_)
+        | Class::UnknownName(_)
+        | Class::OtherName(_)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => false,
     }

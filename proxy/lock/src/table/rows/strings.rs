@@ -1,13 +1,13 @@
 //! Strings, the type that locks are: the lock verbs among them, and the compare-and-set commands
 //! of newer servers and of Tair, which work on a lock whatever server stands behind.
 
-use super::{ALL, BITFIELD, ONE, PAIRS, TWO, dest_sources, numkeys, row, verb};
+use super::{ALL, BITFIELD, NONE, ONE, PAIRS, TWO, dest_sources, numkeys, row, verb};
 use crate::table::CommandSpec;
 use crate::table::CountRule::Pairs;
-use crate::table::Effect::{Read, Write};
+use crate::table::Effect::{Neutral, Read, Write};
 use crate::table::Verb::{
-    Cad, Cas, DelEx, DelIfEq, Get, GetDel, GetEx, GetSet, Incr, MGet, MSetNx, PSetEx, Set, SetEx,
-    SetNx,
+    Cad, Cas, DelEx, DelIfEq, Get, GetDel, GetEx, GetSet, Incr, MGet, MSetEx, MSetNx, PSetEx, Set,
+    SetEx, SetNx,
 };
 
 pub(super) const ROWS: &[CommandSpec] = &[
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("lcs", -3, TWO, Read),
     row("mget", -2, ALL, verb(MGet)),
     row("mset", -3, PAIRS, Write),
-    row("msetex", -4, numkeys(1, 2, Pairs), Write),
+    row("msetex", -4, numkeys(1, 2, Pairs), verb(MSetEx)),
     row("msetnx", -3, PAIRS, verb(MSetNx)),
     row("psetex", 4, ONE, verb(PSetEx)),
     row("set", -3, ONE, verb(Set)),
@@ -45,6 +45,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("setex", 4, ONE, verb(SetEx)),
     row("setnx", 3, ONE, verb(SetNx)),
     row("setrange", 4, ONE, Write),
+    row("stralgo", -2, NONE, Neutral),
     row("strlen", 2, ONE, Read),
     row("substr", 4, ONE, Read),
 ];

@@ -26,7 +26,8 @@ Redis answers as it would without the proxy, and what enforce mode would have re
 | **passes** | names no key |
 
 What counts as a proof, and what the answers are: [ownership.md](ownership.md). Whatever the command, a key of the
-proxy's own that belongs to a lock may not be named, and a lock key above 1 KiB or a value above 16 KiB gets
+proxy's own that belongs to a lock may not be named, one that belongs to none (the prefix mark, the era, the index of kept
+leases) is not written in monitor mode either, and a lock key above 1 KiB or a value above 16 KiB gets
 `LOCKLIMIT`.
 
 **Keys** says where they stand; argument 1 is the one after the name (for `CLIENT SETNAME` and its like, after
@@ -34,10 +35,26 @@ the first word), and `r` marks those that are only read.
 
 **Newer commands.** `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks in front of every server
 in enforce mode, because they become the proxy's own scripts; off locks, and in monitor mode where the server does not
-know them, it answers for itself. Every other command that the
-connected server does not have is forwarded, lock or not: the server says that it does not know it. What is in no
-row, a module's command for example, is judged by what the server's `COMMAND` says of it: a write that names a lock
-is refused.
+know them, it answers for itself. Of every other command that the
+connected server does not have the client hears the server's own words, lock or not: it does not know it.
+
+## Commands that are not here
+
+A command of a module, of a newer server, or one that goes by another name (`rename-command`) is in no row. What the server's
+`COMMAND` says of it may refuse it in enforce mode, and never lets it go; in monitor mode it passes, is counted, and the log
+names it. A name that `COMMAND` does not list is asked for once, where the server's commands have other names.
+
+| it | becomes of it |
+|---|---|
+| has a lock among its words, whatever the server calls it | `-LOCKDENIED opaque-write` |
+| has a key of the proxy's own among them | the same |
+| names no key, and is of the ACL categories `@write` and `@keyspace`: `FLUSHALL` by another name | `-LOCKDENIED bulk-delete`, but for `admin_identities` |
+| is `@scripting` | the same |
+| is `@admin` | as the commands about the server: `server_commands` says who may |
+| anything else: `FT.CREATE`, `JSON.SET` of a key that is no lock | passes |
+
+`unknown_commands` says otherwise: `\"pass:FT.SEARCH\"` lets a command pass with a lock among its words too, and
+`\"refuse:RG.PYEXECUTE\"` refuses one whatever it names ([configuration.md](configuration.md)). `check` refuses names that have a row here.
 ";
 
 /// Each family with its title, in the order of the page.
@@ -95,7 +112,7 @@ fn of_write(spec: &CommandSpec) -> &'static str {
         "pfcount" => "refused: it rewrites a cached number",
         "xreadgroup" => "refused: it moves the state of the group",
         "bitfield" => "refused, unless all it does is `GET`",
-        "mset" | "msetex" => "refused, whatever its other keys are",
+        "mset" => "refused, whatever its other keys are",
         _ => "refused",
     }
 }
@@ -125,6 +142,7 @@ fn of_verb(verb: Verb) -> &'static str {
             "extend; a time that has passed is a release. `:1` or `:0`"
         }
         Verb::Persist => "`LOCKDENIED no-ttl`",
+        Verb::MSetEx => "with `NX`, where all keys are locks, acquire of all or none; else refused",
         Verb::MSetNx => "where all keys are locks acquire of all or none; else refused",
         Verb::Get | Verb::MGet => "reads; may prove later",
         Verb::Incr => {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Closure, Computed, Followed, Walk};
+use super::{Closure, Computed, Followed, MAX_PROTECTED, NOT_FOLLOWED, Walk};
 use crate::names::name::Name;
 use crate::names::value::{Atom, Builtin, Library, List, Value};
 use crate::syntax::Function;
@@ -17,6 +17,10 @@ impl<'t> Walk<'t> {
         for parameter in &function.parameters {
             self.declare(parameter)?;
         }
+        if function.takes_more {
+            // Lua declares it, and fills it with the further arguments unless the function says `...`.
+            self.scope.push((b"arg", NOT_FOLLOWED));
+        }
         self.closures.all[closure].parameters = (first, function.parameters.len());
         self.open_block(&function.body)?;
         self.within.pop();
@@ -26,24 +30,29 @@ impl<'t> Walk<'t> {
 
     /// A call of a function of the script.
     fn call_closure(&mut self, closure: usize, arguments: &List) -> Followed<Value> {
+        arguments.all().stays_a_value()?;
         let (first, count) = self.closures.all[closure].parameters;
         for at in 0..count {
             self.grow(first + at, &arguments.at(at))?;
         }
         let beyond = arguments.from(count);
         let closure = &mut self.closures.all[closure];
+        let steps = 1 + closure.varargs.len() + beyond.len() + closure.returns.len();
         self.grown |= closure.varargs.join(&beyond);
-        Ok(closure.returns.clone())
+        let returns = closure.returns.clone();
+        self.spend(steps)?;
+        Ok(returns)
     }
 
     /// `table[index]`
     pub(super) fn element(&mut self, table: &Value, index: &Value) -> Followed<Value> {
         let mut element = Value::default();
         for atom in table.atoms() {
-            element.join(&match atom {
+            self.spend(1 + index.len())?;
+            let one = match atom {
                 Atom::Keys => place_in(index, Name::key),
                 Atom::Arguments => place_in(index, Name::argument),
-                Atom::Table(table) => self.held(*table, index),
+                Atom::Table(table) => self.held(*table, index)?,
                 Atom::Redis => {
                     let [field] = index.literals().ok_or(Computed)?[..] else {
                         return Err(Computed);
@@ -84,7 +93,8 @@ impl<'t> Walk<'t> {
                 },
                 Atom::Data => Value::data(),
                 Atom::Function(_) | Atom::Closure(_) => Value::default(),
-            });
+            };
+            self.join(&mut element, &one)?;
         }
         Ok(element)
     }
@@ -104,7 +114,8 @@ impl<'t> Walk<'t> {
     pub(super) fn call(&mut self, function: &Value, arguments: &List) -> Followed<Value> {
         let mut results = Value::default();
         for atom in function.atoms() {
-            results.join(&match atom {
+            self.spend(1 + arguments.len())?;
+            let result = match atom {
                 Atom::Closure(closure) => self.call_closure(*closure, arguments)?,
                 Atom::Function(builtin) => self.call_builtin(*builtin, arguments)?,
                 // If it can be called at all, it is a function of Lua, such as one of a text.
@@ -113,7 +124,8 @@ impl<'t> Walk<'t> {
                     Value::data()
                 }
                 _ => Value::default(),
-            });
+            };
+            self.join(&mut results, &result)?;
         }
         Ok(results)
     }
@@ -145,7 +157,12 @@ impl<'t> Walk<'t> {
                 Ok(keys.with(&held))
             }
             Builtin::ProtectedCall => {
+                if self.protected == MAX_PROTECTED {
+                    return Err(Computed);
+                }
+                self.protected += 1;
                 let results = self.call(&first, &arguments.without_first())?;
+                self.protected -= 1;
                 Ok(results.with(&Value::data()))
             }
             Builtin::ProtectedCallWithHandler => {
@@ -159,15 +176,8 @@ impl<'t> Walk<'t> {
             }
             Builtin::RawGet => self.element(&first, &arguments.at(1)),
             Builtin::Select => Ok(arguments.from(1).with(&Value::data())),
-            Builtin::ToString => {
-                let mut text = Value::default();
-                for name in first.names() {
-                    text.join(&Value::name(name));
-                }
-                Ok(if text.is_empty() { Value::data() } else { text })
-            }
             Builtin::Unpack => Ok(self.walked(&first)?.1),
-            Builtin::Format => Ok(formatted(arguments)),
+            Builtin::Format => Ok(formatted(&first)),
             Builtin::Text => {
                 self.call_back(&arguments.from(1), &Value::data())?;
                 Ok(Value::data())
@@ -179,11 +189,11 @@ impl<'t> Walk<'t> {
             }
             Builtin::Remove => {
                 self.change(&first, &Value::default())?;
-                Ok(self.elements(&first))
+                self.elements(&first)
             }
             Builtin::Sort => {
                 self.change(&first, &Value::default())?;
-                let held = self.elements(&first);
+                let held = self.elements(&first)?;
                 self.call_back(&arguments.from(1), &held)?;
                 Ok(Value::default())
             }
@@ -196,10 +206,11 @@ impl<'t> Walk<'t> {
             values: Vec::new(),
             rest: Some(value.clone()),
         };
+        self.spend(functions.len())?;
         for atom in functions.atoms() {
             match atom {
                 Atom::Closure(closure) => drop(self.call_closure(*closure, &given)?),
-                Atom::Function(Builtin::Pure | Builtin::Text | Builtin::ToString) => {}
+                Atom::Function(Builtin::Pure | Builtin::Text) => {}
                 Atom::Function(_) => return Err(Computed),
                 _ => {}
             }
@@ -226,8 +237,8 @@ impl<'t> Walk<'t> {
     fn register(&mut self, arguments: &List) -> Followed<Value> {
         let mut callbacks = arguments.from(1);
         for table in arguments.at(0).tables() {
-            let callback = self.held(table, &Value::name(Name::text(&b"callback"[..])));
-            callbacks.join(&callback);
+            let callback = self.held(table, &Value::name(Name::text(&b"callback"[..])))?;
+            self.join(&mut callbacks, &callback)?;
         }
         let given = List {
             values: vec![Value::of(Atom::Keys), Value::of(Atom::Arguments)],
@@ -235,6 +246,24 @@ impl<'t> Walk<'t> {
         };
         self.call(&callbacks, &given)?;
         Ok(Value::default())
+    }
+}
+
+/// `string.format(…)`: what stands before the first `%`. A text that is put in ends at its first NUL, and the others are spelled
+/// as Lua likes.
+fn formatted(format: &Value) -> Value {
+    let formats = format.literals();
+    let Some([format]) = formats.as_deref() else {
+        return Value::data();
+    };
+    let plain = format
+        .split(|byte| *byte == b'%')
+        .next()
+        .unwrap_or_default();
+    let text = Value::name(Name::text(plain.to_vec()));
+    match plain.len() == format.len() {
+        true => text,
+        false => text.then(&Value::data()),
     }
 }
 
@@ -268,32 +297,4 @@ fn of_library(library: Library, field: &[u8]) -> Followed<Builtin> {
             _ => return Err(Computed),
         },
     })
-}
-
-/// `string.format(…)`, as far as it uses only `%s` and `%%`.
-fn formatted(arguments: &List) -> Value {
-    let format = arguments.at(0);
-    let formats = format.literals();
-    let Some([format]) = formats.as_deref() else {
-        return Value::data();
-    };
-    let mut text = Value::name(Name::text(Bytes::new()));
-    let mut bytes = format.iter();
-    let mut place = 0;
-    while let Some(&byte) = bytes.next() {
-        let piece = match byte {
-            b'%' => match bytes.next() {
-                Some(b'%') => Value::name(Name::text(&b"%"[..])),
-                Some(b's') => {
-                    place += 1;
-                    arguments.at(place)
-                }
-                // The text of this and all that follows is not known.
-                _ => return text.then(&Value::data()),
-            },
-            byte => Value::name(Name::text(vec![byte])),
-        };
-        text = text.then(&piece);
-    }
-    text
 }

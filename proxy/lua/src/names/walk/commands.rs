@@ -3,7 +3,7 @@
 use super::{Computed, Followed, MAX_NAMES, Walk};
 use crate::names::name::Name;
 use crate::names::value::{List, Value};
-use crate::places::{InScript, Places};
+use crate::places::{InScript, Places, is_option};
 
 impl Walk<'_> {
     /// `redis.call(name, …)`: the keys that it writes.
@@ -12,7 +12,13 @@ impl Walk<'_> {
         if words.values.is_empty() && words.rest.is_some() {
             return Err(Computed);
         }
-        for name in name.literals().ok_or(Computed)? {
+        let Some(literals) = name.literals() else {
+            // Which command it is, the call decides.
+            self.asked.extend(name.arguments().ok_or(Computed)?);
+            return Ok(());
+        };
+        for name in literals {
+            self.spend(1 + words.len())?;
             let Some(InScript::Keys { written, far, .. }) = (self.commands)(name) else {
                 return Err(Computed);
             };
@@ -85,6 +91,7 @@ impl Walk<'_> {
 
     /// The value is the name of a key that is written.
     fn written(&mut self, value: &Value) -> Followed<()> {
+        self.spend(value.len())?;
         for name in value.names() {
             if name.is_key() {
                 continue;
@@ -99,14 +106,14 @@ impl Walk<'_> {
 }
 
 fn stores(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"store") || word.eq_ignore_ascii_case(b"storedist")
+    is_option(word, "store") || is_option(word, "storedist")
 }
 
 /// Whether the command may write a key of another database.
 fn may_reach_far(name: &[u8], words: &List) -> bool {
     let is_near = |option: &Value| {
         let literals = option.literals();
-        literals.is_some_and(|all| all.iter().all(|word| !word.eq_ignore_ascii_case(b"db")))
+        literals.is_some_and(|all| all.iter().all(|word| !is_option(word, "db")))
     };
     let options = || words.values.iter().skip(3);
     name.eq_ignore_ascii_case(b"move") || words.rest.is_some() || !options().all(is_near)

@@ -10,6 +10,12 @@ const LEAST_ROUNDED: i64 = 100_000_000_000_000;
 
 impl<'t> Walk<'t> {
     pub(super) fn value(&mut self, expression: &'t Expression) -> Followed<Value> {
+        let value = self.found_value(expression)?;
+        self.spend(1 + value.len())?;
+        Ok(value)
+    }
+
+    fn found_value(&mut self, expression: &'t Expression) -> Followed<Value> {
         match expression {
             Expression::Nil | Expression::Bool(_) => Ok(Value::default()),
             Expression::Number(number) if *number < LEAST_ROUNDED => {
@@ -68,14 +74,15 @@ impl<'t> Walk<'t> {
                 };
                 for part in parts {
                     let part = self.value(part)?;
-                    text = text.then(&part);
+                    text = self.then(&text, &part)?;
                 }
                 Ok(text)
             }
             Expression::All(parts) | Expression::Any(parts) => {
                 let mut value = Value::default();
                 for part in parts {
-                    value.join(&self.value(part)?);
+                    let part = self.value(part)?;
+                    self.join(&mut value, &part)?;
                 }
                 Ok(value)
             }
@@ -98,8 +105,14 @@ impl<'t> Walk<'t> {
         Ok(list)
     }
 
+    /// The texts that a value may be, each with each of another value behind it.
+    pub(super) fn then(&self, left: &Value, right: &Value) -> Followed<Value> {
+        self.spend(left.len() * right.len())?;
+        Ok(left.then(right))
+    }
+
     fn name(&mut self, name: &[u8]) -> Followed<Value> {
-        if let Some(variable) = self.local(name) {
+        if let Some(variable) = self.local(name)? {
             return Ok(self.variables.all[variable].value.clone());
         }
         let function = |builtin| Atom::Function(builtin);
@@ -121,10 +134,10 @@ impl<'t> Walk<'t> {
             b"pcall" => function(Builtin::ProtectedCall),
             b"rawget" => function(Builtin::RawGet),
             b"select" => function(Builtin::Select),
-            b"tostring" => function(Builtin::ToString),
             b"unpack" => function(Builtin::Unpack),
             b"xpcall" => function(Builtin::ProtectedCallWithHandler),
-            b"rawequal" | b"tonumber" | b"type" => function(Builtin::Pure),
+            // What is nil here and there makes a text, too.
+            b"rawequal" | b"tonumber" | b"tostring" | b"type" => function(Builtin::Pure),
             // Some other names give access to everything without being followed: _G, getfenv, loadstring.
             _ => return Err(Computed),
         }))

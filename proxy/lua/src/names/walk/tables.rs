@@ -1,11 +1,19 @@
 //! Tables that a script makes: what is put into them, and what they may hold.
 
-use bytes::Bytes;
-
-use super::{Computed, Followed, Table, Walk};
+use super::{Computed, Followed, Key, Table, Walk};
 use crate::names::name::Name;
 use crate::names::value::{Atom, Builtin, Value};
 use crate::syntax::Expression;
+
+impl Key {
+    /// Some number.
+    fn place() -> Key {
+        Key {
+            value: Value::data(),
+            field: None,
+        }
+    }
+}
 
 impl<'t> Walk<'t> {
     pub(super) fn table(
@@ -18,8 +26,8 @@ impl<'t> Walk<'t> {
         })?;
         for (key, value) in fields {
             let key = match key {
-                Some(key) => self.value(key)?,
-                None => Value::data(),
+                Some(key) => self.key(key)?,
+                None => Key::place(),
             };
             let value = self.value(value)?;
             self.store(table, &key, &value)?;
@@ -27,21 +35,42 @@ impl<'t> Walk<'t> {
         Ok(Value::of(Atom::Table(table)))
     }
 
+    /// What an element is put under: texts and numbers. What else is a key may come back from where it is not followed.
+    pub(super) fn key(&mut self, key: &'t Expression) -> Followed<Key> {
+        let value = self.value(key)?;
+        if !value.is_inert() {
+            return Err(Computed);
+        }
+        let field = match key {
+            Expression::Text(text) => Some(text.clone()),
+            _ => None,
+        };
+        Ok(Key { value, field })
+    }
+
     /// `table[key] = value` of a table of the script.
-    pub(super) fn store(&mut self, table: usize, key: &Value, value: &Value) -> Followed<()> {
+    pub(super) fn store(&mut self, table: usize, key: &Key, value: &Value) -> Followed<()> {
+        // Functions of its own may be called as `table.name(…)`.
+        if !matches!(value.atoms(), [Atom::Closure(_)]) {
+            value.stays_a_value()?;
+        }
         let made_in = self.tables.all[table].made_in;
-        self.kept(made_in, key);
+        self.kept(made_in, &key.value);
         self.kept(made_in, value);
         let one = &mut self.tables.all[table];
-        match key.literals().as_deref() {
-            Some([field]) => {
-                let field = one.fields.entry(Bytes::copy_from_slice(field));
-                self.grown |= field.or_default().join(value);
+        let mut steps = 2 + key.value.len() + value.len();
+        match &key.field {
+            Some(field) => {
+                let field = one.fields.entry(field.clone()).or_default();
+                steps += field.len();
+                self.grown |= field.join(value);
             }
-            _ => {
-                self.grown |= one.elements.join(value) | one.keys.join(key);
+            None => {
+                steps += one.elements.len() + one.keys.len();
+                self.grown |= one.elements.join(value) | one.keys.join(&key.value);
             }
         }
+        self.spend(steps)?;
         if self.tables.all[table].is_data {
             self.absorb(value)?;
         }
@@ -58,31 +87,40 @@ impl<'t> Walk<'t> {
     pub(super) fn walked(&self, table: &Value) -> Followed<(Value, Value)> {
         let is_followed = |atom: &Atom| !matches!(atom, Atom::Redis | Atom::Library(_));
         match table.atoms().iter().all(is_followed) {
-            true => Ok((self.keys_of(table), self.elements(table))),
+            true => Ok((self.keys_of(table)?, self.elements(table)?)),
             false => Err(Computed),
         }
     }
 
     /// Puts a value into a table of the script under a number.
     pub(super) fn insert(&mut self, table: usize, value: &Value) -> Followed<()> {
-        self.store(table, &Value::data(), value)
+        self.store(table, &Key::place(), value)
     }
 
     /// The value goes where it is not followed; what is read from there is data.
     pub(super) fn absorb(&mut self, value: &Value) -> Followed<()> {
+        // Tables may hold tables as deep as the text is long.
+        let mut tables = Vec::new();
+        self.absorb_one(value, &mut tables)?;
+        while let Some(table) = tables.pop() {
+            let one = &mut self.tables.all[table];
+            if std::mem::replace(&mut one.is_data, true) {
+                continue;
+            }
+            self.grown |= one.elements.join(&Value::data());
+            let held = self.elements(&Value::of(Atom::Table(table)))?;
+            self.absorb_one(&held, &mut tables)?;
+        }
+        Ok(())
+    }
+
+    fn absorb_one(&self, value: &Value, tables: &mut Vec<usize>) -> Followed<()> {
+        self.spend(value.len())?;
         for atom in value.atoms() {
             match atom {
                 Atom::Name(_) | Atom::Number(_) | Atom::Data => {}
                 Atom::Function(Builtin::Pure) => {}
-                Atom::Table(table) => {
-                    let one = &mut self.tables.all[*table];
-                    if std::mem::replace(&mut one.is_data, true) {
-                        continue;
-                    }
-                    self.grown |= one.elements.join(&Value::data());
-                    let held = self.elements(&Value::of(Atom::Table(*table)));
-                    self.absorb(&held)?;
-                }
+                Atom::Table(table) => tables.push(*table),
                 Atom::Keys | Atom::Arguments | Atom::Redis | Atom::Library(_) => {
                     return Err(Computed);
                 }
@@ -93,43 +131,45 @@ impl<'t> Walk<'t> {
     }
 
     /// Everything that a table may hold.
-    pub(super) fn elements(&self, table: &Value) -> Value {
+    pub(super) fn elements(&self, table: &Value) -> Followed<Value> {
         let mut held = Value::default();
         for atom in table.atoms() {
             match atom {
-                Atom::Keys => held.join(&Value::name(Name::key(None))),
-                Atom::Arguments => held.join(&Value::name(Name::argument(None))),
-                Atom::Data => held.join(&Value::data()),
+                Atom::Keys => self.join(&mut held, &Value::name(Name::key(None)))?,
+                Atom::Arguments => self.join(&mut held, &Value::name(Name::argument(None)))?,
+                Atom::Data => self.join(&mut held, &Value::data())?,
                 Atom::Table(table) => {
                     let table = &self.tables.all[*table];
                     for field in table.fields.values() {
-                        held.join(field);
+                        self.join(&mut held, field)?;
                     }
-                    held.join(&table.elements)
+                    self.join(&mut held, &table.elements)?
                 }
                 _ => false,
             };
         }
-        held
+        Ok(held)
     }
 
     /// The keys under which a table may hold something.
-    pub(super) fn keys_of(&self, table: &Value) -> Value {
+    pub(super) fn keys_of(&self, table: &Value) -> Followed<Value> {
         let mut keys = Value::data();
         for table in table.tables() {
-            keys.join(&self.tables.all[table].keys);
+            self.join(&mut keys, &self.tables.all[table].keys)?;
         }
-        keys
+        Ok(keys)
     }
 
     /// What a table of the script holds under a key.
-    pub(super) fn held(&self, table: usize, key: &Value) -> Value {
+    pub(super) fn held(&self, table: usize, key: &Value) -> Followed<Value> {
         let one = &self.tables.all[table];
         let field = match key.literals().as_deref() {
             Some([field]) => one.fields.get(*field).cloned().unwrap_or_default(),
             _ if key.numbers().is_some() => Value::default(),
             _ => return self.elements(&Value::of(Atom::Table(table))),
         };
-        field.with(&one.elements)
+        let mut held = field;
+        self.join(&mut held, &one.elements)?;
+        Ok(held)
     }
 }

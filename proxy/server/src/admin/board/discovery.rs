@@ -28,7 +28,7 @@ pub(super) fn page(found: &Discovery) -> Markup {
     frame.around(&html! {
         h1 { "Keys that no namespace has" }
         (summary(found))
-        div.part #patterns { (patterns(&found.patterns)) }
+        div.part #patterns { (patterns(&found.patterns)) (unknown_scripts(found)) }
         div.part #proposal { (proposal(found)) }
     })
 }
@@ -45,11 +45,35 @@ fn summary(found: &Discovery) -> Markup {
         }
         p.hint {
             "Seen in the last " (watched) ", since this proxy was started."
-            @if found.unseen > 0 {
-                " " (counted(found.unseen, "command was", "commands were")) " not looked at, because there were too many at once: the counts are of the others."
+            @let too_many = found.unseen.saturating_sub(unknown_calls(found));
+            @if too_many > 0 {
+                " " (counted(too_many, "command was", "commands were")) " not looked at, because there were too many at once: the counts are of the others."
             }
             @if found.beyond > 0 {
                 " " (counted(found.beyond, "command was", "commands were")) " on keys of further patterns, for which there was no room."
+            }
+        }
+    }
+}
+
+fn unknown_calls(found: &Discovery) -> u64 {
+    found.unknown_scripts.iter().map(|one| one.calls).sum()
+}
+
+/// Calls of which nothing could be seen, and what to do about it.
+fn unknown_scripts(found: &Discovery) -> Markup {
+    let all = &found.unknown_scripts;
+    html! {
+        @if !all.is_empty() {
+            h2 { "Scripts that are not known here" }
+            p.hint {
+                "Clients called them by their digest alone, so what they did to these keys was not seen. "
+                code { "SCRIPT FLUSH" } " on the server makes clients send their texts once more."
+            }
+            ul {
+                @for one in all.iter().take(MAX_PATTERNS) {
+                    li { code { (one.pattern) } ": " (counted(one.calls, "call", "calls")) }
+                }
             }
         }
     }
@@ -159,7 +183,7 @@ fn applications(one: &KeyPattern) -> Markup {
 fn proposal(found: &Discovery) -> Markup {
     html! {
         h2 { "The configuration" }
-        @if found.unclaimed == 0 {
+        @if found.unclaimed + found.implied == 0 {
             p.empty { "Nothing to propose." }
         } @else {
             p {
@@ -201,6 +225,7 @@ mod tests {
             longest_ttl_ms: Some(9_000),
             hold_p50_ms: Some(12),
             hold_p999_ms: None,
+            hand_over: false,
             words: Vec::new(),
             named: true,
             hold_p99_ms: Some(2_500),
@@ -217,8 +242,11 @@ mod tests {
             since: 1_795_260_990_000,
             now: 1_795_261_020_000,
             unseen: 0,
+            unreadable: 0,
+            unknown_scripts: Vec::new(),
             beyond: 0,
             unclaimed: locks,
+            implied: 0,
             patterns,
             guards: Vec::new(),
             toml: "[[namespace]]\nname = \"a\"\n".to_owned(),

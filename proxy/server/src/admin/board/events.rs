@@ -26,6 +26,7 @@ use super::parts::Pace;
 use super::shown::Shown;
 use crate::admin::control::Control;
 use crate::admin::reply::{in_background, problem};
+use crate::text::escape::readable_lines;
 
 /// Pages that are kept up to date at once.
 const MAX_LISTENERS: usize = 16;
@@ -102,7 +103,7 @@ impl Look {
         let parts = parts(&shown, &self.asked, &self.site, Pace::Script);
         let script_cache = parts
             .into_iter()
-            .map(|(id, part)| (id, part.into_string()))
+            .map(|(id, part)| (id, readable_lines(&part.into_string()).into_owned()))
             .collect();
         (shown.overview.now, script_cache)
     }

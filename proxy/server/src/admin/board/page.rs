@@ -10,11 +10,13 @@ use super::shown::Shown;
 use super::wording::duration;
 use super::{detail, guards, lists, locks};
 use crate::text::numbers::{counted, number, time_of_day};
-use crate::view::api::{Cycle, Incident, LockState, Namespace, Overview, Sentinels, Totals};
+use crate::view::api::{Cycle, Guard, Incident, LockState, Namespace, Overview, Sentinels, Totals};
 
 /// Circles of waiters at the head of the page, and members that each names.
 const CYCLES: usize = 2;
 const MEMBERS: usize = 4;
+/// A certificate that ends so soon is urgent, as it is to the alert.
+const URGENT_MS: u64 = 2 * 86_400_000;
 
 /// The whole page. `site` is how the reader's browser names this address.
 pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
@@ -266,7 +268,8 @@ type Notice = (&'static str, Markup);
 /// What somebody on call should read first: who did what to which lock, then what else stands out.
 fn notices(shown: &Shown) -> Markup {
     let totals = &shown.overview.totals;
-    let mut found: Vec<Notice> = Vec::new();
+    let namespaces = shown.overview.namespaces.iter();
+    let mut found: Vec<Notice> = namespaces.filter_map(harm).collect();
     if shown.overview.unseen > 0 {
         let entries = counted(shown.overview.unseen, "entry", "entries");
         let text = html! {
@@ -278,12 +281,15 @@ fn notices(shown: &Shown) -> Markup {
     }
     let namespaces = shown.overview.namespaces.iter();
     found.extend(namespaces.filter_map(in_quarantine));
+    let ends = &shown.overview.certificates_end;
+    found.extend(ends.iter().map(|end| ends_soon(end, shown.overview.now)));
     found.extend(
         shown
             .incidents
             .iter()
             .map(|one| (lists::tone_of(one), lists::incident(one))),
     );
+    found.extend(shown.guards.iter().filter_map(unchecked));
     found.extend(shown.hot.cycles.iter().take(CYCLES).map(cycle));
     let mut find = |is: bool, tone, href: &str, text: &dyn Fn() -> String| {
         if is {
@@ -321,7 +327,11 @@ fn notices(shown: &Shown) -> Markup {
         };
         format!("{patterns} of locks {verb} in no namespace: nothing governs them.")
     });
-    let (refused, would) = (totals.refused_last_hour, totals.would_refuse_last_hour);
+    // Refusals that a sentence above tells of are not told again as a number.
+    let (refused, would) = match shown.incidents.iter().all(|one| one.decision == "lost") {
+        true => (totals.refused_last_hour, totals.would_refuse_last_hour),
+        false => (0, 0),
+    };
     find(refused + would > 0, "note", "/?since=1h#refusals", &|| {
         let refused_text = counted(refused, "call was refused", "calls were refused");
         let would_text = counted(would, "call", "calls");
@@ -344,6 +354,18 @@ fn notices(shown: &Shown) -> Markup {
     }
 }
 
+/// That enforcing a namespace harms, and what undoes it.
+fn harm(namespace: &Namespace) -> Option<Notice> {
+    let harm = namespace.harm.as_ref()?;
+    let text = html! {
+        a href="/report" { "Namespace " bdi { (namespace.name) } ": " (harm) "." }
+        @if namespace.mode == "enforce" || namespace.enforced_for_some {
+            " " code { "lockwarden mode " (namespace.name) "=monitor" } " takes it back."
+        }
+    };
+    Some(("bad", text))
+}
+
 /// That no free lock is granted in a namespace, until when, and why.
 fn in_quarantine(namespace: &Namespace) -> Option<Notice> {
     let quarantine = namespace.quarantine.as_ref()?;
@@ -354,6 +376,40 @@ fn in_quarantine(namespace: &Namespace) -> Option<Notice> {
         }
     };
     Some(("warn", text))
+}
+
+/// That a certificate has to be renewed.
+fn ends_soon((name, at): (&String, &u64), now: u64) -> Notice {
+    let text = html! {
+        a href="/metrics" {
+            "The certificate of " code { (name) } " "
+            @if *at > now { "ends in " (duration(at - now)) ": renew it." } @else { "has ended: renew it." }
+        }
+    };
+    (
+        if at.saturating_sub(now) < URGENT_MS {
+            "bad"
+        } else {
+            "warn"
+        },
+        text,
+    )
+}
+
+/// That writes of guarded data could not be checked.
+fn unchecked(guard: &Guard) -> Option<Notice> {
+    let times: u64 = guard.unchecked.values().sum();
+    let then = match guard.mode.as_str() {
+        "enforce" => "they were refused",
+        _ => "they were let through",
+    };
+    let text = html! {
+        a href="#guards" {
+            "Of the data of guard " bdi { (guard.name) } " " (counted(times, "write", "writes"))
+            " could not be checked since the proxy was started: " (then) "."
+        }
+    };
+    (times > 0).then_some(("warn", text))
 }
 
 /// Who waits for whom, in one sentence; the list below has all.

@@ -77,6 +77,7 @@ fn report(applications: Vec<api::Application>) -> Report {
         namespaces: Vec::new(),
         applications,
         unclaimed_patterns: 0,
+        hidden_processes: None,
     }
 }
 
@@ -97,11 +98,15 @@ fn verdict(words: &str) -> api::NamespaceReport {
         kept_alive: 0,
         tokenless_releases: 0,
         ungoverned: 0,
+        foretold: api::LockTime::default(),
+        seen: api::LockTime::default(),
         without_ttl: 0,
         without_ttl_examples: Vec::new(),
         equal_values: 0,
         equal_values_examples: Vec::new(),
         ready: false,
+        harm: None,
+        against: Vec::new(),
         verdict: words.to_owned(),
     }
 }
@@ -126,6 +131,7 @@ fn idle() -> Shown {
                 keys: vec!["lock:*".to_owned()],
                 mode: "enforce".to_owned(),
                 enforced_for_some: false,
+                harm: None,
                 policies: vec!["owner-token".to_owned()],
                 ceiling_ms: Some(60_000),
                 held: 0,
@@ -139,6 +145,7 @@ fn idle() -> Shown {
             policies: Vec::new(),
             totals: api::Totals::default(),
             unseen: 0,
+            certificates_end: Default::default(),
         },
         locks: Locks {
             now: NOW,
@@ -191,6 +198,26 @@ fn guard(mode: &str, writes: &[(&str, u64)]) -> api::Guard {
         unchecked: [("blocking".to_owned(), 0)].into(),
         again: 0,
     }
+}
+
+#[test]
+fn what_an_alert_knows_is_among_the_first_sentences() {
+    let mut shown = idle();
+    let day = 86_400_000;
+    shown.overview.certificates_end = [("[tls] cert".to_owned(), NOW + 3 * day)].into();
+    let said = text(&shown, "");
+    assert!(
+        said.contains("The certificate of <code>[tls] cert</code> ends in 3 d 0 h: renew it."),
+        "{said}"
+    );
+    assert!(!said.contains("Nothing needs attention"));
+    let mut shown = idle();
+    let mut unchecked = guard("enforce", &[]);
+    unchecked.unchecked = [("blocking".to_owned(), 2)].into();
+    shown.guards = vec![unchecked];
+    let said = text(&shown, "");
+    let told = "2 writes could not be checked since the proxy was started: they were refused.";
+    assert!(said.contains(told), "{said}");
 }
 
 #[test]
@@ -274,12 +301,16 @@ fn whatever_a_client_chose_is_text() {
         acquired: 1,
         contended: 0,
         would_modify: 0,
+        foretold: api::LockTime::default(),
+        seen: api::LockTime::default(),
+        lost_on: Vec::new(),
         overlaps: 1,
         refusals: vec![api::Misuse {
             what: evil.to_owned(),
             count: 1,
             last: NOW,
             example: moment.clone(),
+            breaks: true,
             advice: evil.to_owned(),
             patterns: vec![api::MisusedPattern {
                 pattern: evil.to_owned(),
@@ -483,6 +514,22 @@ fn what_a_failover_has_brought_about_is_read_first() {
         text.contains("is in quarantine without a known end: no free lock is granted"),
         "{text}"
     );
+}
+
+#[test]
+fn that_enforcing_harms_is_the_first_thing_that_is_said() {
+    let mut shown = idle();
+    shown.overview.unseen = 3;
+    let namespace = &mut shown.overview.namespaces[0];
+    (namespace.mode, namespace.harm) =
+        ("enforce".to_owned(), Some("enforcing harms: x".to_owned()));
+    let told = text(&shown, "");
+    let first = "<ul class=\"notices\"><li class=\"bad\"><a href=\"/report\">Namespace <bdi>orders</bdi>: enforcing harms: x.</a> \
+                 <code>lockwarden mode orders=monitor</code> takes it back.</li>";
+    assert!(told.contains(first), "{told}");
+    // The proxy has done that.
+    shown.overview.namespaces[0].mode = "monitor".to_owned();
+    assert!(!text(&shown, "").contains("takes it back"));
 }
 
 #[test]

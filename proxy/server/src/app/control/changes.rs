@@ -37,6 +37,10 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
             "trusted_functions",
         ),
         (
+            was.unknown_commands == is.unknown_commands,
+            "unknown_commands",
+        ),
+        (
             old.companion_prefix == new.companion_prefix,
             "companion_prefix",
         ),
@@ -65,11 +69,16 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
         (old.keys == new.keys, "keys"),
         (old.mode == new.mode, "mode"),
         (old.enforce_for == new.enforce_for, "enforce_for"),
+        (old.auto_back == new.auto_back, "auto_back"),
         (old.policies == new.policies, "policies"),
         (old.on_violation == new.on_violation, "on_violation"),
         (old.on_fault == new.on_fault, "on_fault"),
         (old.adopt == new.adopt, "adopt"),
         (old.opaque_scripts == new.opaque_scripts, "opaque_scripts"),
+        (
+            old.trusted_scripts == new.trusted_scripts,
+            "trusted_scripts",
+        ),
         (old.counter_locks == new.counter_locks, "counter_locks"),
         (old.on_repeat == new.on_repeat, "on_repeat"),
         (old.hand_over == new.hand_over, "hand_over"),

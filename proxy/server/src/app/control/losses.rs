@@ -115,6 +115,24 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
     losses.into_iter().collect()
 }
 
+/// Locks that are none any more because a file names namespaces now, in a few words each: no loss that anybody chose, but
+/// somebody may have counted on it.
+pub(super) fn made_room(old: &Config, new: &Config) -> Vec<String> {
+    let (before, after) = (Side::new(old), Side::new(new));
+    let keys = examples(&before.index, &after.index);
+    let gone = keys.filter_map(|key| {
+        let was = before.of(&key).filter(|was| is_built_in(was))?;
+        after.of(&key).is_none().then(|| {
+            let keys = before.glob(&key);
+            format!(
+                "{keys} of namespace {}, which was there as long as no file named any",
+                was.name
+            )
+        })
+    });
+    gone.collect::<BTreeSet<String>>().into_iter().collect()
+}
+
 /// What writes of data would be checked no more.
 fn guard_losses(was: &GuardConfig, new: &Config, losses: &mut BTreeSet<String>) {
     let name = &was.name;
@@ -272,6 +290,11 @@ mod tests {
     fn the_built_in_namespace_makes_room_for_the_first_that_is_named() {
         let named = namespace("orders", "\"order:*:lock\"", "");
         loses("", &named, &[]);
+        let said = made_room(&read(""), &read(&named));
+        let expected = "lock:* of namespace default, which was there as long as no file named any";
+        assert_eq!(said, [expected]);
+        let with_it = format!("{named}{}", namespace("more", "\"lock:*\"", ""));
+        assert!(made_room(&read(""), &read(&with_it)).is_empty());
         let gone = ["namespace default: lock:* would be no lock any more"];
         loses("", "namespace = []", &gone);
         loses(&namespace("default", "\"lock:*\"", ""), &named, &gone);

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use lockwarden_lock::promise::most_since;
+
 use super::named::{Named, Place, SentinelError};
 
 /// A sentinel that has not answered for so long is not heard.
@@ -15,6 +17,9 @@ const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// How long one that is named and is no primary is tried before the last one may count again. Sentinels tell one another
 /// of a failover within 2 s.
 const TRIED_FOR: Duration = Duration::from_secs(5);
+
+/// One that is not in the backend's URL, and that no other has named for so long, is gone: it was replaced, at another address.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Candidates {
@@ -29,6 +34,8 @@ pub(super) struct Candidates {
 struct Told {
     /// The backend's URL names it.
     configured: bool,
+    /// When another sentinel named it last.
+    listed: Option<Instant>,
     last: Option<(Named, Instant)>,
     failure: Option<SentinelError>,
 }
@@ -39,6 +46,14 @@ impl Told {
             configured: true,
             ..Told::default()
         }
+    }
+
+    /// Whether it is one of those of which most have to be heard.
+    fn counts(&self, now: Instant) -> bool {
+        let heard = self.last.as_ref().map(|(_, at)| *at);
+        let known = [self.listed, heard].into_iter().flatten().max();
+        let is_known = |at: Instant| now.saturating_duration_since(at) < FORGOTTEN_AFTER;
+        self.configured || known.is_some_and(is_known)
     }
 
     fn fresh(&self, now: Instant) -> Option<&Named> {
@@ -62,15 +77,32 @@ impl Candidates {
     }
 
     /// Another sentinel has named this one.
-    pub(super) fn learn(&mut self, place: Place, most: usize) {
+    pub(super) fn learn(&mut self, place: Place, most: usize, now: Instant) {
+        if let Some(told) = self.sentinels.get_mut(&place) {
+            told.listed = Some(now);
+            return;
+        }
+        self.sentinels.retain(|_, told| told.counts(now));
         if self.sentinels.len() < most {
-            self.sentinels.entry(place).or_default();
+            let listed = Some(now);
+            self.sentinels.insert(
+                place,
+                Told {
+                    listed,
+                    ..Told::default()
+                },
+            );
         }
     }
 
-    pub(super) fn named(&mut self, from: &Place, named: Named, now: Instant) {
+    fn counted(&self, now: Instant) -> impl Iterator<Item = &Told> {
+        self.sentinels.values().filter(move |told| told.counts(now))
+    }
+
+    /// One was asked at this moment, and named this primary.
+    pub(super) fn named(&mut self, from: &Place, named: Named, asked: Instant) {
         if let Some(told) = self.sentinels.get_mut(from) {
-            told.last = Some((named, now));
+            told.last = Some((named, asked));
             told.failure = None;
         }
     }
@@ -82,7 +114,7 @@ impl Candidates {
     }
 
     pub(super) fn heard(&self, now: Instant) -> (usize, usize) {
-        (self.fresh(now).count(), self.sentinels.len())
+        (self.fresh(now).count(), self.counted(now).count())
     }
 
     pub(super) fn proved(&mut self, named: &Named) {
@@ -96,6 +128,14 @@ impl Candidates {
             Some((doubtful, _)) if doubtful == named => {}
             _ => self.doubtful = Some((named.clone(), now)),
         }
+    }
+
+    /// Since when most sentinels that are known have been heard naming this one.
+    pub(super) fn heard_by_most(&self, named: &Named, now: Instant) -> Option<Instant> {
+        most_since(self.counted(now).map(|told| {
+            let last = told.last.as_ref().filter(|(last, _)| last == named);
+            last.map(|(_, asked)| *asked)
+        }))
     }
 
     /// The primary to follow.
@@ -119,7 +159,8 @@ impl Candidates {
     }
 
     pub(super) fn said(&self, now: Instant) -> Vec<(Place, Result<Named, Option<SentinelError>>)> {
-        let said = self.sentinels.iter().map(|(place, told)| {
+        let counted = self.sentinels.iter().filter(|(_, told)| told.counts(now));
+        let said = counted.map(|(place, told)| {
             let fresh = told.fresh(now).cloned();
             (place.clone(), fresh.ok_or_else(|| told.failure.clone()))
         });
@@ -133,10 +174,10 @@ impl Candidates {
     }
 
     /// What most sentinels that are known say now.
-    fn most_name(&self, now: Instant) -> Option<&Named> {
+    pub(super) fn most_name(&self, now: Instant) -> Option<&Named> {
         let named_by = |named: &&Named| self.fresh(now).filter(|other| other == named).count();
         let most = self.fresh(now).max_by_key(named_by)?;
-        (named_by(&most) * 2 > self.sentinels.len()).then_some(most)
+        (named_by(&most) * 2 > self.counted(now).count()).then_some(most)
     }
 
     /// What every sentinel of the URL says now, and every other that is heard, if all say the same.
@@ -244,7 +285,7 @@ mod tests {
         let mut all = three();
         all.named(&place(1), named(100, 7), now);
         all.proved(&named(100, 7));
-        all.learn(place(4), 10);
+        all.learn(place(4), 10, now);
         for sentinel in 1..=3 {
             assert_eq!(all.choose(now), Some(named(100, 7)));
             all.named(&place(sentinel), named(200, 0), now);
@@ -259,10 +300,54 @@ mod tests {
     }
 
     #[test]
+    fn most_are_heard_since_the_moment_at_which_the_last_of_them_was_asked() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut all = three();
+        all.named(&place(1), named(100, 4), at(1));
+        assert_eq!(all.heard_by_most(&named(100, 4), at(4)), None);
+        all.named(&place(2), named(100, 4), at(3));
+        assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(1)));
+        all.named(&place(3), named(100, 4), at(2));
+        assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(2)));
+        // What one said before it was silent stays true; and one that names another is none of them.
+        all.failed(&place(2), SentinelError::Late);
+        assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(2)));
+        all.named(&place(2), named(200, 5), at(4));
+        assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(1)));
+        assert_eq!(all.heard_by_most(&named(200, 5), at(4)), None);
+    }
+
+    #[test]
+    fn one_that_was_replaced_is_forgotten_once_no_other_names_it() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut all = Candidates::new([place(1)].into_iter());
+        for number in 2..=3 {
+            all.learn(place(number), 10, now);
+        }
+        for number in 1..=3 {
+            all.named(&place(number), named(100, 4), now);
+        }
+        assert_eq!(all.heard(now), (3, 3));
+        // The second stands at another address now; the third is silent, but the first goes on naming it.
+        for seconds in [30, 60, 90] {
+            all.learn(place(3), 10, at(seconds));
+            all.learn(place(4), 10, at(seconds));
+            for number in [1, 4] {
+                all.named(&place(number), named(100, 4), at(seconds));
+            }
+        }
+        assert_eq!(all.heard(at(90)), (2, 3));
+        assert_eq!(all.heard_by_most(&named(100, 4), at(90)), Some(at(90)));
+        assert_eq!(all.most_name(at(90)), Some(&named(100, 4)));
+    }
+
+    #[test]
     fn only_so_many_sentinels_are_learned() {
         let mut all = three();
         for port in 1..100 {
-            all.learn(place(port), 10);
+            all.learn(place(port), 10, Instant::now());
         }
         assert_eq!(all.places().len(), 10);
     }

@@ -85,8 +85,19 @@ impl Attachment {
         is_broken
     }
 
+    /// Whether one more request may be sent, besides so many that were taken and not sent yet.
+    pub(crate) fn may_take(&self, unsent: u64) -> bool {
+        let place = self.place.borrow();
+        place.window.has_room(place.due + unsent)
+    }
+
+    /// There are more requests than may be sent now.
+    pub(crate) fn wants_more(&self) {
+        self.place.borrow_mut().window.wants_more();
+    }
+
     /// How many replies are still to come.
-    pub(crate) fn due(&self) -> u64 {
+    fn due(&self) -> u64 {
         self.place.borrow().due
     }
 

@@ -192,8 +192,14 @@ impl Pump {
                     _ => Ended::Unasked,
                 });
             };
-            let skipped = self.scanner.skip_frames(&self.from_backend, due.frames)?;
+            // How long a reply is shows only where it ends alone.
+            let most = match self.scanner.at_frame_start() {
+                true => due.frames,
+                false => 1,
+            };
+            let skipped = self.scanner.skip_frames(&self.from_backend, most)?;
             let mut place = due.place.borrow_mut();
+            let is_long = place.window.came(skipped.frames, skipped.bytes);
             if place.gone {
                 self.from_backend.advance(skipped.bytes);
             } else {
@@ -205,8 +211,14 @@ impl Pump {
             drop(place);
             due.frames -= skipped.frames;
             let slow = is_slow.then(|| due.place.clone());
+            // As long as they may be, nobody else is to stand behind them.
+            let is_in_the_way = is_long && due.frames > 0;
             if due.frames == 0 {
                 inner.due.pop_front();
+            }
+            drop(inner);
+            if is_in_the_way {
+                self.connection.retire();
             }
             if slow.is_some() {
                 return Ok(slow);

@@ -2,7 +2,7 @@
 //! the largest, and a namespace or an application is ready where it is so at every proxy that has seen something of it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -76,6 +76,7 @@ pub(super) fn merged(answers: &Answers<Audit>) -> Report {
             .map(|report| report.unclaimed_patterns)
             .max()
             .unwrap_or(0),
+        hidden_processes: reports().find_map(|report| report.hidden_processes.clone()),
         patterns: patterns(reports()),
     }
 }
@@ -154,6 +155,8 @@ fn namespace(all: &[Of<'_, NamespaceReport>]) -> Option<NamespaceReport> {
         kept_alive: sum(|one| one.kept_alive),
         ungoverned: sum(|one| one.ungoverned),
         tokenless_releases: sum(|one| one.tokenless_releases),
+        foretold: all.iter().map(|(_, one)| one.foretold).sum(),
+        seen: all.iter().map(|(_, one)| one.seen).sum(),
         without_ttl: without_ttl.without_ttl,
         without_ttl_examples: some(&without_ttl.without_ttl_examples),
         equal_values: equal_values.equal_values,
@@ -163,6 +166,15 @@ fn namespace(all: &[Of<'_, NamespaceReport>]) -> Option<NamespaceReport> {
         wanted_calls: most(|one| one.wanted_calls)?.1.wanted_calls,
         wanted_until: all.iter().filter_map(|(_, one)| one.wanted_until).max(),
         mixed: most(|one| one.mixed.len() as u64)?.1.mixed.clone(),
+        harm: all.iter().find_map(|(_, one)| one.harm.clone()),
+        against: {
+            let against = all.iter().flat_map(|(_, one)| &one.against);
+            against
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .cloned()
+                .collect()
+        },
         ready,
         verdict,
     })
@@ -246,8 +258,20 @@ fn add(known: &mut Usage, other: &Usage) {
     known.contended += other.contended;
     known.overlaps += other.overlaps;
     known.would_modify += other.would_modify;
+    known.foretold = [known.foretold, other.foretold].into_iter().sum();
+    known.seen = [known.seen, other.seen].into_iter().sum();
     if known.mode != other.mode {
         MIXED.clone_into(&mut known.mode);
+    }
+    for one in &other.lost_on {
+        let mut all = known.lost_on.iter_mut();
+        match all.find(|known| known.pattern == one.pattern) {
+            Some(known) => {
+                known.foretold = [known.foretold, one.foretold].into_iter().sum();
+                known.seen = [known.seen, one.seen].into_iter().sum();
+            }
+            None => known.lost_on.push(one.clone()),
+        }
     }
     add_misuses(&mut known.refusals, &other.refusals);
     add_misuses(&mut known.findings, &other.findings);
@@ -261,6 +285,7 @@ fn add_misuses(known: &mut Vec<Misuse>, others: &[Misuse]) {
             continue;
         };
         one.count += other.count;
+        one.breaks |= other.breaks;
         for pattern in &other.patterns {
             let mut known = one.patterns.iter_mut();
             match known.find(|known| known.pattern == pattern.pattern) {

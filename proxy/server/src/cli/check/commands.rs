@@ -1,11 +1,9 @@
 //! Which commands that the proxy needs the server does not have at all: a service has renamed them away. Each is sent without
 //! arguments, which changes nothing: a server that has it says what is wrong, or answers.
 
-use lockwarden_lock::scripts::Purpose;
-use lockwarden_resp::Value;
-
 use crate::backend::{BackendError, Conversation};
-use crate::maintenance::ask_rights::without;
+use crate::maintenance::ask_rights::{is_unknown, without};
+use lockwarden_lock::scripts::Purpose;
 
 /// What the server lacks, and what comes of it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,11 +35,6 @@ pub(super) async fn ask(own: &mut Conversation, waits: bool) -> Result<Lacking, 
         }
     }
     Ok(lacking)
-}
-
-fn is_unknown(answer: &Value) -> bool {
-    let text = answer.as_error();
-    text.is_some_and(|text| text.starts_with(b"ERR unknown command"))
 }
 
 impl Lacking {

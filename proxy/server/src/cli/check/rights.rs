@@ -9,7 +9,7 @@ use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
 use crate::config::{Config, Quarantine};
-use crate::maintenance::ask_rights::{and_besides, lacking_to_own, light};
+use crate::maintenance::ask_rights::{and_besides, consequences, lacking_to_own, light};
 
 /// Users that are looked at.
 const MAX_USERS: usize = 200;
@@ -35,10 +35,9 @@ pub(super) async fn ask(
     let missing = and_besides(own, config, missing).await?;
     if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
         let rules = missing.rules(prefix);
-        let light = light(&missing);
-        let then = light.map_or(String::new(), |then| format!(": {then}"));
+        let then = light(&missing).unwrap_or_else(|| consequences(&missing));
         lines.push(format!(
-            "the proxy's own user {own_name} lacks {rules}{then}"
+            "the proxy's own user {own_name} lacks {rules}: {then}"
         ));
     }
     let users = own.ask(&["ACL", "USERS"]).await?;

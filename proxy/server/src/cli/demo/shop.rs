@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::app::private_redis::PrivateRedis;
 use crate::random;
+use crate::text::terminal::say;
 
 use super::picture;
 use super::sales::{ITEMS, Sales, StockWrite};
@@ -45,7 +46,7 @@ const COMPARE_AND_DELETE: &str =
 pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
     let (bare, governed) = (PrivateRedis::start()?, PrivateRedis::start()?);
     let proxy = guarded(governed.address())?;
-    println!(
+    say!(
         "Two shops run the same program at the same time: {ITEMS} items, {WORKERS} workers with a connection each.\n\
          A worker takes the lock (SET NX PX {TTL_MS}), reads the stock, pauses, writes the stock back, and releases\n\
          the lock. Every fourth pause is longer than the {TTL_MS} ms of the lock. This takes some seconds ...\n"
@@ -65,14 +66,14 @@ pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
         ),
     ] {
         let seconds = sales.took.as_secs_f64();
-        println!("{shop}\n  {} ({seconds:.1} s)", sales.in_words());
+        say!("{shop}\n  {} ({seconds:.1} s)", sales.in_words());
     }
     if let Some(refusal) = &kept.refusal {
-        println!("\nWhat a worker was told that woke too late:\n  {refusal}");
+        say!("\nWhat a worker was told that woke too late:\n  {refusal}");
     }
-    println!("\nThe guard, in lockwarden's configuration:");
+    say!("\nThe guard, in lockwarden's configuration:");
     for line in GUARD.lines() {
-        println!("  {line}");
+        say!("  {line}");
     }
     if let Some(file) = drawing {
         std::fs::write(file, picture::drawn(&straight, &kept))

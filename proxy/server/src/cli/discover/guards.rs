@@ -2,9 +2,16 @@
 
 use std::fmt::Write as _;
 
+use lockwarden_discovery::guards::UNFIT;
+
 use super::super::output::{Column, Paint, Screen, Table, cell, plain};
 use crate::text::numbers::number;
 use crate::view::api::ProposedGuard;
+
+/// Whether a guard is proposed for it.
+fn may_be(one: &ProposedGuard) -> bool {
+    one.starters.is_empty() && !one.unfit
+}
 
 /// Nothing where there is none.
 pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
@@ -38,7 +45,7 @@ pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
     let head = screen.paint("Data that is written under a lock:", Paint::Head);
     let _ = writeln!(text, "\n{head}\n");
     text.push_str(&table.show(screen));
-    if guards.iter().any(|one| one.outside.is_some()) {
+    if (guards.iter()).any(|one| one.outside.is_some() || !may_be(one)) {
         text.push('\n');
     }
     for one in guards {
@@ -52,6 +59,27 @@ pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
             );
         }
     }
-    text.push_str("\n`lockwarden discover -o toml` proposes guards for it.\n");
+    for one in guards {
+        if one.unfit {
+            let _ = writeln!(text, "No guard for {}: {UNFIT}", plain(&one.keys));
+            continue;
+        }
+        let by = one.starters.iter();
+        let by: Vec<String> = by
+            .map(|by| format!("{} ({})", plain(&by.application), number(by.connections)))
+            .collect();
+        if !by.is_empty() {
+            let _ = writeln!(
+                text,
+                "No guard for {}: written before {} is taken, over the same connection, which a guard would refuse; connections that began so: {}",
+                plain(&one.keys),
+                plain(&one.lock),
+                by.join(", ")
+            );
+        }
+    }
+    if guards.iter().any(may_be) {
+        text.push_str("\n`lockwarden discover -o toml` proposes guards for it.\n");
+    }
     text
 }

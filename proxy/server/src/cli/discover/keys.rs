@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use bytes::{Bytes, BytesMut};
+use lockwarden_discovery::recognise::EVERY_KEY;
 use lockwarden_discovery::survey::{KeysAlike, Look, Survey};
+use lockwarden_lock::companion::{OwnKey, lock_behind, slot, tag};
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_resp::{Value, put_request};
 use serde::Serialize;
@@ -21,6 +23,7 @@ use crate::ruleset::activate;
 use crate::text::durations::share;
 use crate::text::escape::spell;
 use crate::text::numbers::number;
+use crate::text::terminal::complain;
 
 /// Keys of one page of `SCAN`.
 const PAGE: &[u8] = b"1000";
@@ -56,10 +59,25 @@ struct Pattern {
 pub(super) fn look(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     let (config, address) = server(args)?;
     let namespaces = activate::namespaces(&config);
-    let keys = on_a_runtime(async {
-        let walked = walk(&address, args.max_keys).await?;
-        Ok(told(&walked, &namespaces))
+    let (keys, gone) = on_a_runtime(async {
+        let mut walked = Walked::default();
+        let ended = walk(
+            &address,
+            &config.companion_prefix,
+            args.max_keys,
+            &mut walked,
+        )
+        .await;
+        match ended {
+            Err(error) if walked.looked_at == 0 => Err(error.into()),
+            ended => Ok((told(&walked, &namespaces), ended.err())),
+        }
     })?;
+    if let Some(error) = &gone {
+        complain!(
+            "the server went away: {error}; what follows was there until then, so look again when it answers"
+        );
+    }
     output::print(&match args.output {
         Form::Json => output::json(&keys),
         Form::Toml => {
@@ -71,25 +89,26 @@ pub(super) fn look(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
         Form::Text => words(&keys, Screen::there_is()),
     })?;
     let free = |one: &Pattern| one.named_like_locks && !one.claimed;
-    Ok(match keys.patterns.iter().any(free) {
+    Ok(match gone.is_some() || keys.patterns.iter().any(free) {
         true => exit_code::findings(),
         false => ExitCode::SUCCESS,
     })
 }
 
+#[derive(Default)]
 struct Walked {
     survey: Survey,
     looked_at: u64,
     all: bool,
 }
 
-async fn walk(address: &Address, max_keys: u64) -> Result<Walked, BackendError> {
+async fn walk(
+    address: &Address,
+    prefix: &[u8],
+    max_keys: u64,
+    walked: &mut Walked,
+) -> Result<(), BackendError> {
     let mut own = address.converse().await?;
-    let mut walked = Walked {
-        survey: Survey::default(),
-        looked_at: 0,
-        all: false,
-    };
     let mut cursor = Bytes::from_static(b"0");
     while walked.looked_at < max_keys {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", PAGE]).await?;
@@ -100,6 +119,9 @@ async fn walk(address: &Address, max_keys: u64) -> Result<Walked, BackendError> 
         };
         let mut close = Vec::new();
         for key in keys.iter().filter_map(Value::as_bytes) {
+            if is_own(prefix, key) {
+                continue;
+            }
             walked.looked_at += 1;
             if walked.survey.add(key) {
                 close.push(key.clone());
@@ -112,7 +134,21 @@ async fn walk(address: &Address, max_keys: u64) -> Result<Walked, BackendError> 
             break;
         }
     }
-    Ok(walked)
+    Ok(())
+}
+
+/// Whether it is a key of a proxy's own, of a lock of whatever namespace.
+fn is_own(prefix: &[u8], key: &[u8]) -> bool {
+    match OwnKey::of(prefix, key, &EVERY_KEY) {
+        None => false,
+        Some(OwnKey::Other) => true,
+        Some(OwnKey::Record | OwnKey::Debts) => lock_behind(key).is_some_and(|lock| {
+            let tag = tag(slot(lock)).as_bytes();
+            key[prefix.len() + 1..]
+                .strip_prefix(tag)
+                .is_some_and(|rest| rest.starts_with(b"}"))
+        }),
+    }
 }
 
 /// Asks four things about each key, all in one go.

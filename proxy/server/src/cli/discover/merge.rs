@@ -14,7 +14,7 @@ use crate::cli::fleet::Answers;
 use crate::text::durations;
 use crate::text::escape::unspell;
 use crate::text::numbers::counted;
-use crate::view::api::{Discovery, KeyPattern, PatternUser, ProposedGuard};
+use crate::view::api::{Discovery, KeyPattern, PatternUser, ProposedGuard, UnknownScripts};
 
 /// Proxies that take keys for something else, named in a reason.
 const MAX_NAMED: usize = 3;
@@ -48,6 +48,7 @@ pub(super) fn merged(answers: &Answers<Seen>) -> Discovery {
     let is_lock = |pattern: &&KeyPattern| {
         ["lock", "timed lock"].contains(&&*pattern.kind) && pattern.confidence != "a guess"
     };
+    let implied = found().map(|one| one.implied).max().unwrap_or(0);
     let now = found().map(|one| one.now).max().unwrap_or(0);
     let watched = found().map(|one| one.now.saturating_sub(one.since)).max();
     let watched = watched.unwrap_or(0);
@@ -66,12 +67,38 @@ pub(super) fn merged(answers: &Answers<Seen>) -> Discovery {
         since: now.saturating_sub(watched),
         now,
         unseen: found().map(|one| one.unseen).sum(),
+        unreadable: found().map(|one| one.unreadable).sum::<u64>()
+            + (patterns.len() - candidates.len()) as u64,
+        unknown_scripts: unknown_together(answers),
         beyond: found().map(|one| one.beyond).sum(),
-        unclaimed: patterns.iter().filter(is_lock).count() as u64,
+        unclaimed: (patterns.iter().filter(is_lock).count() as u64).saturating_sub(implied),
+        implied,
         toml: propose::toml(&candidates, &guards::toml(&proposed, &[]), &period, &names),
         guards: all_guards,
         patterns,
     }
+}
+
+/// Scripts that are not known, with the calls that proxies saw together.
+fn unknown_together(answers: &Answers<Seen>) -> Vec<UnknownScripts> {
+    let mut all: BTreeMap<&str, UnknownScripts> = BTreeMap::new();
+    let answers = answers.answers.iter();
+    for one in answers.flat_map(|one| &one.answer.found.unknown_scripts) {
+        let Some(known) = all.get_mut(&*one.pattern) else {
+            all.insert(&one.pattern, one.clone());
+            continue;
+        };
+        known.calls = known.calls.saturating_add(one.calls);
+        let new = one
+            .scripts
+            .iter()
+            .filter(|sha| !known.scripts.contains(sha));
+        let new: Vec<String> = new.cloned().collect();
+        known.scripts.extend(new);
+    }
+    let mut all: Vec<UnknownScripts> = all.into_values().collect();
+    all.sort_by_key(|one| Reverse(one.calls));
+    all
 }
 
 /// The guards that proxies propose, each once, with what they saw together. One of which they saw too little together is
@@ -90,12 +117,20 @@ fn guards_together(answers: &Answers<Seen>) -> Vec<ProposedGuard> {
         known.under = known.under.saturating_add(one.under);
         known.without = known.without.saturating_add(one.without);
         known.locks = known.locks.max(one.locks);
+        known.unfit |= one.unfit;
         known.outside = known.outside.take().or_else(|| one.outside.clone());
         for outsider in &one.outsiders {
             let mut same = known.outsiders.iter_mut();
             match same.find(|by| by.application == outsider.application) {
                 Some(by) => by.writes = by.writes.saturating_add(outsider.writes),
                 None => known.outsiders.push(outsider.clone()),
+            }
+        }
+        for starter in &one.starters {
+            let mut same = known.starters.iter_mut();
+            match same.find(|by| by.application == starter.application) {
+                Some(by) => by.connections = by.connections.saturating_add(starter.connections),
+                None => known.starters.push(starter.clone()),
             }
         }
     }
@@ -109,6 +144,7 @@ fn guard_candidate(one: &ProposedGuard) -> Option<GuardCandidate> {
     let text = |spelled: &str| String::from_utf8(unspell(spelled)?).ok();
     let outsiders = one.outsiders.iter();
     let outside = one.outside.as_ref();
+    let starters = one.starters.iter();
     let candidate = GuardCandidate {
         keys: text(&one.keys)?,
         lock: text(&one.lock)?,
@@ -122,6 +158,10 @@ fn guard_candidate(one: &ProposedGuard) -> Option<GuardCandidate> {
         outsiders: outsiders
             .map(|by| (by.application.clone(), by.writes))
             .collect(),
+        starters: starters
+            .map(|by| (by.application.clone(), by.connections))
+            .collect(),
+        is_unfit: one.unfit,
         outside: outside.and_then(|one| Some((unspell(&one.key)?, one.application.clone()))),
     };
     candidate
@@ -214,6 +254,7 @@ fn candidate(pattern: &KeyPattern) -> Option<Candidate> {
             kind,
             confidence: confidence(&pattern.confidence)?,
             why: pattern.why.clone(),
+            hands_over: pattern.hand_over,
         },
         counts: pattern
             .taken_by
@@ -222,6 +263,7 @@ fn candidate(pattern: &KeyPattern) -> Option<Candidate> {
         released: pattern.released,
         handed_over: pattern.handed_over,
         foreign: pattern.foreign_releases,
+        swept: pattern.swept,
         without_ttl: pattern.without_ttl,
         longest_ttl_ms: pattern.longest_ttl_ms.unwrap_or(0),
         hold_p999_ms: pattern.hold_p999_ms,
@@ -259,6 +301,7 @@ mod tests {
             hold_p50_ms: Some(granted),
             hold_p99_ms: Some(granted * 2),
             hold_p999_ms: Some(granted * 3),
+            hand_over: false,
             words: vec!["order".to_owned(), "lock".to_owned()],
             named: true,
             one_value: granted == 40,
@@ -282,8 +325,11 @@ mod tests {
                     since: 10_000,
                     now: 70_000,
                     unseen: 1,
+                    unreadable: 0,
+                    unknown_scripts: Vec::new(),
                     beyond: 2,
                     unclaimed: patterns.len() as u64,
+                    implied: 0,
                     patterns,
                     guards: Vec::new(),
                     toml: String::new(),
@@ -366,6 +412,8 @@ mod tests {
                 writes: 1,
             }],
             outside: None,
+            starters: Vec::new(),
+            unfit: false,
         };
         let mut fleet = fleet(vec![Vec::new(), Vec::new(), Vec::new()]);
         for (answer, guard) in fleet.answers.iter_mut().zip([

@@ -14,6 +14,7 @@ use crate::backend::{Address, BackendError, Conversation};
 use crate::config::GuardConfig;
 use crate::ruleset::activate;
 use crate::text::numbers::number;
+use crate::text::terminal::complain;
 use crate::view::api::Discovery;
 use crate::view::discovery::{Governed, Watched, told};
 
@@ -21,18 +22,20 @@ use crate::view::discovery::{Governed, Watched, told};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What was seen in that time.
-pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<Discovery, ApiError> {
+/// Whether that is all, too: a server that goes away ends it.
+pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<(Discovery, bool), ApiError> {
     let (config, address) = server(args)?;
     let namespaces = activate::namespaces(&config);
-    eprintln!(
+    complain!(
         "MONITOR copies every command of {} to this machine for {} s; it is stopped above {} commands a second",
         address.url,
         time.as_secs(),
         number(args.max_rate)
     );
     let begun = Instant::now();
-    let is_claimed = |key: &[u8]| namespaces.find(key).is_some();
-    let monitor = on_a_runtime(watched(&address, args.max_rate, time, &is_claimed))?;
+    let is_implied = config.namespaces.iter().any(|one| one.line.is_none());
+    let is_claimed = |key: &[u8]| !is_implied && namespaces.find(key).is_some();
+    let (monitor, gone) = on_a_runtime(watched(&address, args.max_rate, time, &is_claimed))?;
     let names: Vec<String> = config
         .namespaces
         .iter()
@@ -42,17 +45,29 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<Discovery, Ap
     let watched = Watched {
         for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
         unseen: 0,
+        unreadable: monitor.unreadable(),
+        // MONITOR shows what a script does.
+        knows: &|_| true,
     };
-    eprintln!("{} commands were seen", number(monitor.commands()));
+    complain!("{} commands were seen", number(monitor.commands()));
+    if let Some(error) = &gone {
+        complain!(
+            "the server went away: {error}; what follows is what was seen until then, so look again when it answers"
+        );
+    }
     let guards = config.guards.iter();
     let guard_names: Vec<String> = guards.clone().map(|guard| guard.name.clone()).collect();
     let governed = Governed {
         namespaces: &namespaces,
+        is_implied,
         names: &names,
         guards: &DataGuards::new(guards.map(GuardConfig::guard).collect()),
         guard_names: &guard_names,
     };
-    Ok(told(&monitor.collector, &governed, &watched))
+    Ok((
+        told(&monitor.collector, &governed, &watched),
+        gone.is_none(),
+    ))
 }
 
 async fn watched(
@@ -60,7 +75,7 @@ async fn watched(
     max_rate: u64,
     time: Duration,
     is_claimed: &dyn Fn(&[u8]) -> bool,
-) -> Result<Monitor, ApiError> {
+) -> Result<(Monitor, Option<BackendError>), ApiError> {
     let mut own = address.converse().await?;
     let mut monitor = Monitor::default();
     if let Some(rate) = rate(&mut own).await?
@@ -70,12 +85,20 @@ async fn watched(
     }
     let list = own.ask(&["CLIENT", "LIST"]).await?;
     if let Some(list) = list.as_bytes() {
-        for line in String::from_utf8_lossy(list).lines() {
-            let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
-            if let (Some(from), Some(name)) = (field("addr="), field("name=")) {
-                monitor.name(from, name);
-            }
+        let list = String::from_utf8_lossy(list);
+        let field = |line: &'_ str, name: &str| {
+            let mut fields = line.split(' ');
+            let found = fields.find_map(|field| field.strip_prefix(name));
+            found.unwrap_or_default().to_owned()
+        };
+        let all: Vec<(String, String)> = list
+            .lines()
+            .map(|line| (field(line, "addr="), field(line, "name=")))
+            .collect();
+        for (from, name) in &all {
+            monitor.name(from, name);
         }
+        monitor.were_there(all.iter().map(|(from, _)| &from[..]));
     }
     if let Value::Error(text) = own.ask(&["MONITOR"]).await? {
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -88,11 +111,13 @@ async fn watched(
     loop {
         let now = Instant::now();
         if now >= end {
-            return Ok(monitor);
+            return Ok((monitor, None));
         }
         let until = end.min(looked + LOOK_EVERY).duration_since(now);
-        if let Some(line) = own.frame_within(until).await? {
-            monitor.see(&line, is_claimed);
+        match own.frame_within(until).await {
+            Ok(Some(line)) => monitor.see(&line, is_claimed),
+            Ok(None) => {}
+            Err(error) => return Ok((monitor, Some(error))),
         }
         let passed = looked.elapsed();
         if passed >= LOOK_EVERY {

@@ -10,6 +10,8 @@ use tokio::time::Instant;
 
 use crate::backend::{Address, BackendError, Conversation};
 use crate::random;
+use crate::session::lease_questions::IN_NO_NAMESPACE;
+use crate::text::terminal::complain;
 
 /// Extends the lease if it is still ours.
 const EXTEND: &[u8] = b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
@@ -181,6 +183,16 @@ impl Lease {
         }
     }
 
+    /// Whether a proxy says that it does not know this key as a lock. Redis itself does not know the question.
+    pub(super) async fn is_in_no_namespace(&mut self) -> bool {
+        let key = self.key.clone();
+        let question: [&[u8]; 4] = [b"LOCKWARDEN", b"CHECK", &key, b"1"];
+        match self.ask_within(ONE_TRY, &question).await {
+            Ok(Value::Error(text)) => String::from_utf8_lossy(&text).contains(IN_NO_NAMESPACE),
+            Ok(_) | Err(_) => false,
+        }
+    }
+
     /// Extends the lease again and again; comes back when it cannot be relied on any more. May be dropped at
     /// any moment.
     pub(super) async fn keep(&mut self, key: &str) -> Lost {
@@ -203,7 +215,7 @@ impl Lease {
                 };
                 // The cause is the first one; that time ran out says nothing.
                 if worry.is_none() {
-                    eprintln!("lockwarden: {key} could not be extended ({problem}); trying on");
+                    complain!("lockwarden: {key} could not be extended ({problem}); trying on");
                 }
                 let problem = worry.take().unwrap_or(problem);
                 if Instant::now() + self.span / TRY_AFTER >= last_call {

@@ -15,6 +15,7 @@ use crate::cli::arguments::parse_duration;
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Screen, duration, plain};
 use crate::text::numbers::{counted, time_of_day};
+use crate::text::terminal::complain;
 use crate::view::api::{Lock, Locks};
 
 /// Between two looks, at least.
@@ -86,7 +87,7 @@ pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ApiError> {
                     break locks;
                 }
                 Err(error) if is_up => {
-                    eprintln!("lockwarden: {error}; trying on");
+                    complain!("lockwarden: {error}; trying on");
                     is_up = false;
                 }
                 Err(_) => {}

@@ -611,7 +611,7 @@ mod tests {
         let lines = drawn(&mut board, 80, 24);
         assert!(lines[21].contains("this is what was so"), "{lines:#?}");
         assert!(
-            lines[22].contains("here?[2J cannot be reached"),
+            lines[22].contains(r"here\x1b[2J cannot be reached"),
             "{lines:#?}"
         );
         assert!(lines[3].contains("lock:a"), "what was known stays");

@@ -87,6 +87,22 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
             ],
         ),
         (
+            r#"admin_identities = ["user:ops", "certificate:a:b", "name:ops", "app:1", "user:"]"#,
+            &[
+                r#"c.toml:1:52 error: admin_identities: "name:ops" is what any client may call itself; write "user:…" for an ACL user, or "certificate:…""#,
+                r#"c.toml:1:64 error: admin_identities: "app:1" does not say by what a client is told; write "user:…" for an ACL user, "certificate:…" or "name:…""#,
+                r#"c.toml:1:73 error: admin_identities: "user:" does not say by what a client is told; write "user:…" for an ACL user, "certificate:…" or "name:…""#,
+            ],
+        ),
+        (
+            r#"unknown_commands = ["pass:ft.search", "FT.CREATE", "refuse:", "pass:DEL"]"#,
+            &[
+                r#"c.toml:1:39 error: unknown_commands: "FT.CREATE" does not say what becomes of a command; write "pass:NAME" or "refuse:NAME""#,
+                r#"c.toml:1:52 error: unknown_commands: "refuse:" does not say what becomes of a command; write "pass:NAME" or "refuse:NAME""#,
+                r#"c.toml:1:63 error: unknown_commands: "pass:DEL" is a command that lockwarden knows, and judges by its own table"#,
+            ],
+        ),
+        (
             r#"trusted_functions = ["my lock"]"#,
             &[
                 r#"c.toml:1:22 error: trusted_functions: "my lock" cannot be a name; use 1 to 256 printable ASCII characters without spaces"#,
@@ -291,7 +307,7 @@ fn a_key_that_resembles_none_is_answered_with_all() {
         false => "",
     };
     let all = format!(
-        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#
+        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "unknown_commands", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#
     );
     expect_findings(&[(r#"colour = "red""#, &[&all])]);
 }
@@ -334,6 +350,35 @@ fn where_spans_go_and_which_are_slow_is_checked() {
             ],
         ),
     ]);
+}
+
+#[test]
+fn a_backend_that_is_the_proxys_own_listener_is_refused() {
+    let said = |text: &str| loaded(text).1.join("\n");
+    for (text, address) in [
+        ("backend = \"redis://127.0.0.1:6380\"", "127.0.0.1:6380"),
+        ("backend = \"redis://LOCALHOST:6380\"", "127.0.0.1:6380"),
+        (
+            "backend = \"redis://localhost:7000\"\nlisten = \"0.0.0.0:7000\"\nallow_open = true",
+            "0.0.0.0:7000",
+        ),
+        (
+            "backend = \"redis+unix:///run/own/redis.sock\"\n[[listener]]\naddress = \"unix:/run/own/redis.sock\"",
+            "unix:/run/own/redis.sock",
+        ),
+    ] {
+        let told = format!(
+            "error: backend: {address} is where this proxy listens itself; name the address of Redis"
+        );
+        assert!(said(text).contains(&told), "{text}: {}", said(text));
+    }
+    for text in [
+        "backend = \"redis://127.0.0.1:6379\"",
+        "backend = \"redis://cache.corp:6380\"",
+        "backend = \"redis://10.0.0.7:6380\"\nlisten = \"0.0.0.0:6380\"",
+    ] {
+        assert!(!said(text).contains("listens itself"), "{text}");
+    }
 }
 
 #[test]

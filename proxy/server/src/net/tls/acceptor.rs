@@ -51,6 +51,15 @@ pub(crate) enum ClientCertificates {
     Require,
 }
 
+/// Whom the certificate of a client names.
+pub(crate) enum Shown {
+    /// It showed none.
+    Nothing,
+    /// It has no name of the kind that is asked for, or one that cannot be shown.
+    Nameless(NamedBy),
+    Name(CertificateName),
+}
+
 /// Shakes hands with clients. The files may change meanwhile: who comes then gets what they say then.
 pub(crate) struct Acceptor {
     files: ListenerFiles,
@@ -98,13 +107,12 @@ impl Acceptor {
         (now.own_ends, now.authorities_end)
     }
 
-    /// Shakes hands; `said` has come already. Answers whom the client's certificate names, if it showed one that has a
-    /// name.
+    /// Shakes hands; `said` has come already. Answers whom the client's certificate names.
     pub(crate) async fn accept(
         &self,
         socket: TcpStream,
         said: &[u8],
-    ) -> Result<(TlsStream, Option<CertificateName>), HandshakeError> {
+    ) -> Result<(TlsStream, Shown), HandshakeError> {
         let (began, within) = (Instant::now(), HANDSHAKE_WITHIN);
         let accepted = match tokio::time::timeout(within, self.shake_hands(socket, said)).await {
             Ok(accepted) => accepted,
@@ -126,7 +134,7 @@ impl Acceptor {
         &self,
         socket: TcpStream,
         said: &[u8],
-    ) -> Result<(TlsStream, Option<CertificateName>), HandshakeError> {
+    ) -> Result<(TlsStream, Shown), HandshakeError> {
         let first = match said.first() {
             Some(first) => *first,
             None => {
@@ -144,14 +152,15 @@ impl Acceptor {
         let session = UnbufferedServerConnection::new(config).map_err(HandshakeError::Tls)?;
         let stream = TlsStream::accept(socket, session, said).await?;
         let Some(shown) = stream.peer_certificate() else {
-            return Ok((stream, None));
+            return Ok((stream, Shown::Nothing));
         };
         // It was looked at when the session began that this one may resume.
         let shown = CertificateDer::from(shown);
         if certificate::end(&shown).is_some_and(|end| end <= SystemTime::now()) {
             return Err(HandshakeError::EndedSince);
         }
-        let name = certificate::name(&shown, self.files.client_name);
+        let by = self.files.client_name;
+        let name = certificate::name(&shown, by).map_or(Shown::Nameless(by), Shown::Name);
         Ok((stream, name))
     }
 }

@@ -30,6 +30,18 @@ pub(crate) enum NamedBy {
     Subject,
 }
 
+impl NamedBy {
+    /// How the configuration spells it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            NamedBy::Uri => "uri",
+            NamedBy::Dns => "dns",
+            NamedBy::CommonName => "cn",
+            NamedBy::Subject => "subject",
+        }
+    }
+}
+
 /// Until when a certificate holds; `None` where that cannot be read.
 pub(super) fn end(der: &CertificateDer<'_>) -> Option<SystemTime> {
     let certificate = Certificate::from_der(der).ok()?;

@@ -1,7 +1,11 @@
 //! A process of this machine as long as it lives, and the processes that it comes from. Whoever may not see a
 //! process's files may still see this much of it.
 
+use std::collections::HashMap;
 use std::fs;
+use std::io::Read as _;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::token::Process;
 
@@ -9,6 +13,20 @@ use super::namespaces::{MACHINE, PROCESS_NAMESPACE};
 
 /// The nearest ancestors that are looked at: a shell, its subshells, and what may stand between.
 const MAX_ANCESTORS: usize = 8;
+
+/// For so long the processes that one comes from are not asked for again: clients that are started one after the other come from the
+/// same.
+pub(super) const KEPT: Duration = Duration::from_secs(5);
+
+/// Processes whose origin is kept; above that all are forgotten and asked for anew.
+const MAX_KEPT: usize = 1024;
+
+/// What was found lately of the processes that one comes from.
+static LATELY: LazyLock<Mutex<HashMap<Running, (Instant, Lineage)>>> =
+    LazyLock::new(Mutex::default);
+
+/// The longest line that the kernel writes of a process, bytes: 52 numbers and a name.
+const MAX_STAT: usize = 2048;
 
 /// What is read of a program's name, bytes; the kernel keeps 15 and adds an end of line.
 const MAX_PROGRAM: usize = 64;
@@ -35,10 +53,12 @@ impl Running {
         Some(Running { number, started })
     }
 
-    /// The number of its parent.
-    pub(super) fn parent_of(number: u32) -> Option<u32> {
-        let parent = stat(number)?.parent;
-        (parent > 1).then_some(parent)
+    /// The same, with the number of its parent, if it has one that is no init.
+    pub(super) fn with_parent(number: u32) -> Option<(Running, Option<u32>)> {
+        let stat = stat(number)?;
+        let parent = (stat.parent > 1).then_some(stat.parent);
+        let started = stat.started;
+        Some((Running { number, started }, parent))
     }
 
     /// What tells it from every other process, of other machines, too.
@@ -76,28 +96,95 @@ impl Running {
 
     /// The process and those that it comes from, the nearest first, as far as they are of one session: what started that
     /// (a terminal, cron, a service manager) works on when all this is over.
-    pub(crate) fn lineage(&self) -> Vec<Running> {
-        let mut lineage = vec![self.clone()];
+    pub(crate) fn lineage(&self) -> Lineage {
+        if let Some(known) = self.lineage_lately().filter(|_| self.is_alive()) {
+            return known;
+        }
+        let mut lineage = Lineage {
+            processes: vec![self.clone()],
+            is_whole: false,
+        };
         let Some(own) = stat(self.number).filter(|stat| stat.started == self.started) else {
             return lineage;
         };
         let mut parent = own.parent;
-        while parent > 1 && lineage.len() <= MAX_ANCESTORS {
-            let Some(stat) = stat(parent).filter(|stat| stat.session == own.session) else {
-                break;
+        while parent > 1 {
+            if lineage.processes.len() > MAX_ANCESTORS {
+                return lineage;
+            }
+            // It was there a moment ago: its child was another one's by now, had it ended before.
+            let Some(stat) = stat(parent) else {
+                return lineage;
             };
-            lineage.push(Running {
+            if stat.session != own.session {
+                break;
+            }
+            let ancestor = Running {
                 number: parent,
                 started: stat.started,
-            });
+            };
+            if let Some(known) = ancestor.lineage_lately() {
+                lineage.processes.extend(known.processes);
+                lineage.processes.truncate(MAX_ANCESTORS + 1);
+                lineage.is_whole = lineage.processes.len() <= MAX_ANCESTORS;
+                lineage.keep();
+                return lineage;
+            }
+            lineage.processes.push(ancestor);
             parent = stat.parent;
         }
+        lineage.is_whole = true;
+        lineage.keep();
         lineage
+    }
+
+    /// The same, where it was found lately.
+    fn lineage_lately(&self) -> Option<Lineage> {
+        let lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, lineage) = lately.get(self)?;
+        (found.elapsed() < KEPT).then(|| lineage.clone())
     }
 }
 
+impl Lineage {
+    /// Keeps it for a while, where it is whole: for its process and for those that it comes from.
+    fn keep(&self) {
+        if !self.is_whole {
+            return;
+        }
+        let mut lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
+        if lately.len() + self.processes.len() > MAX_KEPT {
+            lately.clear();
+        }
+        let now = Instant::now();
+        for (place, process) in self.processes.iter().enumerate() {
+            let kept = lately.get(process);
+            if kept.is_none_or(|(found, _)| found.elapsed() >= KEPT) {
+                let lineage = Lineage {
+                    processes: self.processes[place..].to_vec(),
+                    is_whole: true,
+                };
+                lately.insert(process.clone(), (now, lineage));
+            }
+        }
+    }
+}
+
+/// A process and those that it comes from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lineage {
+    /// The nearest first.
+    pub(crate) processes: Vec<Running>,
+    /// All of them could be looked at. Where not, one that is missing proves nothing.
+    pub(crate) is_whole: bool,
+}
+
 fn stat(number: u32) -> Option<Stat> {
-    parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?)
+    // In one read: whoever asks for the size of such a file first, and for its end, asks the kernel five times.
+    let mut text = [0; MAX_STAT];
+    let mut file = fs::File::open(format!("/proc/{number}/stat")).ok()?;
+    let length = file.read(&mut text).ok()?;
+    parse(&String::from_utf8_lossy(&text[..length]))
 }
 
 /// The name in parentheses may hold anything, also parentheses and blanks.
@@ -139,7 +226,9 @@ mod tests {
             .expect("cat can be started");
         let child_of_ours = Running::of(child.id()).expect("it waits for its input");
         let ours = Running::of(std::process::id()).expect("this one runs");
-        assert_eq!(child_of_ours.lineage()[..2], [child_of_ours.clone(), ours]);
+        let lineage = child_of_ours.lineage();
+        assert!(lineage.is_whole);
+        assert_eq!(lineage.processes[..2], [child_of_ours.clone(), ours]);
         assert!(child_of_ours.is_alive());
         drop(child.stdin.take());
         // Dead, though nobody took note of it.
@@ -148,5 +237,7 @@ mod tests {
         }
         child.wait().expect("it ended");
         assert!(!child_of_ours.is_alive());
+        let lineage = child_of_ours.lineage();
+        assert!(!lineage.is_whole, "{lineage:?}");
     }
 }

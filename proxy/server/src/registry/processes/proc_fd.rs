@@ -4,8 +4,9 @@
 //! is named because a link that was read now names the socket.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::fs;
+use std::io::{ErrorKind, Read as _};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use lockwarden_lock::token::Process;
 
@@ -22,6 +23,10 @@ const MAX_LATELY: usize = 8;
 const MORE_LIKELY: u32 = 8;
 /// Ancestors that are looked at: what forks, and forks again before it runs a program.
 const MAX_ANCESTORS: usize = 4;
+/// The processes that were started last are looked at before all others.
+const MAX_YOUNGEST: u32 = 4;
+/// So much is read of what the kernel says of a process, bytes: which one it belongs to stands in the fourth line.
+const STATUS_HEAD: usize = 512;
 /// The longest search through all processes.
 const MAX_SEARCH: Duration = Duration::from_secs(2);
 
@@ -59,24 +64,41 @@ impl Known {
 struct Hunt {
     missing: HashSet<u64>,
     found: HashMap<u64, (Process, Running)>,
+    /// Some process may not be looked into.
+    is_barred: bool,
     end: Instant,
+}
+
+/// What a search has come to.
+pub(super) struct Found {
+    pub(super) processes: HashMap<u64, (Process, Running)>,
+    /// Everything was looked at that may be: what was not found is nowhere else.
+    pub(super) is_complete: bool,
+    /// Some process may not be looked into.
+    pub(super) is_barred: bool,
 }
 
 impl Hunt {
     fn is_late(&self) -> bool {
         Instant::now() > self.end
     }
+
+    fn ended(self) -> Found {
+        Found {
+            is_complete: self.missing.is_empty() || !self.is_late(),
+            is_barred: self.is_barred,
+            processes: self.found,
+        }
+    }
 }
 
 impl Search {
     /// The processes that have these sockets open, as far as they may be seen.
-    pub(super) fn find(
-        &mut self,
-        inodes: impl Iterator<Item = u64>,
-    ) -> HashMap<u64, (Process, Running)> {
+    pub(super) fn find(&mut self, inodes: impl Iterator<Item = u64>) -> Found {
         let mut hunt = Hunt {
             missing: inodes.collect(),
             found: HashMap::new(),
+            is_barred: false,
             end: Instant::now() + MAX_SEARCH,
         };
         let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -86,6 +108,9 @@ impl Search {
         for (number, files) in places {
             self.look_at(number, files.into_iter(), &mut hunt);
         }
+        // Of a client that was there for one command nothing is left to look at.
+        let is_there = |known: &Known| fs::metadata(format!("/proc/{}", known.number)).is_ok();
+        self.known.retain(is_there);
         let likely = self
             .known
             .iter()
@@ -93,9 +118,22 @@ impl Search {
         for (number, files) in likely.collect::<Vec<_>>() {
             self.look_at(number, files.into_iter(), &mut hunt);
         }
-        if hunt.missing.is_empty() {
-            return hunt.found;
+        // A list of all costs more than the few files of those.
+        for number in youngest() {
+            if hunt.missing.is_empty() {
+                break;
+            }
+            let is_known = self.known.iter().any(|known| known.number == number);
+            // Threads have such numbers, too, and the files of their process.
+            if !is_known && is_process(number) {
+                self.walk(number, &mut hunt);
+            }
         }
+        if hunt.missing.is_empty() {
+            return hunt.ended();
+        }
+        // Where `/proc` is mounted with `hidepid`, processes of other users are not even listed.
+        hunt.is_barred = fs::metadata("/proc/1/stat").is_err();
         if self.seen.len() >= MAX_SEEN {
             self.seen.clear();
         }
@@ -111,7 +149,13 @@ impl Search {
             }
             self.walk(number, &mut hunt);
         }
-        hunt.found
+        hunt.ended()
+    }
+
+    /// How many processes are remembered.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.known.len()
     }
 
     /// Looks at everything that this process has open, and forgets one that may not be seen (any more).
@@ -122,7 +166,10 @@ impl Search {
                 let files = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
                 self.look_at(number, files, hunt);
             }
-            Err(_) => self.known.retain(|known| known.number != number),
+            Err(error) => {
+                hunt.is_barred |= error.kind() == ErrorKind::PermissionDenied;
+                self.known.retain(|known| known.number != number);
+            }
         }
     }
 
@@ -138,8 +185,13 @@ impl Search {
             if hunt.missing.is_empty() {
                 more -= 1;
             }
-            let Some(inode) = socket_at(number, file) else {
-                continue;
+            let inode = match socket_at(number, file) {
+                Ok(Some(inode)) => inode,
+                Ok(None) => continue,
+                Err(error) => {
+                    hunt.is_barred |= error.kind() == ErrorKind::PermissionDenied;
+                    continue;
+                }
             };
             if self.seen.len() < MAX_SEEN {
                 self.seen.insert(inode, (number, file));
@@ -149,10 +201,8 @@ impl Search {
             }
         }
         for (inode, file) in hits {
-            let opener = opener(number, file, inode);
-            // Read after the files: a number that was given to another process meanwhile has its time.
-            if let Some(running) = Running::of(opener) {
-                self.remember(opener, std::iter::once(file));
+            if let Some(running) = opener(number, file, inode) {
+                self.remember(running.number(), std::iter::once(file));
                 hunt.found.insert(inode, (running.process(), running));
             }
         }
@@ -177,21 +227,49 @@ impl Search {
 
 /// Of a process and its ancestors the farthest that has the same socket as the same file. A process that is being started
 /// has all files of its parent for a moment, until it runs its own program; and it is the youngest, where one looks first.
-fn opener(mut number: u32, file: u32, inode: u64) -> u32 {
+fn opener(number: u32, file: u32, inode: u64) -> Option<Running> {
+    // Read after the files: a number that was given to another process meanwhile has its time.
+    let (mut opener, mut parent) = Running::with_parent(number)?;
     for _ in 0..MAX_ANCESTORS {
-        match Running::parent_of(number) {
-            Some(parent) if socket_at(parent, file) == Some(inode) => number = parent,
+        match parent {
+            Some(number) if matches!(socket_at(number, file), Ok(Some(same)) if same == inode) => {
+                let Some(older) = Running::with_parent(number) else {
+                    break;
+                };
+                (opener, parent) = older;
+            }
             Some(_) | None => break,
         }
     }
-    number
+    Some(opener)
+}
+
+/// The numbers that processes were given last, the newest first, which the kernel tells in one small file.
+fn youngest() -> impl Iterator<Item = u32> {
+    let last = fs::read_to_string("/proc/loadavg").ok();
+    let last = last.and_then(|text| text.split_ascii_whitespace().last()?.parse().ok());
+    let last: u32 = last.unwrap_or(0);
+    (last.saturating_sub(MAX_YOUNGEST - 1).max(1)..=last).rev()
+}
+
+/// Whether this is the number of a process, and not that of a further thread of one.
+fn is_process(number: u32) -> bool {
+    let mut text = [0; STATUS_HEAD];
+    let read = fs::File::open(format!("/proc/{number}/status"));
+    let read = read.and_then(|mut file| file.read(&mut text));
+    let text = String::from_utf8_lossy(&text[..read.unwrap_or(0)]);
+    let mut groups = text.lines().filter_map(|line| line.strip_prefix("Tgid:"));
+    groups.any(|group| group.trim_ascii() == number.to_string())
 }
 
 /// The inode of the socket that this file is, if it is one.
-fn socket_at(number: u32, file: u32) -> Option<u64> {
-    let link = fs::read_link(format!("/proc/{number}/fd/{file}")).ok()?;
-    let inode = link.to_str()?.strip_prefix("socket:[")?;
-    inode.strip_suffix(']')?.parse().ok()
+fn socket_at(number: u32, file: u32) -> io::Result<Option<u64>> {
+    let link = fs::read_link(format!("/proc/{number}/fd/{file}"))?;
+    let inode = link.to_str().and_then(|link| {
+        let inode = link.strip_prefix("socket:[")?;
+        inode.strip_suffix(']')?.parse().ok()
+    });
+    Ok(inode)
 }
 
 #[cfg(test)]

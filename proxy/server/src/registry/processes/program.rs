@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
+use std::time::Instant;
 
-use super::lineage::Running;
+use super::lineage::{KEPT, Running};
 use crate::telemetry::applications::Program;
 use crate::text::escape::spell;
 
 /// Of a longer file the rest is not read: bytes. A command line may have megabytes.
-const MAX_FILE: u64 = 4_096;
+const MAX_FILE: usize = 4_096;
 /// Of a longer name the rest is not shown: bytes.
 const MAX_NAME: usize = 64;
 /// The kernel cuts the name of a command behind so many bytes.
@@ -22,24 +23,38 @@ const SHOWN_ID: usize = 12;
 /// Digits of a whole one.
 const ID: usize = 64;
 
-/// Programs that were read in one go.
+/// Programs whose names are kept; above that all are forgotten and read anew.
+const MAX_PROGRAMS: usize = 1024;
+
+/// Programs that were read lately.
 #[derive(Default)]
-pub(super) struct Programs(HashMap<Running, Option<Program>>);
+pub(super) struct Programs(HashMap<Running, (Instant, Option<Program>)>);
 
 impl Programs {
     /// What runs as this process.
     pub(super) fn of(&mut self, running: &Running) -> Option<Program> {
-        let known = self.0.entry(running.clone());
-        known.or_insert_with(|| read(running)).clone()
+        let known = self.0.get(running);
+        if let Some((_, program)) = known.filter(|(at, _)| at.elapsed() < KEPT) {
+            return program.clone();
+        }
+        if self.0.len() >= MAX_PROGRAMS {
+            self.0.clear();
+        }
+        let program = read(running);
+        let kept = (Instant::now(), program.clone());
+        self.0.insert(running.clone(), kept);
+        program
     }
 }
 
 fn read(running: &Running) -> Option<Program> {
     let number = running.number();
     let file = |name: &str| {
-        let mut bytes = Vec::new();
-        let file = File::open(format!("/proc/{number}/{name}")).ok()?;
-        file.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+        let mut bytes = vec![0; MAX_FILE];
+        let mut file = File::open(format!("/proc/{number}/{name}")).ok()?;
+        // The kernel gives in one read as much as there is room for.
+        let length = file.read(&mut bytes).ok()?;
+        bytes.truncate(length);
         Some(bytes)
     };
     let name = name_of(&file("comm")?, &file("cmdline")?)?;

@@ -2,12 +2,17 @@ use std::fs;
 use std::fs::read_to_string;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 
+use lockwarden_lock::token::SessionId;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::sock_diag::{Answer, Diag};
 use super::*;
+use crate::net::arrival::Arrival;
+use crate::net::peer::UnixPeer;
+use crate::registry::clients::Holder;
 
 fn connect(listener: &TcpListener) -> (TcpStream, Pair) {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -203,15 +208,24 @@ fn what_a_look_up_costs() {
     let mut next = pairs.iter().cycle();
     let mut one = || inodes[next.next().unwrap()];
     cost("the process, nothing known", 20, || {
-        assert_eq!(Search::default().find([one()].into_iter()).len(), 1);
+        assert_eq!(
+            Search::default().find([one()].into_iter()).processes.len(),
+            1
+        );
     });
     let mut search = Search::default();
     search.find([one()].into_iter());
     cost("the process, seen before", 2000, || {
-        assert_eq!(search.find([one()].into_iter()).len(), 1);
+        assert_eq!(search.find([one()].into_iter()).processes.len(), 1);
     });
     cost("the processes of 256, nothing known", 20, || {
-        assert_eq!(Search::default().find((0..256).map(|_| one())).len(), 256);
+        assert_eq!(
+            Search::default()
+                .find((0..256).map(|_| one()))
+                .processes
+                .len(),
+            256
+        );
     });
     let mut finder = Finder::default();
     let mut newcomers = Vec::new();
@@ -232,16 +246,120 @@ fn what_a_look_up_costs() {
     }
 }
 
+/// A client that connects to this port, and lives until its input ends.
+fn short_lived(port: u16) -> Child {
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; read -r line");
+    Command::new("bash")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What it costs to find the process of a client that was started for one command, with those that it comes from, and its name.
+/// `cargo test --locked --workspace --bins what_a_client_of_one_command_costs -- --ignored --nocapture`
+#[test]
+#[ignore = "prints figures"]
+fn what_a_client_of_one_command_costs() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = listener.local_addr().unwrap();
+    let mut finder = Finder::default();
+    let (mut spent, rounds) = (0, 200);
+    for _ in 0..rounds {
+        let mut child = short_lived(local.port());
+        let (_accepted, client) = listener.accept().unwrap();
+        let pair = Pair::new(client, local);
+        let before = cpu();
+        let found = finder.locate(&[pair]);
+        let Some(Located::At(_, running)) = found.get(&pair) else {
+            panic!("it was not found");
+        };
+        let lineage = running.lineage();
+        let program = finder.programs.of(running);
+        spent += cpu() - before;
+        assert_eq!(running.number(), child.id());
+        assert!(lineage.is_whole && program.is_some());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+    let each = spent as f64 / f64::from(rounds) / 1000.0;
+    println!("a client of one command {each:10.1} µs of CPU time");
+}
+
+/// Whom the kernel names needs no search, and where it comes from is asked for when that tells something, by the thread of look-ups.
+#[tokio::test]
+async fn where_a_client_behind_a_unix_socket_comes_from_is_looked_up_when_it_is_wanted() {
+    let processes = Processes::start().unwrap();
+    let ours = UnixPeer {
+        process: Some(std::process::id()),
+    };
+    let arrival = Arrival::direct(PeerAddress::Unix(ours));
+    let session = SessionId(crate::random::sixteen());
+    let peer = ClientConnection::new(session, Holder::new(), arrival, None, Arc::default());
+    let peer = Arc::new(peer);
+    assert!(matches!(processes.of(&peer).await, Process::Known(_)));
+    assert!(peer.lineage().is_none() && peer.may_have_lineage());
+    let lineage = processes.lineage_of(&peer).await.expect("it runs");
+    assert_eq!(Some(&lineage.processes[0]), peer.running());
+    assert!(!peer.may_have_lineage());
+    // One that the kernel does not name has none.
+    let arrival = Arrival::direct(PeerAddress::Unix(UnixPeer { process: None }));
+    let peer = ClientConnection::new(session, Holder::new(), arrival, None, Arc::default());
+    assert!(processes.lineage_of(&Arc::new(peer)).await.is_none());
+}
+
+/// The newest numbers may be those of threads, which have the files of their process.
+#[test]
+fn the_process_of_a_connection_is_never_one_of_its_threads() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = Running::of(std::process::id()).unwrap().process();
+    for _ in 0..20 {
+        let (stop, waits) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || waits.recv());
+        let (_client, pair) = connect(&listener);
+        assert_eq!(Finder::default().find(&[pair])[&pair], ours);
+        drop(stop);
+        let _ = thread.join();
+    }
+}
+
+#[test]
+fn clients_of_one_command_are_found_one_after_the_other_and_leave_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = listener.local_addr().unwrap();
+    let mut finder = Finder::default();
+    for _ in 0..20 {
+        let mut child = short_lived(local.port());
+        let (_accepted, client) = listener.accept().unwrap();
+        let pair = Pair::new(client, local);
+        let found = finder.locate(&[pair]);
+        let Some(Located::At(process, running)) = found.get(&pair) else {
+            panic!("it was not found");
+        };
+        let own = Running::of(child.id()).unwrap();
+        assert_eq!((running, *process), (&own, own.process()));
+        let lineage = running.lineage();
+        let ours = Running::of(std::process::id()).unwrap();
+        assert_eq!(lineage.processes[..2], [own, ours]);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+    // Of those that have ended at most the last is still remembered.
+    assert!(finder.search.known() <= 2, "{}", finder.search.known());
+}
+
+/// CPU time of this thread so far, ns.
+fn cpu() -> u64 {
+    let text = read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// Of this thread alone, so that others on the machine do not count.
 fn cost(what: &str, rounds: u32, mut run: impl FnMut()) {
-    let spent = || -> u64 {
-        let text = read_to_string("/proc/thread-self/schedstat").unwrap();
-        text.split(' ').next().unwrap().parse().unwrap()
-    };
-    let before = spent();
+    let before = cpu();
     for _ in 0..rounds {
         run();
     }
-    let each = (spent() - before) as f64 / f64::from(rounds) / 1000.0;
+    let each = (cpu() - before) as f64 / f64::from(rounds) / 1000.0;
     println!("{what:44} {each:10.1} µs of CPU time");
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::Renewal;
 use lockwarden_lock::token::Identity;
 
@@ -32,7 +31,6 @@ pub(crate) enum SameClient {
 pub(crate) struct KeptLease {
     pub(crate) session: SessionNumber,
     pub(crate) same_client: SameClient,
-    pub(crate) namespace: NamespaceId,
     pub(crate) renewal: Renewal,
     /// When it was granted.
     pub(crate) since: Instant,
@@ -59,7 +57,6 @@ impl KeptLease {
     pub(crate) fn new(
         holder: &Holder,
         same_client: SameClient,
-        namespace: NamespaceId,
         renewal: Renewal,
         now: Instant,
     ) -> KeptLease {
@@ -68,7 +65,6 @@ impl KeptLease {
         KeptLease {
             session: holder.session,
             same_client,
-            namespace,
             since: now,
             ends: now + ttl,
             due: now,

@@ -43,7 +43,6 @@ fn add_for(
     kept.add(
         &holder(session),
         SameClient::Nobody,
-        NamespaceId(0),
         key.clone(),
         renewal,
         now,
@@ -64,14 +63,7 @@ fn add_of_client(kept: &Renewals, session: u64, name: &'static str, now: Instant
         outlive_ms: OutliveMs(600_000),
     };
     let client = SameClient::Identity(Identity([1; 16]));
-    kept.add(
-        &holder(session),
-        client,
-        NamespaceId(0),
-        key.clone(),
-        renewal,
-        now,
-    );
+    kept.add(&holder(session), client, key.clone(), renewal, now);
     key
 }
 

@@ -14,13 +14,13 @@ use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::{FencingToken, Process};
 use lockwarden_resp::parse_reply;
 
-use super::Unread;
+use super::{OTHER_DATABASE, Unread};
 use crate::random::refusal_id;
 use crate::ruleset::guards::GuardDetails;
 use crate::ruleset::{Active, mode_label};
 use crate::session::client::Client;
 use crate::session::error_frame;
-use crate::session::guarded::{GuardedBlock, GuardedWrite, Heads};
+use crate::session::guarded::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
 use crate::telemetry::events::{EventKind, GuardedData, Verdict as Told};
 use crate::telemetry::vocabulary::{DecisionKind, GuardResult, GuardUnchecked};
 
@@ -95,33 +95,51 @@ impl Client {
         heads: &Heads,
         active: &Active,
     ) -> Option<String> {
-        for one in &write.keys {
+        let selected = IntoDatabase(Some(self.connection.selected));
+        if write.into.is_some_and(|into| into != selected) {
+            self.unchecked(write, GuardUnchecked::OtherDatabase, active);
+            let line = || self.limit(write, OTHER_DATABASE, active);
+            return write.is_enforced(active).then(line);
+        }
+        let mut keys = write.keys.iter();
+        keys.find_map(|one| {
             let guard = &active.guards.details[one.guard];
-            let (verdict, lock, head) = self.verdict(one, guard, heads, active);
-            self.judged_a_write(verdict, lock, head.as_ref(), active);
-            guard
-                .metrics
-                .wrote(mode_label(guard.rules.mode), result(verdict));
-            let Verdict::Refused(why) = verdict else {
-                continue;
-            };
-            let own = self.own_fence(lock, head.as_ref());
-            let about = (one, guard, lock);
-            let id = self.tell_refusal(write, about, (why, head.as_ref(), own), active);
-            if !guard.enforces() {
-                continue;
-            }
-            return Some(guard_line(&GuardLine {
+            let said = self.verdict(one, guard, heads, active);
+            self.said_to(write.command, one, said, active)
+        })
+    }
+
+    /// Counts and tells what was said to a write of this key; returns the error line where it is refused.
+    pub(super) fn said_to(
+        &mut self,
+        command: &'static str,
+        one: &Guarded,
+        (verdict, lock, head): (Verdict, &[u8], Option<RecordHead>),
+        active: &Active,
+    ) -> Option<String> {
+        let guard = &active.guards.details[one.guard];
+        self.judged_a_write(verdict, lock, head.as_ref(), active);
+        guard
+            .metrics
+            .wrote(mode_label(guard.rules.mode), result(verdict));
+        let Verdict::Refused(why) = verdict else {
+            return None;
+        };
+        let own = self.own_fence(lock, head.as_ref());
+        let about = (one, guard, lock);
+        let id = self.tell_refusal(command, about, (why, head.as_ref(), own), active);
+        let line = || {
+            guard_line(&GuardLine {
                 reason: reason(why),
                 key: &one.key,
-                command: write.command,
+                command,
                 lock,
                 guard: &guard.name,
                 id: &id,
                 fence: own,
-            }));
-        }
-        None
+            })
+        };
+        guard.enforces().then(line)
     }
 
     /// The fencing token of the lease that this connection had last, where that was numbered.
@@ -146,8 +164,10 @@ impl Client {
         let who = self.connection.who();
         let mut best: Option<(Verdict, &'k [u8], Option<RecordHead>)> = None;
         for lock in &one.locks {
-            let head = heads.iter().find(|(known, _)| known == lock);
-            let head = head.and_then(|(_, head)| *head);
+            // What was not read permits nothing.
+            let Some((_, head)) = heads.iter().find(|(known, _)| known == lock) else {
+                continue;
+            };
             let namespace = active.namespaces.find(lock);
             let rules = namespace.map(|namespace| active.rules(namespace));
             let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
@@ -166,16 +186,16 @@ impl Client {
                 Some(_) => false,
             };
             if is_better {
-                best = Some((verdict, lock, head));
+                best = Some((verdict, lock, *head));
             }
         }
-        best.unwrap_or((Verdict::Unlocked, &[], None))
+        best.unwrap_or((Verdict::Refused(Refusal::NotOwner), &[], None))
     }
 
     /// Leaves a refusal, or what enforce mode would refuse, in the log and the event log; returns its name.
     fn tell_refusal(
         &mut self,
-        write: &GuardedWrite,
+        command: &'static str,
         (one, guard, lock): (&Guarded, &GuardDetails, &[u8]),
         (why, newest, own): (Refusal, Option<&RecordHead>, Option<FencingToken>),
         active: &Active,
@@ -190,13 +210,14 @@ impl Client {
             key: Bytes::copy_from_slice(lock),
         };
         let mode = guard.rules.mode;
-        self.log(&id, &target, write.command, reason, "guard", mode, active);
+        let why = (reason, None);
+        self.log(&id, &target, command, why, "guard", mode, active);
         let (kind, happened) = match mode {
             Mode::Enforce => (DecisionKind::Deny, EventKind::Refused),
             Mode::Monitor => (DecisionKind::WouldDeny, EventKind::Forwarded),
         };
         let operation = Some(Operation::GuardedWrite);
-        let mut entry = self.entry(happened, &target, write.command, operation, active);
+        let mut entry = self.entry(happened, &target, command, operation, active);
         entry.id = Some(id.as_str().into());
         entry.verdict = Some(Told::refused(kind, reason, "guard", None));
         entry.fence = newest.map(|head| head.fence.0);

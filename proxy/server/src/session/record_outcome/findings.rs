@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lockwarden_lock::data_guard::{RecordHead, Refusal, Verdict};
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::decision::Operation;
+use lockwarden_lock::evidence::Own;
 use lockwarden_lock::op::Target;
 use lockwarden_lock::outcome::Granted;
 use lockwarden_lock::plan::Who;
@@ -31,8 +32,9 @@ impl Client {
             return false;
         }
         let own = self.evidence.own(one.key, now);
-        let ends = own.and_then(|own| own.ends);
-        let overlapped = ends.is_none_or(|ends| ends <= now);
+        let may_be_over = |own: &Own| !own.unwitnessed && own.ends.is_none_or(|ends| ends <= now);
+        let vanished = |own: &Own| self.shared.mirror.has_vanished(one.key, own.grant);
+        let overlapped = own.is_none_or(|own| may_be_over(own) || vanished(own));
         self.evidence.lapsed(one.key, now);
         self.shared.renewals.remove(one.key, Some(self.number));
         overlapped
@@ -125,7 +127,6 @@ impl Client {
         };
         if let Some(holder) = holder {
             let (kind, lock) = (Observation::RanOutConnected, one.key.clone());
-            let lock = (one.target.namespace, lock);
             effects::observed(&self.shared, kind, lock, holder, active);
         }
     }
@@ -156,9 +157,9 @@ impl Client {
         record: Option<&RecordHead>,
         active: &Active,
     ) {
-        let Some(namespace) = active.namespaces.find(lock) else {
+        if active.namespaces.find(lock).is_none() {
             return;
-        };
+        }
         let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
         let is_found = match verdict {
             Verdict::Holder => self.evidence.overran(&key),
@@ -174,17 +175,15 @@ impl Client {
             | Verdict::Refused(Refusal::NotOwner) => false,
         };
         if is_found {
-            let lock = (namespace, key);
             let caller = self.caller();
-            effects::observed(&self.shared, Observation::SharedGuard, lock, caller, active);
+            effects::observed(&self.shared, Observation::SharedGuard, key, caller, active);
         }
     }
 
     /// Counts a finding, and logs it.
     pub(super) fn observed(&mut self, kind: Observation, target: &Target, active: &Active) {
         let key = DbKey::new(self.connection.db(), target.key.clone());
-        let lock = (target.namespace, key);
-        effects::observed(&self.shared, kind, lock, self.caller(), active);
+        effects::observed(&self.shared, kind, key, self.caller(), active);
     }
 
     /// The client closed its connection in order: leases that are meant to go on without it for
@@ -196,13 +195,15 @@ impl Client {
             let Some(namespace) = active.namespaces.find(&key.key) else {
                 continue;
             };
-            let ceiling = active.namespace(namespace).ceiling_ms;
-            let current = self.shared.mirror.current(key);
+            let ceiling = active.namespace(namespace).ceiling_ms();
+            let current = self.shared.mirror.lease(key);
             let longer = ceiling.is_some_and(|ms| {
                 let ceiling = Duration::from_millis(ms);
                 own.asked_end.is_some_and(|end| end > now + ceiling)
             });
-            if longer && current.is_some_and(|(grant, _)| grant == own.grant) {
+            let is_held =
+                current.is_some_and(|lease| lease.grant == own.grant && !lease.unwitnessed);
+            if longer && is_held {
                 let key = key.key.clone();
                 outlived.push(Target { namespace, key });
             }

@@ -1,15 +1,15 @@
 //! What a lease that was granted, extended or cut means for the connection's evidence, for keep-alive and the mirror.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::DbKey;
-use lockwarden_lock::evidence::Own;
-use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::evidence::{Own, SURELY_BEFORE_END};
+use lockwarden_lock::lease::{Lease, LeaseEvent};
 use lockwarden_lock::op::{AskedTtl, LockOp};
-use lockwarden_lock::outcome::{Ended, Granted, Outcome};
-use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
-use lockwarden_lock::rules::{HolderLost, KeepAliveBy, KeepAliveTtl, TrustAddress};
-use lockwarden_lock::time::{AskedMs, KeepAliveMs, TtlMs};
+use lockwarden_lock::outcome::{Answer, Ended, Granted, Outcome};
+use lockwarden_lock::plan::{Renewal, Who, keep_alive_ms, outlive_ms};
+use lockwarden_lock::rules::{KeepAliveBy, TrustAddress};
+use lockwarden_lock::time::{AskedMs, TtlMs};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use super::super::client::{Client, FirstCommand};
@@ -21,11 +21,15 @@ use crate::state::effects;
 
 use super::{Settled, asked_end};
 
+/// Redis and the proxy reckon the age of one lease with this difference at most, but for the time that an answer took.
+const SAME_AGE: Duration = Duration::from_millis(100);
+
 impl Client {
     pub(super) fn granted(
         &mut self,
         one: &Settled<'_>,
         granted: &Granted,
+        ran_out: bool,
         active: &Active,
         now: Instant,
     ) {
@@ -35,7 +39,6 @@ impl Client {
         let grant = granted.again.unwrap_or(drawn);
         let who = self.connection.who();
         let lease = Undelivered {
-            namespace: one.target.namespace,
             key: one.key.clone(),
             session: who.session,
             grant: Some(grant),
@@ -50,18 +53,19 @@ impl Client {
             asked_end: asked_end(granted.asked_ms, now),
             lapsed: None,
             came_back: false,
+            unwitnessed: false,
         };
-        let ran_out = matches!(granted.ended, Ended::RanOut(_)).then_some(now);
+        let ran_out = ran_out.then_some(now);
         self.evidence.granted(one.key.clone(), own, ran_out);
+        self.has_taken_a_lock(one.key.db);
         let event = LeaseEvent::Granted {
-            namespace: one.target.namespace,
             grant,
             fence: granted.fence,
             session: who.session,
-            ttl,
+            ttl: one.left(ttl),
         };
         let ended = self.shared.mirror.apply(one.key, event, now);
-        if let (Some(ended), Ended::RanOut(_)) = (ended, granted.ended) {
+        if let (Some(ended), true) = (ended, ran_out.is_some()) {
             effects::expired(&self.shared, one.key, &ended, active);
         }
         let since = one.sent(now);
@@ -91,6 +95,76 @@ impl Client {
         );
     }
 
+    /// Whether the lease before had run out. Where no proxy has ended it, and its time was not over, somebody else has.
+    pub(super) fn ran_out_before(
+        &self,
+        one: &Settled<'_>,
+        granted: &Granted,
+        active: &Active,
+        now: Instant,
+    ) -> bool {
+        let Ended::RanOut(since) = granted.ended else {
+            return false;
+        };
+        let age = Duration::from_millis(granted.now.ms_since(since));
+        let is_that_one = |lease: &Lease| {
+            let seen = now.saturating_duration_since(lease.since);
+            seen.abs_diff(age) <= SAME_AGE + one.took.redis.unwrap_or_default()
+        };
+        let before = self.shared.mirror.lease(one.key).filter(is_that_one);
+        match before.filter(|lease| !one.vanished && lease.surely_lasts(now + SURELY_BEFORE_END)) {
+            Some(lease) => effects::bypassed(&self.shared, active, one.key, &lease, now),
+            None => {
+                let metrics = &active.namespace(one.target.namespace).metrics;
+                metrics.expired_while_held.inc();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What an answer means where nobody gave the lease back, says its record, and its time was not over: the lock was deleted around
+    /// all proxies. That is told as what it is, and is no lease that ran out; and a lease that is over is told once.
+    pub(super) fn deleted_around(
+        &mut self,
+        key: &DbKey,
+        answer: &Answer,
+        active: &Active,
+        now: Instant,
+    ) -> Option<Answer> {
+        let Outcome::Absent {
+            ran_out: true,
+            unrecorded,
+        } = answer.outcome
+        else {
+            return None;
+        };
+        let own = self.evidence.own(key, now);
+        let is_counted = own.is_some_and(|own| own.lapsed.is_some());
+        let own = own.map(|own| own.grant);
+        let lease = self.shared.mirror.lease(key).filter(|lease| {
+            own.is_none_or(|own| own == lease.grant) && lease.surely_lasts(now + SURELY_BEFORE_END)
+        });
+        match lease {
+            _ if is_counted => {}
+            Some(lease) => {
+                self.shared.mirror.apply(key, LeaseEvent::Released, now);
+                effects::bypassed(&self.shared, active, key, &lease, now);
+                self.evidence.lapsed(key, now);
+                self.shared.renewals.remove(key, Some(self.number));
+            }
+            None => return None,
+        }
+        let outcome = Outcome::Absent {
+            ran_out: false,
+            unrecorded,
+        };
+        Some(Answer {
+            outcome,
+            ..answer.clone()
+        })
+    }
+
     /// A lock was granted to the first command of a connection: that may be all that its client is there for.
     pub(super) fn may_be_job(
         &mut self,
@@ -101,12 +175,12 @@ impl Client {
         active: &Active,
     ) {
         let rules = &one.allowed.rules;
-        let running = self.connection.peer().running();
+        let lineage = self.connection.peer().lineage();
         let is_elsewhere = !who.local && endless && who.is_distinctive(rules);
-        if running.is_some() || is_elsewhere {
+        if lineage.is_some() || is_elsewhere {
             let whose = (grant, who.identity(rules));
             let namespace = &active.namespace(one.target.namespace).name;
-            if self.shared.jobs.took(one.key, whose, running, namespace) {
+            if self.shared.jobs.took(one.key, whose, lineage, namespace) {
                 self.first_lock = Some((one.key.clone(), grant));
             }
         }
@@ -126,10 +200,9 @@ impl Client {
             self.evidence
                 .extended(one.key, ends, one.stored.map(stored_form));
         }
-        self.shared
-            .mirror
-            .apply(one.key, LeaseEvent::Extended { ttl }, now);
-        if !own && one.allowed.rules.holder_lost != HolderLost::Keep {
+        let event = LeaseEvent::Extended { ttl: one.left(ttl) };
+        self.shared.mirror.apply(one.key, event, now);
+        if !own {
             let mirror = &self.shared.mirror;
             if let Some((grant, _)) = mirror.current(one.key) {
                 let by = (grant, self.connection.peer());
@@ -169,21 +242,14 @@ impl Client {
             self.shared.renewals.remove(one.key, None);
             return;
         }
-        let obligations = &one.allowed.obligations;
         let rules = &one.allowed.rules;
-        let keep_alive_ms = obligations.keep_alive_ms.unwrap_or(0);
-        let keep_alive_ms = KeepAliveMs(match (rules.keep_alive_ttl, obligations.max_hold_ms) {
-            // What hangs must not hold for ever.
-            (KeepAliveTtl::All, Some(most)) => keep_alive_ms.min(most),
-            (KeepAliveTtl::All, None) | (KeepAliveTtl::Proxy, _) => keep_alive_ms,
-        });
         // Every renewal gives what the policy would give again: the default, or the ceiling.
         let renewal = Renewal {
             lock: one.target.key.clone(),
             grant,
             ttl_ms,
             grace_ms: one.allowed.rules.grace_ms,
-            keep_alive_ms,
+            keep_alive_ms: keep_alive_ms(&one.allowed.obligations, rules),
             keep_alive_ttl: rules.keep_alive_ttl,
             outlive_ms: outlive_ms(one.allowed),
         };
@@ -205,14 +271,9 @@ impl Client {
             }
             TrustAddress::Auto | TrustAddress::No => SameClient::Nobody,
         };
-        self.shared.renewals.add(
-            &self.holder,
-            same_client,
-            one.target.namespace,
-            one.key.clone(),
-            renewal,
-            since,
-        );
+        self.shared
+            .renewals
+            .add(&self.holder, same_client, one.key.clone(), renewal, since);
     }
 
     /// Whether the TTL is shorter than the one that was asked for, its grace left aside.

@@ -85,6 +85,7 @@ impl Client {
         let (key, what) = (one.key.clone(), (one.name, Some(one.operation)));
         let mut entry = self.entry_at(one.now, happened, one.target, key, what, active);
         entry.overlap = overlap;
+        entry.stands_for = one.answer.stands_for();
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);
         entry.would_give = one
@@ -128,12 +129,12 @@ impl Client {
             &id,
             one.target,
             one.name,
-            refused.reason,
+            (refused.reason, refused.held_ms()),
             policy,
             Mode::Enforce,
             active,
         );
-        self.last_refusal = Some(id.clone());
+        self.refused.push((one.target.key.clone(), id.clone()));
         let detail = one.others_stand.then_some(OTHERS_STAND);
         if one.others_stand {
             details.metrics.script_effects_left.inc();

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 
 use bytes::BytesMut;
 use lockwarden_lock::classify::Class;
-use lockwarden_lock::outcome::{Barred, Would};
+use lockwarden_lock::outcome::{Beside, Ended, StandsFor, Would};
 use lockwarden_lock::settle::{Settled, settle};
 use lockwarden_lock::time::{AskedMs, RedisTime, TtlMs};
 use lockwarden_lock::token::{FencingToken, Process, SessionId};
@@ -109,7 +109,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
             fence: FencingToken(7),
             late,
             keep_alive_ended: false,
-            paid_debt: false,
+            stands_for: StandsFor::Nothing,
             current: None,
         })
     };
@@ -128,8 +128,20 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("extended for another", extended(false)),
         ("released", released(false)),
         ("taken over", released(true)),
-        ("absent", Outcome::Absent { ran_out: false }),
-        ("ran out", Outcome::Absent { ran_out: true }),
+        (
+            "absent",
+            Outcome::Absent {
+                ran_out: false,
+                unrecorded: false,
+            },
+        ),
+        (
+            "ran out",
+            Outcome::Absent {
+                ran_out: true,
+                unrecorded: false,
+            },
+        ),
         ("refused", refused(Reason::NotOwner, false)),
         ("refused and late", refused(Reason::Expired, true)),
         ("refused to overwrite", refused(Reason::Overwrite, false)),
@@ -239,7 +251,9 @@ fn answers(outcome: &Outcome, flight: &InFlight, would: Option<Would>) -> Answer
     };
     let op = &flight.permitted.command().op;
     match op {
-        LockOp::Wrapped { .. } => Answers::Script(ScriptEnd::Returned, vec![one], None::<Barred>),
+        LockOp::Wrapped { .. } => {
+            Answers::Script(ScriptEnd::Returned, vec![one], Beside::default())
+        }
         _ if op.targets().len() > 1 => Answers::Many(0, vec![one.clone(), one]),
         _ => Answers::One(one),
     }
@@ -350,6 +364,35 @@ async fn a_process_that_was_found_while_a_grant_was_on_its_way_is_added_to_the_r
     let waiting = peer.take_unidentified();
     let keys: Vec<&[u8]> = waiting.iter().map(|(key, _)| &key.key[..]).collect();
     assert_eq!(keys, [b"lock:a"]);
+}
+
+/// The one who waited for a lock may hear of its grant before the one who gave it back hears that it has.
+#[test]
+fn a_release_that_is_heard_of_late_ends_nothing_of_the_next_lease() {
+    let shared = state::for_tests(CONFIGURATION);
+    let active = shared.active.load_full();
+    let (mut next, mut before) = (client(&shared), client(&shared));
+    let granted = &outcomes()[1].1;
+    let accounts = |client: &mut Client, words: &[&str], outcome: &Outcome| {
+        let flight = flight(client, words, "lock:a");
+        let answers = answers(outcome, &flight, None);
+        let accounted = client.account(&flight, &answers, &active, (0, Moment::now()));
+        accounted.expect("the answer fits");
+        flight.permitted.locks()[0].lock.key.clone()
+    };
+    let key = accounts(&mut next, REQUESTS[1].1, granted);
+    let released = |fence| Outcome::Released {
+        fence: FencingToken(fence),
+        since: RedisTime(1_789_999_999_000),
+        value: None,
+        taken_over: false,
+    };
+    accounts(&mut before, REQUESTS[6].1, &released(6));
+    assert!(shared.mirror.current(&key).is_some(), "shown");
+    assert!(shared.renewals.has(next.number), "kept alive");
+    accounts(&mut next, REQUESTS[6].1, &released(7));
+    assert!(shared.mirror.current(&key).is_none());
+    assert!(!shared.renewals.has(next.number));
 }
 
 #[test]

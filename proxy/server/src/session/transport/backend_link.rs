@@ -12,10 +12,6 @@ use crate::backend::shared_connection::Attachment;
 use crate::net::buffer_pool::poll_read;
 use crate::net::stream::Stream;
 
-/// Replies that one session may have to come on a shared connection, where others' come behind them: few
-/// enough that they fit into what may wait for it, be they a MiB each.
-const MAX_DUE_SHARED: u64 = 64;
-
 /// See the module.
 pub(crate) struct BackendLink {
     own: Option<Link>,
@@ -127,8 +123,15 @@ impl BackendLink {
     /// Whether one more request may go this way, besides so many that were not sent yet.
     pub(super) fn may_take(&self, unsent: u64) -> bool {
         match &self.port {
-            Some(port) if self.shared => port.due() + unsent < MAX_DUE_SHARED,
+            Some(port) if self.shared => port.may_take(unsent),
             Some(_) | None => true,
+        }
+    }
+
+    /// There are more requests than may go this way now.
+    pub(super) fn wants_more(&self) {
+        if let Some(port) = self.port.as_ref().filter(|_| self.shared) {
+            port.wants_more();
         }
     }
 

@@ -6,7 +6,7 @@ use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_resp::{Protocol, ReplyError, Scan};
 
 use super::pushes::Confirmation;
-use super::{End, Expect, MAX_UNREAD, Muted, Reply, Transport, maintenance_notices};
+use super::{End, Expect, Late, MAX_UNREAD, Muted, Reply, Transport, maintenance_notices};
 use crate::net::buffer_pool::{WORTH_A_SWAP, give_back, move_front, put};
 
 impl<L> Transport<L> {
@@ -94,8 +94,8 @@ impl<L> Transport<L> {
                     self.expected.pop_front();
                 }
             }
-            Some(Expect::Late(_)) if count > 0 => {
-                self.blocking -= 1;
+            Some(&mut Expect::Late(late)) if count > 0 => {
+                self.came(late);
                 self.expected.pop_front();
             }
             Some(
@@ -108,6 +108,11 @@ impl<L> Transport<L> {
             )
             | None => {}
         }
+    }
+
+    fn came(&mut self, late: Late) {
+        self.blocking -= 1;
+        self.waiting -= u64::from(late.waits);
     }
 
     fn route(&mut self, frame: Bytes) -> Result<Option<Reply<L>>, End> {
@@ -154,9 +159,9 @@ impl<L> Transport<L> {
                 }
                 Ok(None)
             }
-            Some(Expect::Late(muted)) => {
-                self.blocking -= 1;
-                if muted == Muted::No {
+            Some(Expect::Late(late)) => {
+                self.came(late);
+                if late.muted == Muted::No {
                     put(&mut self.to_client, &frame);
                 }
                 Ok(None)

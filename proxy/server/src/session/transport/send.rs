@@ -7,7 +7,7 @@ use lockwarden_lock::plan::{Form, Guard, Plan};
 use lockwarden_lock::table::Listing;
 
 use super::pushes::Channels;
-use super::{End, Expect, MAX_QUEUED, Muted, Queued, QueuedRequests, Transport};
+use super::{End, Expect, Late, MAX_QUEUED, Muted, Queued, QueuedRequests, Transport};
 use crate::net::buffer_pool::{move_front, open, put};
 
 impl<L> Transport<L> {
@@ -16,8 +16,10 @@ impl<L> Transport<L> {
         self.send(pass.frame());
         if pass.is_blocking() {
             // Counted, because a client that hangs up does not wait for it.
+            let waits = !pass.is_unknown();
             self.blocking += 1;
-            self.expected.push_back(Expect::Late(muted));
+            self.waiting += u64::from(waits);
+            self.expected.push_back(Expect::Late(Late { muted, waits }));
         } else {
             self.expect_relay(muted);
         }

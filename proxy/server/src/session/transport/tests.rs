@@ -16,7 +16,7 @@ use crate::telemetry::events::SessionNumber;
 use crate::telemetry::metrics::Metrics;
 use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::classify::{Class, Classifier, ComputedNames};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -46,9 +46,10 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
         twins: Arc::default(),
         administration: Arc::new(Administration {
             server_commands: ServerCommands::Forward,
-            identities: HashSet::new(),
+            identities: crate::config::Listed::default(),
             computed_names: crate::config::ComputedNames::Forward,
             trusted_functions: HashSet::new(),
+            unknown_commands: HashMap::new(),
         }),
         computed_names: ComputedNames::Forward,
         rollouts: None,
@@ -79,7 +80,9 @@ fn listing(frame: &[u8], then: impl FnOnce(PassThrough<'_>)) {
     let classifier = Classifier {
         namespaces: &Namespaces::new(Vec::new()),
         companion_prefix: b"lw:",
+        operator_says: &|_| None,
         trusted_function: &|_| false,
+        trusted_script: &|_| Default::default(),
         function: &|_| None,
         foreign: &|| None,
         computed_names: &ComputedNames::Forward,

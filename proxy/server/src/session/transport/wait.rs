@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Buf;
 
@@ -17,8 +18,13 @@ const MAX_UNSENT: usize = 1024 * 1024;
 /// Replies that wait for the client to take them, in bytes, where half of the memory for all clients is in use: further ones stay with the backend, as they would without
 /// a proxy.
 const MAX_UNREAD_WHEN_SHORT: usize = READ_CHUNK;
-/// The same where replies of other clients come behind them: above that its requests wait.
+/// The same where there is memory enough, and the client is read.
+const MAX_UNREAD_OWN: usize = 1024 * 1024;
+/// The same where replies of other clients come behind them: above that its requests wait. If it goes on sending, they go by
+/// a connection of its own: it may be one that reads nothing before it has sent everything.
 const MAX_UNREAD_SHARED: usize = 1024 * 1024;
+/// How long a client that sends no more waits for the answer to a command that nobody knows.
+const UNKNOWN_AT_MOST: Duration = Duration::from_secs(2);
 
 impl<L> Transport<L> {
     /// Waits for the next thing that the session has to do: a request, a reply that somebody looks at, or what
@@ -29,7 +35,7 @@ impl<L> Transport<L> {
             if let Some(reply) = self.take_reply().await? {
                 return Ok(Event::Reply(reply));
             }
-            let takes = self.may_take_more();
+            let takes = self.may_take_more(inbox);
             if takes {
                 match inbox.decode() {
                     Ok(true) => return Ok(Event::Request),
@@ -41,6 +47,8 @@ impl<L> Transport<L> {
                     inbox.reported = true;
                     return Ok(Event::ClientDone);
                 }
+            } else if !inbox.is_empty() {
+                self.backend_link.wants_more();
             }
             if self.expected.is_empty() {
                 if self.nudged {
@@ -64,8 +72,8 @@ impl<L> Transport<L> {
             }
             self.flush()?;
             // Requests that have come already wake nobody.
-            if takes || !self.may_take_more() {
-                let reads_client = self.may_take_more();
+            if takes || !self.may_take_more(inbox) {
+                let reads_client = takes || inbox.waiting() < READ_AHEAD;
                 self.wait(inbox, reads_client).await?;
             }
         }
@@ -130,13 +138,17 @@ impl<L> Transport<L> {
         self.wait(inbox, reads_client).await
     }
 
-    /// Whether a further request may be taken from the client. One that shares a connection must not
-    /// leave many replies unread, since others' come behind them.
-    fn may_take_more(&self) -> bool {
+    /// Whether a further request may be taken from the client.
+    fn may_take_more(&self, inbox: &RequestBuffer) -> bool {
         self.to_backend.len() < MAX_UNSENT
             && self.local < MAX_UNSENT
-            && (!self.backend_link.is_shared() || self.to_client.len() < MAX_UNREAD_SHARED)
+            && !(self.is_shared() && self.has_much_unread() && inbox.waiting() < READ_AHEAD)
             && self.backend_link.may_take(self.unsent)
+    }
+
+    /// Whether the client leaves so much unread that others had better not wait for it.
+    pub(crate) fn has_much_unread(&self) -> bool {
+        self.to_client.len() >= MAX_UNREAD_SHARED
     }
 
     fn flush(&mut self) -> Result<(), End> {
@@ -173,23 +185,47 @@ impl<L> Transport<L> {
 
     /// Sleeps until a socket can be used or somebody speaks, and reads what there is.
     async fn wait(&mut self, inbox: &mut RequestBuffer, reads_client: bool) -> Result<(), End> {
-        // A client that hung up does not wait for a command that may wait for ever.
-        if inbox.done && self.blocking > 0 {
+        let patience = self.patience();
+        if patience == Some(Duration::ZERO) {
             self.half_close();
         }
         self.half_close_when_sent();
         let read_client = reads_client && !inbox.done;
         let unread = self.to_client.len();
+        // A client that is not read may not read either before it has sent all that it has to say. On a shared
+        // connection others wait.
+        let most = match reads_client && !self.is_shared() {
+            true => MAX_UNREAD_OWN,
+            false => MAX_UNREAD,
+        };
         let read_backend = unread <= MAX_UNREAD_WHEN_SHORT
-            || (unread <= MAX_UNREAD && (self.is_shared() || !self.account.is_short()));
+            || (unread <= most && (self.is_shared() || !self.account.is_short()));
         let held = unread + inbox.bytes.len() + self.to_backend.len() + self.from_backend.len();
         self.account
             .holds(held + self.local + self.backend_link.waiting());
-        poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx)).await?;
+        let sockets = poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx));
+        match patience {
+            Some(left) if !left.is_zero() => {
+                if let Ok(used) = tokio::time::timeout(left, sockets).await {
+                    used?;
+                }
+            }
+            Some(_) | None => sockets.await?,
+        }
         if self.evicted {
             return Err(End::Evicted);
         }
         Ok(())
+    }
+
+    /// How long a client that sends no more waits for a command that may wait for ever; `None` where there is no such command. What stands
+    /// behind it has no answer then, as on Redis itself. A command that nobody knows is most likely answered at once.
+    fn patience(&self) -> Option<Duration> {
+        let done = self.client_done.filter(|_| self.blocking > 0)?;
+        Some(match self.waiting {
+            0 => UNKNOWN_AT_MOST.saturating_sub(done.elapsed()),
+            1.. => Duration::ZERO,
+        })
     }
 
     /// Whoever reads has memory only while it does, or while bytes are in it.
@@ -211,6 +247,7 @@ impl<L> Transport<L> {
             match poll_read(&mut self.client, &mut inbox.bytes, cx) {
                 Poll::Ready(Ok(0)) => {
                     inbox.done = true;
+                    self.client_done = Some(Instant::now());
                     woken = true;
                 }
                 Poll::Ready(Ok(bytes)) => {

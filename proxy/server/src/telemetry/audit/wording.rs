@@ -317,7 +317,7 @@ pub(crate) fn meaning(reason: Reason) -> Option<&'static str> {
     }
 }
 
-fn advice(record: &Record) -> Option<&'static str> {
+fn advice(record: &Record) -> Option<&str> {
     if record.policy.as_deref() == Some("audit") {
         return Some(
             "audit_required is set and the audit trail cannot be written: look at the disk and the log of \
@@ -341,8 +341,22 @@ fn advice(record: &Record) -> Option<&'static str> {
             _ => "take the lock on the connection that writes, before it reads what it will write",
         });
     }
+    // What another policy wants, only its own words say.
+    let policy = record.policy.as_deref();
+    if policy.is_some_and(|policy| !SHIPPED.contains(&policy)) {
+        return record.detail.as_deref();
+    }
     advice_on(reason_of(record)?)
 }
+
+/// Whose refusals have the reasons and the advice that are told here.
+const SHIPPED: [&str; 5] = [
+    "owner-token",
+    "ttl-ceiling",
+    "fencing",
+    "scripts",
+    "lockwarden",
+];
 
 /// What to do about a refusal for this reason; a policy's own has its own words.
 pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
@@ -378,7 +392,9 @@ pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
         Reason::Quarantine => {
             "try again; while it lasts, lockwarden locks list says why and until when (quarantine of the namespace)"
         }
-        Reason::Limited => "give the lock back and acquire it again",
+        Reason::Limited => {
+            "where it was held too long, give the lock back and acquire it again; else the policy's own words say what it wants"
+        }
         Reason::Other => return None,
     })
 }

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::outcome::StandsFor;
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
+use lockwarden_lock::token::Process;
 
 use super::fingerprint::Fingerprint;
 use super::questions::Asked;
@@ -45,6 +47,8 @@ pub(crate) struct LockEvent {
     pub(crate) caller: Option<Arc<Caller>>,
     /// A former holder acted while another held the lock, whatever came of it.
     pub(crate) overlap: bool,
+    /// What a release was taken for that did not end the lease, or would not have.
+    pub(crate) stands_for: StandsFor,
     /// What was decided; `None` where nothing was judged.
     pub(crate) verdict: Option<Verdict>,
     /// The owner token that the command carries, or the lease got.
@@ -83,6 +87,7 @@ impl LockEvent {
             operation: self.operation,
             caller: self.caller.clone(),
             overlap: self.overlap,
+            stands_for: self.stands_for,
             verdict: self.verdict.clone(),
             token: self.token,
             fence: self.fence,
@@ -123,6 +128,7 @@ impl LockEvent {
             operation: None,
             caller: None,
             overlap: false,
+            stands_for: StandsFor::Nothing,
             verdict: None,
             token: None,
             fence: None,
@@ -364,6 +370,29 @@ impl Caller {
         Some(program.label().to_owned())
     }
 
+    /// Whether it tells itself from others of its address: by its process, a name, or a user of its own.
+    pub(crate) fn is_distinctive(&self) -> bool {
+        let is_known = matches!(self.known_by.process(), Process::Known(_));
+        let has_user = !self.user.is_empty() && self.user != DEFAULT_USER;
+        is_known || has_user || !self.name.is_empty()
+    }
+
+    /// Whether both may be one client, as far as they tell: their users, names and addresses are equal, and their processes
+    /// are not known to differ. The scripts compare the same of a record (`kin`).
+    pub(crate) fn may_be(&self, other: &Caller) -> bool {
+        let processes = (self.known_by.process(), other.known_by.process());
+        let differ = matches!(processes, (Process::Known(one), Process::Known(two)) if one != two);
+        let looks = |caller: &Caller| {
+            (
+                caller.user.clone(),
+                caller.name.clone(),
+                caller.address.host(),
+            )
+        };
+        let certificate = self.known_by.certificate() == other.known_by.certificate();
+        !differ && certificate && looks(self) == looks(other)
+    }
+
     /// What the operator calls its application.
     pub(crate) fn named(&self) -> Option<Arc<str>> {
         self.known_by.named(&Looks {
@@ -378,6 +407,11 @@ impl Caller {
     /// Whether its process would tell more of it, and may be asked for.
     pub(crate) fn wants_program(&self) -> bool {
         self.known_by.wants_program(|| self.is_nameless())
+    }
+
+    /// Whether nobody can tell it from others on its machine, because the proxy may not see its process.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.known_by.is_hidden() && self.is_nameless()
     }
 
     /// Whether it says nothing of itself that tells it from others, and has no certificate that does.

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::reason::Reason;
+use lockwarden_lock::rules::Mode;
 
 use crate::telemetry::fold::{Folder, Turn};
 
@@ -17,21 +18,46 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// client with random keys cannot flood the log for longer than it takes to fill the map.
 const PLACES: usize = 4096;
 
+/// Of a key in a line of folded refusals, bytes.
+const MAX_KEY: usize = 1_024;
+
+/// A refusal, as its line says it. Refusals that are equal share lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Refusal<'a> {
+    /// Whose address it is.
+    pub(crate) client: &'a str,
+    /// None where a command is refused for what it would do to many keys.
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) key: &'a [u8],
+    pub(crate) command: &'a str,
+    pub(crate) reason: Reason,
+    /// In monitor mode it would have been refused.
+    pub(crate) mode: Mode,
+}
+
 /// Decides which refusals get a line.
 pub(crate) struct RepeatFolder {
     hasher: RandomState,
-    /// By a hash of client, key and reason, and one for all that have no place of their own. Two that
-    /// collide share a line, which does no harm.
+    /// By a hash of the refusal, and one for all that have no place of their own. Two that collide share a line, which
+    /// does no harm.
     folder: Mutex<Folder<Option<u64>, Folded>>,
 }
 
 /// Refusals of one kind that no line has told of yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folded {
-    /// Why they were refused.
-    pub(crate) reason: Reason,
+    /// The first of them; all others are equal, unless they are mixed.
+    client: String,
+    namespace: Option<String>,
+    /// At most [`MAX_KEY`] bytes of it.
+    key: Vec<u8>,
+    command: String,
+    reason: Reason,
+    mode: Mode,
     /// How many.
     pub(crate) repeated: u64,
+    /// They had no place of their own, so they may be of any client, key and reason.
+    is_mixed: bool,
 }
 
 impl RepeatFolder {
@@ -44,25 +70,16 @@ impl RepeatFolder {
     }
 
     /// Whether this refusal gets a line: `Some(repeated)`, where `repeated` counts the same ones
-    /// since the last line, which got none. `client` is whatever names the client best.
-    pub(crate) fn admit(
-        &self,
-        client: &str,
-        key: &[u8],
-        reason: Reason,
-        now: Instant,
-    ) -> Option<u64> {
-        let own = Some(self.hasher.hash_one((client, key, reason)));
+    /// since the last line, which got none.
+    pub(crate) fn admit(&self, refusal: Refusal<'_>, now: Instant) -> Option<u64> {
+        let own = Some(self.hasher.hash_one(refusal));
         let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
         let place = own.filter(|_| folder.has_room(&own, PLACES));
         match folder.turn(place, now) {
             Turn::Line(folded) => Some(folded.map_or(0, |folded| folded.repeated)),
             Turn::Fold(folded) => {
-                let none = Folded {
-                    reason,
-                    repeated: 0,
-                };
-                folded.get_or_insert(none).repeated += 1;
+                let none = || Folded::new(refusal, place.is_none());
+                folded.get_or_insert_with(none).repeated += 1;
                 None
             }
         }
@@ -76,16 +93,65 @@ impl RepeatFolder {
     }
 }
 
+impl Folded {
+    fn new(refusal: Refusal<'_>, is_mixed: bool) -> Folded {
+        Folded {
+            client: refusal.client.to_owned(),
+            namespace: refusal.namespace.map(str::to_owned),
+            key: refusal.key[..refusal.key.len().min(MAX_KEY)].to_vec(),
+            command: refusal.command.to_owned(),
+            reason: refusal.reason,
+            mode: refusal.mode,
+            repeated: 0,
+            is_mixed,
+        }
+    }
+
+    /// Writes the line.
+    pub(crate) fn log(&self) {
+        if self.is_mixed {
+            return tracing::info!(
+                repeated = self.repeated,
+                "refused, or would have been: more kinds at once than are told apart"
+            );
+        }
+        tracing::info!(
+            namespace = self.namespace,
+            key = %String::from_utf8_lossy(&self.key),
+            cmd = %self.command.to_ascii_uppercase(),
+            reason = self.reason.word(),
+            client = self.client,
+            repeated = self.repeated,
+            "{}",
+            match self.mode {
+                Mode::Enforce => "refused again",
+                Mode::Monitor => "would have been refused again",
+            }
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refusal<'a>(client: &'a str, key: &'a [u8], reason: Reason) -> Refusal<'a> {
+        Refusal {
+            client,
+            namespace: Some("orders"),
+            key,
+            command: "del",
+            reason,
+            mode: Mode::Enforce,
+        }
+    }
 
     #[test]
     fn a_client_in_a_loop_gets_one_line_a_second_with_the_count() {
         let folder = RepeatFolder::new();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let refuse = |ms| folder.admit("billing-7", b"lock:a", Reason::NotOwner, at(ms));
+        let refuse = |ms| folder.admit(refusal("billing-7", b"lock:a", Reason::NotOwner), at(ms));
         assert_eq!(refuse(0), Some(0));
         for ms in 1..1000 {
             assert_eq!(refuse(ms), None);
@@ -99,11 +165,26 @@ mod tests {
     fn another_client_key_or_reason_is_another_line() {
         let folder = RepeatFolder::new();
         let now = Instant::now();
-        assert_eq!(folder.admit("a", b"k", Reason::NotOwner, now), Some(0));
-        assert_eq!(folder.admit("b", b"k", Reason::NotOwner, now), Some(0));
-        assert_eq!(folder.admit("a", b"l", Reason::NotOwner, now), Some(0));
-        assert_eq!(folder.admit("a", b"k", Reason::Expired, now), Some(0));
-        assert_eq!(folder.admit("a", b"k", Reason::NotOwner, now), None);
+        assert_eq!(
+            folder.admit(refusal("a", b"k", Reason::NotOwner), now),
+            Some(0)
+        );
+        assert_eq!(
+            folder.admit(refusal("b", b"k", Reason::NotOwner), now),
+            Some(0)
+        );
+        assert_eq!(
+            folder.admit(refusal("a", b"l", Reason::NotOwner), now),
+            Some(0)
+        );
+        assert_eq!(
+            folder.admit(refusal("a", b"k", Reason::Expired), now),
+            Some(0)
+        );
+        assert_eq!(
+            folder.admit(refusal("a", b"k", Reason::NotOwner), now),
+            None
+        );
     }
 
     #[test]
@@ -111,17 +192,20 @@ mod tests {
         let folder = RepeatFolder::new();
         let now = Instant::now();
         for _ in 0..4 {
-            folder.admit("a", b"k", Reason::Overwrite, now);
+            folder.admit(refusal("a", b"k", Reason::Overwrite), now);
         }
         assert_eq!(folder.drain(now), []);
         let later = now + WINDOW;
         let expected = Folded {
-            reason: Reason::Overwrite,
             repeated: 3,
+            ..Folded::new(refusal("a", b"k", Reason::Overwrite), false)
         };
         assert_eq!(folder.drain(later), [expected]);
         assert_eq!(folder.drain(later), []);
-        assert_eq!(folder.admit("a", b"k", Reason::Overwrite, later), Some(0));
+        assert_eq!(
+            folder.admit(refusal("a", b"k", Reason::Overwrite), later),
+            Some(0)
+        );
     }
 
     #[test]
@@ -131,12 +215,15 @@ mod tests {
         let lines = (0..100_000_u32)
             .filter(|n| {
                 folder
-                    .admit("a", &n.to_le_bytes(), Reason::Other, now)
+                    .admit(refusal("a", &n.to_le_bytes(), Reason::Other), now)
                     .is_some()
             })
             .count();
         assert_eq!(lines, PLACES + 1);
-        let folded: u64 = folder.drain(now + WINDOW).iter().map(|f| f.repeated).sum();
-        assert_eq!(folded, 100_000 - lines as u64);
+        let [rest] = &folder.drain(now + WINDOW)[..] else {
+            panic!("one line for all that have no place");
+        };
+        assert_eq!(rest.repeated, 100_000 - lines as u64);
+        assert!(rest.is_mixed, "it names none of them");
     }
 }

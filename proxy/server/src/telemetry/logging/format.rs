@@ -1,6 +1,6 @@
 //! The text format: time, level, what happened, then `name=value` for who and where; and logfmt, where
 //! the first three are pairs as well. A value that could be mistaken, or could do something to a
-//! terminal, is quoted and escaped: keys are chosen by strangers. JSON comes from the library.
+//! terminal, is quoted and escaped: keys are chosen by strangers. JSON comes from the library; what is odd in it is escaped, too.
 
 use std::fmt::{self, Write as _};
 
@@ -10,6 +10,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+
+use crate::text::escape::{is_plain, readable_json};
 
 /// One event as one line for a person.
 pub(super) struct Text;
@@ -64,6 +66,28 @@ where
     }
 }
 
+/// One event as JSON, with `\u` for what a terminal or a reader may take for something else.
+pub(super) struct JsonLine<F>(pub(super) F);
+
+impl<S, N, F> FormatEvent<S, N> for JsonLine<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.0
+            .format_event(context, Writer::new(&mut line), event)?;
+        writer.write_str(&readable_json(&line))
+    }
+}
+
 fn colour(level: &Level) -> u8 {
     match *level {
         Level::ERROR => 31,
@@ -91,7 +115,7 @@ impl Parts {
         // Writing to a String cannot fail.
         let _ = if name == "message" {
             write!(self.message, " {}", Escaped(value))
-        } else if is_plain(value) {
+        } else if is_bare(value) {
             write!(target, " {name}={value}")
         } else {
             write!(target, " {name}=\"{}\"", Quoted(value))
@@ -109,18 +133,18 @@ impl Visit for Parts {
     }
 }
 
-fn is_plain(value: &str) -> bool {
-    let marks = |c: char| matches!(c, '"' | '=' | '\\') || c.is_whitespace() || c.is_control();
+fn is_bare(value: &str) -> bool {
+    let marks = |c: char| matches!(c, '"' | '=' | '\\' | ' ') || !is_plain(c);
     !value.is_empty() && !value.contains(marks)
 }
 
-/// For the message: readable, but no control characters.
+/// For the message: readable, but nothing that turns or moves what is shown.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() {
+            if !is_plain(c) {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 f.write_char(c)?;
@@ -136,7 +160,7 @@ struct Quoted<'a>(&'a str);
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() || matches!(c, '"' | '\\') {
+            if !is_plain(c) || matches!(c, '"' | '\\') {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 f.write_char(c)?;

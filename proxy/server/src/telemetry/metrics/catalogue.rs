@@ -1,6 +1,7 @@
 //! The names, types, labels and help texts of all metrics: the only table of them. What registers
 //! a metric, `lockwarden metrics` and `docs/metrics.md` all read it here. It holds no values.
 
+use crate::text::terminal::say;
 use std::fmt::Write as _;
 
 /// What kind of series a metric is.
@@ -106,10 +107,10 @@ metrics! {
     } "Attempts to release a lock, by outcome.";
     HOLDERS_LOST = Counter "lockwarden_holders_lost_total" {
         "namespace": NAMESPACE
-    } "Leases that were shortened because their holders are gone (`holder_lost`).";
+    } "Leases whose holders were found to be gone before they gave them back; with `holder_lost = \"shorten:…\"` they were shortened.";
     EXPIRED_WHILE_HELD = Counter "lockwarden_lock_expired_while_held_total" {
         "namespace": NAMESPACE
-    } "Leases whose TTL ran out before their holder released them.";
+    } "Leases whose TTL ran out before their holder released them, and those that were evicted or deleted on Redis itself.";
     OVERLAPS = Counter "lockwarden_lock_overlaps_total" {
         "namespace": NAMESPACE
     } "Times a former holder acted while somebody else held the lock.";
@@ -123,8 +124,8 @@ metrics! {
     } "Writes of guarded data (`[[guard]]`), by what was said to them; in monitor mode, what enforce mode would say.";
     GUARD_UNCHECKED = Counter "lockwarden_guard_unchecked_total" {
         "guard": GUARD,
-        "why": "`blocking`, `watch-in-force`, `no-rights`, `too-long`, `with-locks`"
-    } "Writes of guarded data that cannot be checked: refused in enforce mode, forwarded in monitor mode.";
+        "why": "`blocking`, `watch-in-force`, `no-rights`, `too-long`, `with-locks`, `other-database`, `computed-names`"
+    } "Writes of guarded data that cannot be checked: refused in enforce mode, forwarded in monitor mode; `computed-names` counts scripts that may be such, and are not refused.";
     GUARD_AGAIN = Counter "lockwarden_guard_again_total" {
         "guard": GUARD
     } "Times that the lock's record changed between the look at it and the write, which was then checked again.";
@@ -134,6 +135,9 @@ metrics! {
     TTL_CLAMPED = Counter "lockwarden_ttl_clamped_total" {
         "namespace": NAMESPACE
     } "Leases whose TTL was cut to what a policy allows.";
+    LATE_TTLS = Counter "lockwarden_late_ttls_total" {
+        "namespace": NAMESPACE
+    } "Leases that were taken without a TTL in monitor mode and got the default once they were enforced.";
     KEEP_ALIVE = Counter "lockwarden_keep_alive_renewals_total" {
         "namespace": NAMESPACE,
         "outcome": "`renewed`, `ended`, `skipped`"
@@ -141,7 +145,7 @@ metrics! {
     RENEWAL_LATENESS = Histogram "lockwarden_keep_alive_lateness_seconds" {
     } "From when a renewal was due, a third of its TTL after the one before, until Redis had confirmed it.";
     LAPSED = Counter "lockwarden_keep_alive_lapsed_total" {
-    } "Leases that ran out before they could be renewed, although their holder lived.";
+    } "Leases that ran out before they could be renewed, although their holder lived, or whose record was evicted or deleted.";
     UNDELIVERED = Counter "lockwarden_undelivered_grants_total" {
         "namespace": NAMESPACE,
         "outcome": "`marked`, `over`, `failed`"
@@ -167,7 +171,7 @@ metrics! {
     } "Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any mode, the others in monitor mode.";
     OBSERVATIONS = Counter "lockwarden_observations_total" {
         "namespace": NAMESPACE,
-        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`, `shared-token`, `handed-over`, `ran-out-connected`, `ran-out-alive`, `shared-guard`"
+        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`, `shared-token`, `handed-over`, `ran-out-connected`, `ran-out-alive`, `shared-guard`, `end-unseen`"
     } "Findings about how clients use their locks.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {
@@ -183,6 +187,9 @@ metrics! {
     NAMESPACE_ENFORCED = Gauge "lockwarden_namespace_enforced" {
         "namespace": NAMESPACE
     } "1 where enforce mode holds, for everybody or for some (`enforce_for`), 0 where a namespace is only watched.";
+    ENFORCE_HARMS = Gauge "lockwarden_enforce_harms" {
+        "namespace": NAMESPACE
+    } "1 where enforcing harms: within ten minutes after a switch less than half as many locks were granted as before, though clients ask as before, or more than 5 % of lock time was lost. For ten minutes also after the proxy has set the namespace back (`auto_back`). Else 0.";
     UNGOVERNED_LOCKS = Gauge "lockwarden_ungoverned_locks" {
         "namespace": NAMESPACE,
         "ttl": "`finite`, `none`"
@@ -359,7 +366,7 @@ pub(crate) fn markdown() -> String {
 }
 
 const HEAD: &str = "\
-<!-- Made from proxy/server/src/metrics/catalogue.rs. To write it anew:
+<!-- Made from proxy/server/src/telemetry/metrics/catalogue.rs. To write it anew:
      UPDATE_DOCS=1 cargo test -p lockwarden metrics -->
 # Metrics
 
@@ -414,10 +421,10 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 /// Prints the catalogue: a line a metric, or the page of the documentation.
 pub(crate) fn print_catalogue(as_page: bool) {
     if as_page {
-        print!("{}", markdown());
+        say!("{}", markdown().trim_end());
         return;
     }
     for metric in ALL {
-        println!("{} {} {}", metric.name, metric.kind.word(), metric.help);
+        say!("{} {} {}", metric.name, metric.kind.word(), metric.help);
     }
 }

@@ -46,6 +46,7 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) leases_lost: IntCounter,
     /// Leases whose TTL was cut.
     pub(crate) ttl_clamped: IntCounter,
+    pub(crate) late_ttls: IntCounter,
     /// Renewals.
     pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter>,
     /// Grants that nobody heard of.
@@ -72,6 +73,7 @@ pub(crate) struct NamespaceMetrics {
     /// Leases that were changed or ended around all proxies.
     pub(crate) bypass: IntCounter,
     enforced: IntGauge,
+    harms: IntGauge,
     waiters: IntGauge,
     held: ByLabel<HeldTtl, IntGauge>,
     unknown: IntGauge,
@@ -81,10 +83,10 @@ pub(crate) struct NamespaceMetrics {
 }
 
 /// What the lease table knows about one namespace when the page is asked for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceMirror {
-    /// The place of the namespace in the configuration.
-    pub(crate) index: usize,
+    /// The namespace.
+    pub(crate) name: Arc<str>,
     /// Locks held with a TTL.
     pub(crate) held_finite: u64,
     /// Locks held without one.
@@ -97,6 +99,8 @@ pub(crate) struct NamespaceMirror {
     pub(crate) waiting: u64,
     /// Whether anybody is refused anything here.
     pub(crate) enforced: bool,
+    /// Whether that harms.
+    pub(crate) harms: bool,
     /// Until when no free lock is granted, Unix seconds; 0 where they are.
     pub(crate) quarantine_until: u64,
 }
@@ -128,6 +132,7 @@ impl NamespaceMetrics {
             overlaps: make.counter(&names::OVERLAPS)?,
             leases_lost: make.counter(&names::LEASES_LOST)?,
             ttl_clamped: make.counter(&names::TTL_CLAMPED)?,
+            late_ttls: make.counter(&names::LATE_TTLS)?,
             keep_alive: make.counters(&names::KEEP_ALIVE)?,
             undelivered: make.counters(&names::UNDELIVERED)?,
             durability: (make.counter_vec(&names::DURABILITY)?, OnceLock::new()),
@@ -140,6 +145,7 @@ impl NamespaceMetrics {
             bypass: make.counter(&names::BYPASS)?,
             script_effects_left: make.counter(&names::SCRIPT_EFFECTS_LEFT)?,
             enforced: make.gauge(&names::NAMESPACE_ENFORCED)?,
+            harms: make.gauge(&names::ENFORCE_HARMS)?,
             waiters: make.gauge(&names::WAITERS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
             unknown: make.gauge(&names::LOCKS_UNKNOWN)?,
@@ -211,12 +217,13 @@ impl NamespaceMetrics {
         u64::try_from(endless).unwrap_or(0)
     }
 
-    fn show(&self, mirror: NamespaceMirror) {
+    fn show(&self, mirror: &NamespaceMirror) {
         self.held.at(HeldTtl::Finite).set(gauge(mirror.held_finite));
         self.held.at(HeldTtl::None).set(gauge(mirror.held_none));
         self.unknown.set(gauge(mirror.unknown));
         self.quarantine_until.set(gauge(mirror.quarantine_until));
         self.enforced.set(i64::from(mirror.enforced));
+        self.harms.set(i64::from(mirror.harms));
         self.waiters.set(gauge(mirror.waiting));
         match mirror.oldest_unix_seconds {
             Some(seconds) => self.oldest.with_label_values::<&str>(&[]).set(seconds),
@@ -295,19 +302,18 @@ impl Namespaces {
 
     /// Sets the gauges of locks held; what the mirror does not name holds nothing.
     pub(super) fn show(&self, mirror: &[NamespaceMirror]) {
-        let mut sums = vec![NamespaceMirror::default(); self.by_index.len()];
-        let mut rest = NamespaceMirror::default();
-        for known in mirror {
-            sums.get_mut(known.index).unwrap_or(&mut rest).add(known);
+        let nothing = NamespaceMirror::default();
+        let known: HashMap<&str, _> = mirror.iter().map(|known| (&*known.name, known)).collect();
+        for (name, metrics) in &self.by_name {
+            metrics.show(known.get(&**name).copied().unwrap_or(&nothing));
         }
-        for (metrics, sum) in self.by_index.iter().zip(sums) {
-            if Arc::ptr_eq(metrics, &self.rest) {
-                rest.add(&sum);
-            } else {
-                metrics.show(sum);
-            }
-        }
-        self.rest.show(rest);
+        let mut rest = nothing;
+        let unnamed = |known: &&NamespaceMirror| !self.by_name.contains_key(&*known.name);
+        mirror
+            .iter()
+            .filter(unnamed)
+            .for_each(|known| rest.add(known));
+        self.rest.show(&rest);
     }
 
     pub(super) fn registries(&self) -> impl Iterator<Item = &Registry> {
@@ -325,6 +331,7 @@ impl NamespaceMirror {
         self.held_none += other.held_none;
         self.waiting += other.waiting;
         self.enforced |= other.enforced;
+        self.harms |= other.harms;
         self.unknown += other.unknown;
         self.quarantine_until = self.quarantine_until.max(other.quarantine_until);
         self.oldest_unix_seconds = match (self.oldest_unix_seconds, other.oldest_unix_seconds) {

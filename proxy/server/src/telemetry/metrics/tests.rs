@@ -45,12 +45,13 @@ fn series_count(metrics: &Metrics) -> usize {
 fn touch_everything(metrics: &Metrics) {
     metrics.set_mirror(Box::new(|| {
         vec![NamespaceMirror {
-            index: 0,
+            name: "orders".into(),
             held_finite: 3,
             held_none: 1,
             oldest_unix_seconds: Some(1_700_000_000.5),
             waiting: 2,
             enforced: true,
+            harms: true,
             unknown: 1,
             quarantine_until: 0,
         }]
@@ -298,7 +299,7 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_six_thousand_series() {
     metrics.set_mirror(Box::new(|| {
         (0..10_000)
             .map(|index| NamespaceMirror {
-                index,
+                name: format!("ns-{index}").into(),
                 held_finite: 1,
                 held_none: 0,
                 oldest_unix_seconds: Some(index as f64 + 1.0),

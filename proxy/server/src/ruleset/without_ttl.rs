@@ -1,15 +1,16 @@
-//! The longest TTL that the policies of a namespace allow.
+//! What the policies of a namespace want of a lease that is asked for without a TTL: its default and longest TTL, and
+//! how long it is kept alive.
 
 use std::sync::Arc;
 
-use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
+use lockwarden_lock::decision::{Decide, Obligations, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation};
 
 /// What a namespace's policies say to an acquire that names no TTL.
-pub(super) fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
+pub(super) fn without_ttl(index: usize, generation: &Arc<Generation>) -> Obligations {
     let mut chains = Chains::new();
     chains.follow(generation);
     let question = Question {
@@ -26,9 +27,9 @@ pub(super) fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u
         client: 0,
         now: ProxyTime(0),
     };
-    let id = NamespaceId(u16::try_from(index).ok()?);
-    chains
-        .decide(id, &question, &|_| None)
-        .obligations
-        .ttl_cap_ms
+    let Ok(id) = u16::try_from(index) else {
+        return Obligations::default();
+    };
+    let decision = chains.decide(NamespaceId(id), &question, &|_| None);
+    decision.obligations
 }

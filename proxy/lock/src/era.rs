@@ -1,0 +1,318 @@
+//! The era of a server: which run of which server is the primary, and since when. It is one entry on the server, beside the
+//! locks, and every proxy reckons by it. Here is what the entry says, what it becomes when a proxy looks at it, and the
+//! clock by which a proxy reads it. Redis is asked by `plan::era`; what follows for locks is in [`crate::promise`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::time::RedisTime;
+
+/// A server's clock may go on by so much more than the proxy's between two looks: no clock is adjusted faster without a jump.
+const TOLERATED: Duration = Duration::from_millis(250);
+/// The word of the entry for what is not known.
+const UNKNOWN: &str = "-";
+
+/// What the entry says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Era {
+    /// Names the run of the server.
+    pub run: Arc<str>,
+    /// The authority's number for it being the primary, where the authority counts. Without it a server that is the primary
+    /// again looks as if it had never been another's replica.
+    pub epoch: Option<u64>,
+    /// Since when it is the primary, or since when its clock goes as it does; by that clock.
+    pub since: RedisTime,
+    /// Which rules the leases are granted by.
+    pub rules: Arc<str>,
+    /// The longest quarantine by these rules, and by those before as long as they matter, ms.
+    pub longest_ms: u64,
+    /// Until then leases may last that were granted by other rules.
+    pub mixed_until: RedisTime,
+}
+
+/// What a proxy knows that looks at the entry.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The run that answers.
+    pub run: Arc<str>,
+    /// The authority's number for it, where the authority counts.
+    pub epoch: Option<u64>,
+    /// The rules of this proxy.
+    pub rules: Arc<str>,
+    /// The longest quarantine of this proxy, ms.
+    pub longest_ms: u64,
+    /// By the server's clock.
+    pub now: RedisTime,
+    /// For how long, by its own clock, the era goes on that this proxy knew last.
+    pub age: Option<Duration>,
+    /// This proxy has seen another primary since, or the server's clock jump forward.
+    pub anew: bool,
+}
+
+impl Era {
+    /// What the entry must say after a look. It never says less than before, nor less than this proxy knew last: a shorter
+    /// quarantine counts only once every lease is over that was granted by other rules.
+    pub fn after(before: Option<&Era>, known: Option<&Era>, look: &Look) -> Era {
+        let same = before.filter(|era| era.run == look.run && !look.anew);
+        // A lower number is that of an authority which was set up anew, or of one that lags behind.
+        let is_older = |era: &&Era| era.epoch.is_some() && era.epoch < look.epoch;
+        let same = same.filter(|era| !is_older(era));
+        let mut era = Era {
+            run: look.run.clone(),
+            epoch: same.and_then(|era| era.epoch).or(look.epoch),
+            since: same.map_or(look.now, |era| era.since_by(known, look)),
+            rules: look.rules.clone(),
+            longest_ms: look.longest_ms,
+            mixed_until: RedisTime(0),
+        };
+        for earlier in before.into_iter().chain(known) {
+            era.heed(earlier, look);
+        }
+        era
+    }
+
+    /// Since when the same era goes on, by the clock as it is now: it may have been put back.
+    fn since_by(&self, known: Option<&Era>, look: &Look) -> RedisTime {
+        let own = known.filter(|known| known.run == self.run && known.since == self.since);
+        let own = own.and(look.age).map(|age| {
+            let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            RedisTime(look.now.0.saturating_sub(age))
+        });
+        let later = |own: &RedisTime| Duration::from_millis(self.since.ms_since(*own)) > TOLERATED;
+        own.filter(later).unwrap_or(self.since).min(look.now)
+    }
+
+    /// Leases may last that were granted by the rules of then.
+    fn heed(&mut self, earlier: &Era, look: &Look) {
+        let is_same = earlier.rules == look.rules;
+        if is_same && look.now >= earlier.mixed_until {
+            return;
+        }
+        self.longest_ms = self.longest_ms.max(earlier.longest_ms);
+        let in_a_while = |times: u64| {
+            let span = times.saturating_mul(self.longest_ms);
+            RedisTime(look.now.0.saturating_add(span))
+        };
+        if is_same {
+            self.mixed_until = self.mixed_until.max(earlier.mixed_until);
+        } else if earlier.mixed_until >= in_a_while(1) {
+            // Proxies with different rules do not write it in turns.
+            self.rules = earlier.rules.clone();
+            self.mixed_until = self.mixed_until.max(earlier.mixed_until);
+        } else {
+            self.mixed_until = in_a_while(2);
+        }
+    }
+
+    /// Reads the entry. `None` for what is none. Earlier versions wrote only the run and since when.
+    pub fn read(entry: &str) -> Option<Era> {
+        let mut words = entry.split(' ');
+        let (run, since) = (words.next()?, words.next()?.parse().ok()?);
+        let mut number = || -> Option<u64> { words.next()?.parse().ok() };
+        let (epoch, longest, mixed) = (number(), number(), number());
+        Some(Era {
+            run: run.into(),
+            epoch,
+            since: RedisTime(since),
+            rules: words.next().unwrap_or(UNKNOWN).into(),
+            longest_ms: longest.unwrap_or(0),
+            mixed_until: RedisTime(mixed.unwrap_or(0)),
+        })
+    }
+
+    /// What is written.
+    pub fn entry(&self) -> String {
+        let Era {
+            run,
+            since,
+            rules,
+            longest_ms,
+            ..
+        } = self;
+        let epoch = self
+            .epoch
+            .map_or(UNKNOWN.to_owned(), |epoch| epoch.to_string());
+        format!(
+            "{run} {} {epoch} {longest_ms} {} {rules}",
+            since.0, self.mixed_until.0
+        )
+    }
+}
+
+/// What the entry said, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reckoned {
+    /// What it said.
+    pub era: Era,
+    /// When it was read.
+    pub read: Reading,
+}
+
+impl Reckoned {
+    /// For how long at least the server is the primary. Its clock may have jumped since, that of the proxy has not.
+    pub fn age(&self, now: Instant) -> Duration {
+        let then = Duration::from_millis(self.read.redis.ms_since(self.era.since));
+        then + now.saturating_duration_since(self.read.heard)
+    }
+}
+
+/// What the server's clock said, and between which moments it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// What it said.
+    pub redis: RedisTime,
+    /// Before that.
+    pub sent: Instant,
+    /// After that.
+    pub heard: Instant,
+}
+
+impl Reading {
+    /// By how much more than time has passed the server's clock went on until it said `redis`, where that is too much. An answer
+    /// may come late, which only makes that less.
+    pub fn jump(&self, redis: RedisTime, heard: Instant) -> Option<Duration> {
+        let passed = heard.saturating_duration_since(self.sent);
+        let went_on = Duration::from_millis(redis.ms_since(self.redis));
+        went_on.checked_sub(passed).filter(|by| *by > TOLERATED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(run: &str, epoch: Option<u64>, now: u64) -> Look {
+        Look {
+            run: run.into(),
+            epoch,
+            rules: "r".into(),
+            longest_ms: 50,
+            now: RedisTime(now),
+            age: None,
+            anew: false,
+        }
+    }
+
+    #[test]
+    fn the_entry_is_read_as_it_was_written() {
+        for epoch in [None, Some(7)] {
+            let mut era = Era::after(None, None, &look("a", epoch, 1_000));
+            era.mixed_until = RedisTime(3);
+            assert_eq!(Era::read(&era.entry()), Some(era));
+        }
+        for text in ["", "a", "a b", "a -1"] {
+            assert_eq!(Era::read(text), None, "{text}");
+        }
+        let earlier = Era::read("a 5").expect("an entry of an earlier version");
+        assert_eq!((&*earlier.run, earlier.since), ("a", RedisTime(5)));
+    }
+
+    #[test]
+    fn an_era_begins_with_another_run_with_a_higher_number_and_when_it_is_said_so() {
+        let first = Era::after(None, None, &look("a", Some(2), 1_000));
+        let since = |look: &Look| Era::after(Some(&first), None, look).since.0;
+        assert_eq!(since(&look("a", Some(2), 5_000)), 1_000);
+        assert_eq!(since(&look("a", None, 5_000)), 1_000, "it does not count");
+        assert_eq!(since(&look("a", Some(1), 5_000)), 1_000, "it lags behind");
+        assert_eq!(since(&look("a", Some(3), 5_000)), 5_000);
+        assert_eq!(since(&look("b", Some(2), 5_000)), 5_000);
+        assert_eq!(
+            since(&look("a", Some(2), 900)),
+            900,
+            "the clock was put back"
+        );
+        let by_own_clock = |now, known| {
+            let look = Look {
+                age: Some(Duration::from_millis(4_000)),
+                ..look("a", Some(2), now)
+            };
+            Era::after(Some(&first), known, &look).since.0
+        };
+        assert_eq!(by_own_clock(5_100, Some(&first)), 1_000);
+        assert_eq!(
+            by_own_clock(4_500, Some(&first)),
+            500,
+            "put back by half a second"
+        );
+        assert_eq!(by_own_clock(4_500, None), 1_000);
+        let anew = Look {
+            anew: true,
+            ..look("a", Some(2), 5_000)
+        };
+        assert_eq!(since(&anew), 5_000);
+        let uncounted = Era::after(None, None, &look("a", None, 1_000));
+        let counted = Era::after(Some(&uncounted), None, &look("a", Some(9), 5_000));
+        assert_eq!((counted.since.0, counted.epoch), (1_000, Some(9)));
+    }
+
+    #[test]
+    fn shorter_rules_count_once_all_leases_of_the_longer_ones_are_over() {
+        let long = Era::after(None, None, &look("a", None, 1_000));
+        let short = |now| Look {
+            rules: "s".into(),
+            longest_ms: 10,
+            ..look("a", None, now)
+        };
+        let mixed = Era::after(Some(&long), None, &short(2_000));
+        assert_eq!((mixed.longest_ms, mixed.mixed_until.0), (50, 2_100));
+        assert_eq!((mixed.since.0, &*mixed.rules), (1_000, "s"));
+        let elsewhere = Era::after(
+            Some(&mixed),
+            None,
+            &Look {
+                run: "b".into(),
+                ..short(2_050)
+            },
+        );
+        assert_eq!((elsewhere.longest_ms, elsewhere.mixed_until.0), (50, 2_100));
+        let emptied = Era::after(None, Some(&long), &short(2_000));
+        assert_eq!(emptied.longest_ms, 50, "this proxy knew of them");
+        let over = Era::after(Some(&mixed), None, &short(2_100));
+        assert_eq!((over.longest_ms, over.mixed_until.0), (10, 0));
+    }
+
+    #[test]
+    fn proxies_with_different_rules_do_not_write_in_turns() {
+        let first = Era::after(None, None, &look("a", None, 1_000));
+        let other = |now| Look {
+            rules: "s".into(),
+            ..look("a", None, now)
+        };
+        let mixed = Era::after(Some(&first), None, &other(1_000));
+        assert_eq!(mixed.mixed_until.0, 1_100);
+        assert_eq!(
+            Era::after(Some(&mixed), None, &look("a", None, 1_050)),
+            mixed
+        );
+        assert_eq!(Era::after(Some(&mixed), None, &other(1_050)), mixed);
+        let further = Era::after(Some(&mixed), None, &look("a", None, 1_051));
+        assert_eq!((&*further.rules, further.mixed_until.0), ("r", 1_151));
+    }
+
+    #[test]
+    fn a_clock_that_goes_on_by_more_than_time_does_has_jumped() {
+        let sent = Instant::now();
+        let ms = Duration::from_millis;
+        let reading = Reading {
+            redis: RedisTime(10_000),
+            sent,
+            heard: sent + ms(5),
+        };
+        assert_eq!(reading.jump(RedisTime(11_000), sent + ms(1_000)), None);
+        assert_eq!(reading.jump(RedisTime(11_250), sent + ms(1_000)), None);
+        assert_eq!(
+            reading.jump(RedisTime(13_000), sent + ms(1_000)),
+            Some(ms(2_000))
+        );
+        assert_eq!(
+            reading.jump(RedisTime(9_000), sent + ms(1_000)),
+            None,
+            "put back"
+        );
+        assert_eq!(
+            reading.jump(RedisTime(11_000), sent + ms(9_000)),
+            None,
+            "late"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! What a change of the configuration says of refusals: the file is read with it, as a reload would read it, and each key
+//! is put to the rule that the view can tell from what it keeps.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config;
+use crate::config::{Config, NamespaceConfig, Quarantine, TypedChange, Unusable};
+use crate::ruleset::activate::namespaces;
+use crate::view::what_if::{Change, of_mode};
+
+/// Keys of a namespace that decide how a refusal is told, what follows from a lease, or what happens where nothing is decided.
+const NOT_ABOUT_REFUSALS: [&str; 4] = ["on_violation", "adopt", "holder_lost", "on_repeat"];
+/// Keys at the top of the file that say something of refusals.
+const ABOUT_REFUSALS: [&str; 12] = [
+    "server_commands",
+    "admin_identities",
+    "computed_names",
+    "trusted_functions",
+    "unknown_commands",
+    "audit_required",
+    "companion_prefix",
+    "backend",
+    "sentinel",
+    "proxy_protocol_from",
+    "sessions",
+    "user_map",
+];
+
+/// The words of everything that is wrong with a file that was changed so.
+pub(super) fn wrong(unusable: &Unusable) -> String {
+    let errors = unusable.0.iter();
+    let errors = errors.filter(|finding| finding.severity == config::Severity::Error);
+    let words: Vec<&str> = errors.map(|finding| &*finding.message).collect();
+    format!(
+        "{}; nothing was changed or reckoned: `lockwarden config` lists the keys",
+        words.join("; ")
+    )
+}
+
+/// The file with the changes.
+pub(super) fn changed_text(
+    file: Option<&Path>,
+    changes: &[&str],
+) -> Result<(String, Vec<TypedChange>), String> {
+    let file = file.ok_or("this proxy was started without a configuration file")?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("the configuration file cannot be read: {error}"))?;
+    config::with_typed_changes(&text, changes)
+}
+
+/// What a change says of refusals, in the configuration that has it.
+pub(super) fn rule(change: &TypedChange, new: &Config) -> Change {
+    let Some((kind, name)) = &change.table else {
+        return at_the_top(&change.key, new);
+    };
+    let mut all = new.namespaces.iter();
+    let namespace = all.find(|one| kind == "namespace" && one.name == *name);
+    match (namespace, change.policy.as_deref()) {
+        (Some(namespace), Some(policy)) => of_policy(namespace, policy, &change.key),
+        (Some(namespace), None) => of_namespace(namespace, &change.key, new),
+        // Guards, names of applications.
+        (None, _) => Change::Open { namespace: None },
+    }
+}
+
+fn at_the_top(key: &str, new: &Config) -> Change {
+    match key {
+        "admin_identities" => Change::Administrators(new.administration.admin_identities.clone()),
+        key if ABOUT_REFUSALS.contains(&key) => Change::Open { namespace: None },
+        _ => Change::Nothing,
+    }
+}
+
+fn of_namespace(namespace: &NamespaceConfig, key: &str, new: &Config) -> Change {
+    let name = namespace.name.clone();
+    match key {
+        "mode" => of_mode(name, namespace.mode),
+        "hand_over" if namespace.hand_over => Change::HandOver(name),
+        "counter_locks" if namespace.counter_locks => Change::Counters(name),
+        "quarantine" if namespace.quarantine == Quarantine::Off && !namespace.is_strict() => {
+            Change::NoQuarantine(name)
+        }
+        "keys" => {
+            let names = new.namespaces.iter().map(|one| one.name.clone());
+            Change::Keys(Arc::new(namespaces(new)), names.collect())
+        }
+        key if NOT_ABOUT_REFUSALS.contains(&key) => Change::Nothing,
+        _ => Change::Open {
+            namespace: Some(name),
+        },
+    }
+}
+
+fn of_policy(namespace: &NamespaceConfig, policy: &str, key: &str) -> Change {
+    let name = namespace.name.clone();
+    let says = |key: &str, word: &str| {
+        let list = namespace.setting("owner-token", key);
+        list.map(|list| list.split(',').any(|one| one.trim() == word))
+    };
+    match (policy, key) {
+        ("owner-token", "void_after_refusal" | "proofs" | "doubt") => {
+            // As the policy has it where nothing is said.
+            let is_void = namespace.setting("owner-token", "doubt") == Some("refuse");
+            Change::Identity {
+                namespace: name,
+                counts: says("proofs", "identity").unwrap_or(true)
+                    && !says("void_after_refusal", "identity").unwrap_or(is_void),
+            }
+        }
+        ("owner-token", "shared_tokens") if says(key, "report") == Some(true) => {
+            Change::SharedTokens(name)
+        }
+        _ => Change::Open {
+            namespace: Some(name),
+        },
+    }
+}

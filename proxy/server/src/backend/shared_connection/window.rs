@@ -1,0 +1,130 @@
+//! How many requests of one session may be under way on a shared connection. The replies of others come behind theirs, and
+//! nothing that was sent can be called back, so they are bounded in bytes; but how long a reply is, nobody knows before it
+//! comes. So a session begins with one request at a time and gets more as it is seen that its replies are short.
+
+use std::mem;
+
+/// Requests that may be under way for a session whose replies are short: with [`MAX_SHORT`], 4 MiB of replies.
+const MAX_DUE: u64 = 64;
+/// A reply with more bytes is a long one: the next is asked for when it has come.
+const MAX_SHORT: usize = 64 * 1024;
+/// After a long reply the session goes on with one request at a time for as many short ones as this goes into its bytes.
+const BYTES_A_SHORT_ONE: usize = 1024;
+
+/// See the module.
+pub(super) struct Window {
+    /// So many.
+    most: u64,
+    /// The session had more to send.
+    is_wanting: bool,
+    /// Short replies that have to come before it gets more again.
+    careful: u64,
+    /// Bytes of a reply that has not come whole.
+    unfinished: usize,
+}
+
+impl Default for Window {
+    fn default() -> Window {
+        Window {
+            most: 1,
+            is_wanting: false,
+            careful: 0,
+            unfinished: 0,
+        }
+    }
+}
+
+impl Window {
+    /// Whether one more may be sent where so many are due.
+    pub(super) fn has_room(&self, due: u64) -> bool {
+        due < self.most
+    }
+
+    /// The session has more to send.
+    pub(super) fn wants_more(&mut self) {
+        self.is_wanting = true;
+    }
+
+    /// So many replies have come to their end, and so many bytes of them and of the next. Returns whether a long one was
+    /// among them.
+    pub(super) fn came(&mut self, replies: u64, bytes: usize) -> bool {
+        self.unfinished += bytes;
+        if replies == 0 {
+            return false;
+        }
+        let length =
+            mem::take(&mut self.unfinished) / usize::try_from(replies).unwrap_or(usize::MAX);
+        if length > MAX_SHORT {
+            self.most = 1;
+            self.careful = (length / BYTES_A_SHORT_ONE) as u64;
+            return true;
+        }
+        if self.careful > 0 {
+            self.careful = self.careful.saturating_sub(replies);
+        } else if mem::take(&mut self.is_wanting) {
+            self.most = (self.most + replies).min(MAX_DUE);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a session does that always has more to send; returns the most that were under way.
+    fn sends_all(window: &mut Window, replies: u64, bytes: usize) -> u64 {
+        let mut most = 0;
+        for _ in 0..replies {
+            let mut due = 0;
+            while window.has_room(due) {
+                due += 1;
+            }
+            window.wants_more();
+            most = most.max(due);
+            window.came(1, bytes);
+        }
+        most
+    }
+
+    #[test]
+    fn a_session_with_short_replies_gets_more_and_more_and_no_more_than_so_many() {
+        let mut window = Window::default();
+        assert_eq!(sends_all(&mut window, 1, 5), 1);
+        assert_eq!(sends_all(&mut window, 1000, 5), MAX_DUE);
+    }
+
+    #[test]
+    fn one_that_wants_no_more_gets_no_more() {
+        let mut window = Window::default();
+        for _ in 0..1000 {
+            window.came(1, 5);
+        }
+        assert!(!window.has_room(1));
+    }
+
+    #[test]
+    fn behind_a_long_reply_it_is_one_at_a_time_for_a_while() {
+        let mut window = Window::default();
+        sends_all(&mut window, 1000, 5);
+        // In pieces, and with the beginning of the next.
+        assert!(!window.came(0, MAX_SHORT));
+        assert!(window.came(1, 1 << 20));
+        assert_eq!(sends_all(&mut window, 1000, 5), 1);
+        assert_eq!(sends_all(&mut window, 300, 5), MAX_DUE);
+    }
+
+    #[test]
+    fn long_replies_are_always_asked_for_one_by_one() {
+        let mut window = Window::default();
+        assert_eq!(sends_all(&mut window, 1000, MAX_SHORT + 1), 1);
+    }
+
+    #[test]
+    fn many_short_replies_that_come_together_are_no_long_one() {
+        let mut window = Window::default();
+        window.wants_more();
+        assert!(!window.came(20, 20 * MAX_SHORT));
+        assert!(window.has_room(20));
+    }
+}

@@ -1,0 +1,98 @@
+//! What would be refused with another configuration, as the proxies reckon it from the refusals that they have kept.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use crate::cli::api_client::{ApiError, path};
+use crate::cli::fleet::FleetArgs;
+use crate::cli::output;
+use crate::cli::output::{Column, Format, Paint, Screen, Table, cell};
+use crate::text::numbers::{counted, number};
+use crate::view::api::{WhatIf, WhatIfRow};
+
+/// Ends with 1 where something would be refused all the same, or that is open.
+pub(super) fn told(
+    changes: &[String],
+    fleet: &FleetArgs,
+    format: Format,
+) -> Result<ExitCode, ApiError> {
+    let changes = changes.join("\n");
+    let asked = path(&["what-if"], &[("changes", &changes)]);
+    let answers = fleet.ask(|client| client.get::<WhatIf>(&asked))?;
+    let text = match format {
+        Format::Json => answers.json(),
+        Format::Text => answers.parts(|answer| words(answer, Screen::there_is()), ""),
+    };
+    output::print(&text)?;
+    let is_left = |one: &WhatIf| one.rows.iter().any(|row| row.stays + row.open > 0);
+    let left = answers.answers.iter().any(|one| is_left(&one.answer));
+    Ok(answers.end_with_findings(left))
+}
+
+fn words(answer: &WhatIf, screen: Screen) -> String {
+    let refusals = |count| counted(count, "refusal", "refusals");
+    let sum = |of: fn(&WhatIfRow) -> u64| answer.rows.iter().map(of).sum::<u64>();
+    let (spared, stays, open) = (
+        sum(|row| row.spared),
+        sum(|row| row.stays),
+        sum(|row| row.open),
+    );
+    // Writing to a String cannot fail, here and below.
+    let mut text = format!(
+        "With {}: of the last {}, made or only counted, {} would not be, {} would be all the same, {} cannot be told.\n",
+        answer.changes.join(" and "),
+        refusals(answer.kept),
+        number(spared),
+        number(stays),
+        number(open),
+    );
+    if answer.kept < answer.refused {
+        let _ = writeln!(
+            text,
+            "There were {}; the others are not kept.",
+            refusals(answer.refused)
+        );
+    }
+    if !answer.rows.is_empty() {
+        let _ = write!(text, "\n{}", table(answer, screen));
+    }
+    let _ = match (open > 0, answer.may_refuse_more) {
+        (false, false) => Ok(()),
+        (true, false) => writeln!(text, "\n{OPEN}"),
+        (false, true) => writeln!(text, "\n{MORE}"),
+        (true, true) => writeln!(text, "\n{OPEN}\n{MORE}"),
+    };
+    text
+}
+
+const OPEN: &str = "What cannot be told depends on more than a refusal keeps: set it in monitor mode, and `lockwarden audit --since \
+                    last-change` counts it.";
+const MORE: &str = "It may refuse what was let through so far, of which nothing is kept: set it in monitor mode first.";
+
+fn table(answer: &WhatIf, screen: Screen) -> String {
+    let mut table = Table::new(&[
+        ("NAMESPACE", Column::Cut),
+        ("KEYS", Column::Cut),
+        ("REASON", Column::Left),
+        ("APPLICATION", Column::Cut),
+        ("NOT ANY MORE", Column::Right),
+        ("ALL THE SAME", Column::Right),
+        ("CANNOT BE TOLD", Column::Right),
+    ]);
+    let noted = |count: u64, paint| match count {
+        0 => cell("0"),
+        _ => (number(count), paint),
+    };
+    for row in &answer.rows {
+        table.row([
+            cell(row.namespace.as_str()),
+            cell(row.pattern.as_str()),
+            cell(row.reason.as_str()),
+            cell(row.application.as_str()),
+            noted(row.spared, Paint::Good),
+            noted(row.stays, Paint::Bad),
+            noted(row.open, Paint::Doubtful),
+        ]);
+    }
+    table.show(screen)
+}
