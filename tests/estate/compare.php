@@ -9,7 +9,7 @@ $client->connect('127.0.0.1', (int) getenv('LOCK_PORT'));
 $direct->connect('127.0.0.1', (int) getenv('WITNESS_PORT'));
 
 while (true) {
-    $key = 'invoice:' . random_int(0, 2);
+    $key = 'invoice:' . random_int(7000, 7002);
     $token = bin2hex(random_bytes(16));
     if (!$client->set($key, $token, ['nx', 'px' => 5000])) {
         usleep(5000);

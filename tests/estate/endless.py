@@ -13,7 +13,7 @@ import redis
 
 from witness import PORT, works
 
-KEYS = [f"import:{number}" for number in range(3)]
+KEYS = [f"import:{number}" for number in range(100, 103)]
 WAITS_S = 1.5
 PROGRAM = os.path.abspath(__file__)
 

@@ -9,6 +9,6 @@ from witness import PORT, works
 CLIENT = redis.Redis(port=PORT)
 
 while True:
-    key = f"report:{random.randrange(3)}"
+    key = f"report:{random.randrange(2024, 2027)}"
     with CLIENT.lock(key, timeout=5):
         works(key, 0.03)

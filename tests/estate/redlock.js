@@ -27,7 +27,7 @@ async function works(key) {
 
 async function goesOn() {
     for (;;) {
-        const key = `cart:${randomInt(3)}:lock`;
+        const key = `cart:${randomInt(500, 503)}:lock`;
         const lock = await redlock.acquire([key], 5000);
         await works(key);
         await lock.release();

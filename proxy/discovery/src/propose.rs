@@ -93,6 +93,11 @@ impl Candidate {
         self.released + self.handed_over + self.foreign + self.swept
     }
 
+    /// More than one of twenty releases came from others: what enforcing would stop.
+    fn is_misused(&self) -> bool {
+        self.foreign * 20 > self.given_back()
+    }
+
     /// Given back by others than took them, in a namespace where that is meant.
     fn by_others(&self) -> u64 {
         match self.verdict.hands_over {
@@ -110,6 +115,8 @@ struct Rules {
     hand_over: bool,
     default_ms: u64,
     ceiling_ms: u64,
+    /// Shares its namespace with no other family, which could not be enforced before this one is mended.
+    by_itself: bool,
 }
 
 impl Rules {
@@ -129,6 +136,7 @@ impl Rules {
             hand_over,
             default_ms,
             ceiling_ms: usual(longest.max(default_ms)).0,
+            by_itself: !hand_over && one.is_misused(),
         }
     }
 }
@@ -154,14 +162,16 @@ struct Family<'a> {
     patterns: Vec<&'a Candidate>,
 }
 
-/// Families that work alike share a namespace, but for those that another family's stand between.
+/// Families that work alike share a namespace, but for those that another family's stand between, and those that are misused.
 fn families(patterns: &[Candidate]) -> Vec<Family<'_>> {
     let all: Vec<&Candidate> = patterns.iter().filter(|one| is_proposed(one)).collect();
     let depths = depths(&all);
     let mut families: Vec<Family<'_>> = Vec::new();
     for (pattern, depth) in all.into_iter().zip(depths) {
         let rules = Rules::of(pattern);
-        let is_like = |family: &&mut Family<'_>| (family.rules, family.depth) == (rules, depth);
+        let is_like = |family: &&mut Family<'_>| {
+            !rules.by_itself && (family.rules, family.depth) == (rules, depth)
+        };
         match families.iter_mut().find(is_like) {
             Some(family) => family.patterns.push(pattern),
             None => families.push(Family {
@@ -275,6 +285,13 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
             pattern.verdict.kind.name(),
             pattern.verdict.confidence.name(),
             line(&pattern.verdict.why)
+        ));
+    }
+    if family.rules.by_itself {
+        put(format_args!(
+            "# {} of {} were deleted by others than took them: by itself, so that the other locks can be enforced before it",
+            sum(|one| one.foreign),
+            sum(Candidate::given_back)
         ));
     }
     let globs: Vec<Glob> = family

@@ -502,6 +502,31 @@ fn families_that_work_alike_share_a_namespace_and_others_do_not() {
     assert!(text.contains("ceiling = \"2h\""), "{text}");
 }
 
+/// What is ready to be enforced does not wait for what is not.
+#[test]
+fn a_family_that_others_delete_stands_by_itself() {
+    let mut estate = Estate::default();
+    for number in 0..30 {
+        for key in ["cart:lock", "order:lock", "stock:lock"] {
+            estate.acquires(HOLDER, key, Some(5_000), true);
+            estate.acquires(OTHER, key, Some(5_000), false);
+            estate.waits(100);
+            let is_misused = key == "stock:lock" && number % 10 == 0;
+            estate.deletes(if is_misused { OTHER } else { HOLDER }, key);
+        }
+    }
+    let text = proposed(&estate.collector.patterns(), &[]);
+    assert!(
+        text.contains("keys = [\"cart:lock\", \"order:lock\"]"),
+        "{text}"
+    );
+    assert!(text.contains("keys = [\"stock:lock\"]"), "{text}");
+    assert!(
+        text.contains("# 3 of 30 were deleted by others than took them"),
+        "{text}"
+    );
+}
+
 #[test]
 fn names_of_keys_end_no_string_and_no_comment() {
     let mut estate = Estate::default();

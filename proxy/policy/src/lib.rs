@@ -14,6 +14,8 @@ mod error;
 mod generation;
 mod host;
 mod instance;
+#[cfg(debug_assertions)]
+mod kept;
 mod loader;
 mod meter;
 mod source;

@@ -65,7 +65,13 @@ pub(crate) fn compile(
     if let Some(compiled) = kept(&sha256) {
         return Ok(compiled);
     }
-    let component = about.component(engine, bytes)?;
+    let component = match source.module {
+        #[cfg(debug_assertions)]
+        ModuleSource::BuiltIn(_) => {
+            crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?
+        }
+        _ => about.component(engine, bytes)?,
+    };
     let asks_clients = about.imports(engine, &component)?;
     let policy = link(engine, &component).map_err(|error| about.misfit(&error))?;
     Ok(Arc::new(Compiled {
