@@ -8,10 +8,7 @@ use std::process::ExitCode;
 
 #[path = "build/assemble.rs"]
 mod assemble;
-#[expect(
-    unreachable_pub,
-    reason = "the crate has this module, too, and it is public there"
-)]
+#[expect(unreachable_pub, reason = "the crate has this module, too, and it is public there")]
 #[path = "src/record.rs"]
 mod record;
 
@@ -47,10 +44,7 @@ fn run() -> Result<(), String> {
     let files = fs::read_dir(SOURCES).map_err(|error| format!("cannot list {SOURCES}: {error}"))?;
     for file in files {
         let path = file.map_err(|error| format!("{SOURCES}: {error}"))?.path();
-        let name = path
-            .file_stem()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         if path.extension().is_none_or(|kind| kind != "lua") || name == "prelude" {
             continue;
         }
@@ -59,10 +53,7 @@ fn run() -> Result<(), String> {
             _ => &[],
         };
         let script = shared.script(&read(&path)?, known);
-        write(
-            name,
-            script.map_err(|error| format!("{}: {error}", path.display()))?,
-        )?;
+        write(name, script.map_err(|error| format!("{}: {error}", path.display()))?)?;
     }
     Ok(())
 }

@@ -28,20 +28,11 @@ fn run() -> Result<(), String> {
     let cargo = required("CARGO")?;
     let manifest_dir = PathBuf::from(required("CARGO_MANIFEST_DIR")?);
     let out_dir = PathBuf::from(required("OUT_DIR")?);
-    let root = manifest_dir
-        .ancestors()
-        .nth(2)
-        .ok_or("this crate is not two directories below the workspace")?;
+    let root = manifest_dir.ancestors().nth(2).ok_or("this crate is not two directories below the workspace")?;
     watch(root);
     for name in BUILT_IN {
         let package = format!("lockwarden-policy-{name}");
-        let built = guest::build(
-            &cargo,
-            root,
-            &out_dir.join("policies"),
-            &package,
-            &["--lib"],
-        )?;
+        let built = guest::build(&cargo, root, &out_dir.join("policies"), &package, &["--lib"])?;
         let module = built.join(format!("{}.wasm", package.replace('-', "_")));
         fs::copy(&module, out_dir.join(format!("{name}.wasm")))
             .map_err(|error| format!("cannot copy {}: {error}", module.display()))?;

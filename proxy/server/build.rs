@@ -21,11 +21,7 @@ fn main() {
 fn committed() -> Option<String> {
     let source = env::var("CARGO_MANIFEST_DIR").ok()?;
     let git = |words: &[&str]| {
-        let done = Command::new("git")
-            .arg("-C")
-            .arg(&source)
-            .args(words)
-            .output();
+        let done = Command::new("git").arg("-C").arg(&source).args(words).output();
         let done = done.ok().filter(|done| done.status.success())?;
         let text = String::from_utf8(done.stdout).ok()?;
         Some(text.trim().to_owned())
@@ -33,12 +29,7 @@ fn committed() -> Option<String> {
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
     let revision = git(&["rev-parse", "HEAD"])?;
     // It grows with every commit and every checkout, and is the only file that does.
-    let log = git(&[
-        "rev-parse",
-        "--path-format=absolute",
-        "--git-path",
-        "logs/HEAD",
-    ])?;
+    let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])?;
     if Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");
     }

@@ -113,10 +113,7 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
             cores: theirs,
         },
         server: redis.id(),
-        window: Window {
-            warm_up: options.secs.mul_f64(WARM_UP).max(LEAST_WARM_UP),
-            measured: options.secs,
-        },
+        window: Window { warm_up: options.secs.mul_f64(WARM_UP).max(LEAST_WARM_UP), measured: options.secs },
         rounds: options.rounds,
         runs: 0,
         filled: Vec::new(),
@@ -130,10 +127,7 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     }
     let mut footprints = Vec::new();
     if !options.no_footprint {
-        for way in ways
-            .iter()
-            .filter(|way| !matches!(way.program, Program::Nothing | Program::Socket))
-        {
+        for way in ways.iter().filter(|way| !matches!(way.program, Program::Nothing | Program::Socket)) {
             eprintln!("footprint: {}", way.name);
             match Footprint::of(way, &bench.place) {
                 Ok(found) => footprints.push(found),
@@ -151,12 +145,8 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     if !footprints.is_empty() {
         footprint::print(&footprints);
     }
-    let goals = Measured {
-        tables: &tables,
-        footprints: &footprints,
-        decision: decision(options),
-    }
-    .print_goals(options.only.is_empty() && options.targets.is_empty());
+    let goals = Measured { tables: &tables, footprints: &footprints, decision: decision(options) }
+        .print_goals(options.only.is_empty() && options.targets.is_empty());
     write(
         options,
         &json!({
@@ -171,23 +161,17 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut rows = tables.iter().flat_map(|table| &table.rows);
     // A peer may lack a command; lockwarden may not.
-    Ok(
-        match rows.find(|row| row.failure.is_some() && ours(&row.name)) {
-            Some(_) => ExitCode::FAILURE,
-            None => ExitCode::SUCCESS,
-        },
-    )
+    Ok(match rows.find(|row| row.failure.is_some() && ours(&row.name)) {
+        Some(_) => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    })
 }
 
 fn chosen_loads(only: &[String]) -> Result<Vec<Load>, Box<dyn Error>> {
     let mut loads = load::all();
     let names: Vec<_> = loads.iter().map(|load| load.name).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
-        return Err(format!(
-            "no load is called {unknown}; there are {}",
-            names.join(", ")
-        )
-        .into());
+        return Err(format!("no load is called {unknown}; there are {}", names.join(", ")).into());
     }
     loads.retain(|load| only.is_empty() || only.iter().any(|name| name == load.name));
     Ok(loads)
@@ -195,13 +179,8 @@ fn chosen_loads(only: &[String]) -> Result<Vec<Load>, Box<dyn Error>> {
 
 /// What is wanted and there; says what is not.
 fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn Error>> {
-    let way = |name: &str, program| Way {
-        name: name.to_owned(),
-        program,
-    };
-    let wanted = |name: &str| {
-        options.targets.is_empty() || options.targets.iter().any(|target| target == name)
-    };
+    let way = |name: &str, program| Way { name: name.to_owned(), program };
+    let wanted = |name: &str| options.targets.is_empty() || options.targets.iter().any(|target| target == name);
     let mut ways = vec![
         way("direct", Program::Nothing),
         way("direct-unix", Program::Socket),
@@ -226,17 +205,10 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     }
     let binary = options.proxy.clone().unwrap_or_else(binary);
     let knows = ways::knows_sessions(&binary, directory)?;
-    let lockwarden = |binary, sessions, by| Program::Lockwarden {
-        binary,
-        sessions,
-        by,
-        namespaces: ways::usual_namespaces(),
-    };
+    let lockwarden =
+        |binary, sessions, by| Program::Lockwarden { binary, sessions, by, namespaces: ways::usual_namespaces() };
     let dedicated = knows.then_some("dedicated");
-    ways.push(way(
-        "dedicated",
-        lockwarden(binary.clone(), dedicated, By::Tcp),
-    ));
+    ways.push(way("dedicated", lockwarden(binary.clone(), dedicated, By::Tcp)));
     if ways::takes_unix_sockets(&binary, directory)? {
         for (name, by) in [("dedicated-unix", By::Unix), ("dedicated-tls", By::Tls)] {
             ways.push(way(name, lockwarden(binary.clone(), dedicated, by)));
@@ -253,10 +225,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
         }
     }
     if knows {
-        ways.push(way(
-            "multiplexed",
-            lockwarden(binary, Some("multiplexed"), By::Tcp),
-        ));
+        ways.push(way("multiplexed", lockwarden(binary, Some("multiplexed"), By::Tcp)));
     } else if wanted("multiplexed") {
         println!("multiplexed is left out: this lockwarden does not know the key `sessions`");
     }
@@ -331,16 +300,8 @@ fn decision(options: &Options) -> Option<f64> {
         return None;
     }
     let output = run_to_end(&mut Command::new(program));
-    let line = output
-        .stdout
-        .lines()
-        .find(|line| line.contains("three judge it"))?;
-    let nanos: f64 = line
-        .strip_suffix("ns")?
-        .split_whitespace()
-        .last()?
-        .parse()
-        .ok()?;
+    let line = output.stdout.lines().find(|line| line.contains("three judge it"))?;
+    let nanos: f64 = line.strip_suffix("ns")?.split_whitespace().last()?.parse().ok()?;
     Some(nanos / 1e3)
 }
 
@@ -393,30 +354,16 @@ impl Bench<'_> {
     }
 
     /// All loads over all ways, in rounds. A way on which a load failed is left out of it from then on.
-    fn measure(
-        &mut self,
-        loads: &[Load],
-        ways: &[(&Way, Open)],
-    ) -> Result<Vec<Table>, Box<dyn Error>> {
+    fn measure(&mut self, loads: &[Load], ways: &[(&Way, Open)]) -> Result<Vec<Table>, Box<dyn Error>> {
         for load in loads {
             self.fill(load)?;
         }
         for (way, open) in ways {
-            ways::load_script(way, &open.address)
-                .map_err(|error| format!("{}: SCRIPT LOAD: {error}", open.name))?;
+            ways::load_script(way, &open.address).map_err(|error| format!("{}: SCRIPT LOAD: {error}", open.name))?;
         }
-        let row = |(_, open): &(&Way, Open)| Row {
-            name: open.name.clone(),
-            rounds: Vec::new(),
-            failure: None,
-        };
-        let mut tables: Vec<_> = loads
-            .iter()
-            .map(|load| Table {
-                load: load.clone(),
-                rows: ways.iter().map(row).collect(),
-            })
-            .collect();
+        let row = |(_, open): &(&Way, Open)| Row { name: open.name.clone(), rounds: Vec::new(), failure: None };
+        let mut tables: Vec<_> =
+            loads.iter().map(|load| Table { load: load.clone(), rows: ways.iter().map(row).collect() }).collect();
         // What opens and closes connections comes last: the system remembers each for a minute, and whoever
         // reads its table of connections pays for all of them.
         for of_its_own in [false, true] {
@@ -459,10 +406,7 @@ impl Bench<'_> {
     /// One load on one way, once.
     fn once(&mut self, load: &Load, open: &Open, way: usize) -> Result<Sample, Box<dyn Error>> {
         self.runs += 1;
-        let lane = Lane {
-            way,
-            run: self.runs,
-        };
+        let lane = Lane { way, run: self.runs };
         let between = open.id();
         let read = || {
             Ok(Reading {

@@ -62,9 +62,7 @@ const VOIDS: [(Option<&str>, &str); 4] = [
 ];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("the package lies in the repository")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the package lies in the repository")?;
     let wishes = wishes(env::args().skip(1))?;
     let mut problems = Vec::new();
     let mut done = Vec::new();
@@ -88,25 +86,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// All that a language brings; what does not hold is a problem, and not in what comes back.
-fn everything(
-    language: Language,
-    quick: bool,
-    problems: &mut Vec<String>,
-) -> Result<Run, Box<dyn Error>> {
+fn everything(language: Language, quick: bool, problems: &mut Vec<String>) -> Result<Run, Box<dyn Error>> {
     let name = language.name().to_owned();
     language.set_up()?;
     let clients = every_world(&language, quick)?;
     let honest = watched(&language, &clients, quick)?;
-    let pools = if language.has(POOLS) && !quick {
-        every_setting(&language)?
-    } else {
-        Vec::new()
-    };
-    let shop = if language.has(SHOP) {
-        both_shops(&language, quick)?
-    } else {
-        Vec::new()
-    };
+    let pools = if language.has(POOLS) && !quick { every_setting(&language)? } else { Vec::new() };
+    let shop = if language.has(SHOP) { both_shops(&language, quick)? } else { Vec::new() };
     print!(
         "{name}\n{}{}{}{}",
         report::table(&clients),
@@ -117,11 +103,7 @@ fn everything(
     let mut holding = |reports: Vec<Report>| {
         let found = report::problems(&reports);
         problems.extend(found.iter().map(|problem| format!("{name}, {problem}")));
-        if found.is_empty() {
-            reports
-        } else {
-            Vec::new()
-        }
+        if found.is_empty() { reports } else { Vec::new() }
     };
     let clients = holding(clients);
     let is_ready = !holding(vec![honest]).is_empty();
@@ -134,19 +116,13 @@ fn everything(
 }
 
 fn wishes(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
-    let mut wishes = Wishes {
-        languages: Vec::new(),
-        quick: false,
-        write: false,
-    };
+    let mut wishes = Wishes { languages: Vec::new(), quick: false, write: false };
     for argument in arguments {
         match argument.as_str() {
             "--quick" => wishes.quick = true,
             "--write" => wishes.write = true,
             flag if flag.starts_with('-') => {
-                return Err(format!(
-                    "{flag} is not known; [LANGUAGE…] [--quick] [--write]"
-                ));
+                return Err(format!("{flag} is not known; [LANGUAGE…] [--quick] [--write]"));
             }
             _ => wishes.languages.push(argument),
         }
@@ -163,19 +139,12 @@ const QUICK: (&str, &str) = ("LOCK_QUICK", "1");
 /// The same program straight to a Redis and through proxies, each with a Redis of its own.
 fn every_world(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn Error>> {
     let more: &[_] = if quick { &[QUICK] } else { &[] };
-    let through = |mode, world| {
-        proxied(language, CLIENTS, (mode, world), more, |builder| {
-            builder.default_ttl(DEFAULT_TTL)
-        })
-    };
+    let through =
+        |mode, world| proxied(language, CLIENTS, (mode, world), more, |builder| builder.default_ttl(DEFAULT_TTL));
     // Where the proxy only looks, misuse does the damage that it does without it.
     let mut monitored = through(Mode::Monitor, DIRECT)?;
     "monitored".clone_into(&mut monitored.world);
-    Ok(vec![
-        direct(language, CLIENTS, more)?,
-        through(Mode::Enforce, ENFORCED)?,
-        monitored,
-    ])
+    Ok(vec![direct(language, CLIENTS, more)?, through(Mode::Enforce, ENFORCED)?, monitored])
 }
 
 /// The honest checks of the program through a proxy that only looks. Its report must say that all of it can be enforced.
@@ -183,9 +152,7 @@ fn watched(language: &Language, worlds: &[Report], quick: bool) -> Result<Report
     let mut more = vec![("LOCK_CHECKS", HONEST)];
     more.extend(quick.then_some(QUICK));
     let world = (Mode::Monitor, DIRECT);
-    let mut honest = proxied(language, CLIENTS, world, &more, |builder| {
-        builder.default_ttl(DEFAULT_TTL)
-    })?;
+    let mut honest = proxied(language, CLIENTS, world, &more, |builder| builder.default_ttl(DEFAULT_TTL))?;
     "watched".clone_into(&mut honest.world);
     let file = language.home().join("report.json");
     fs::write(&file, honest.told.to_string())?;
@@ -202,9 +169,9 @@ fn every_setting(language: &Language) -> Result<Vec<Report>, Box<dyn Error>> {
         let more = [("LOCK_VOID", told)];
         let world = (Mode::Enforce, ENFORCED);
         let mut report = proxied(language, POOLS, world, &more, |builder| match value {
-            Some(void) => builder
-                .setting("owner-token", "doubt", "\"refuse\"")
-                .setting("owner-token", "void_after_refusal", void),
+            Some(void) => {
+                builder.setting("owner-token", "doubt", "\"refuse\"").setting("owner-token", "void_after_refusal", void)
+            }
             None => builder,
         })?;
         value.unwrap_or("default").clone_into(&mut report.world);
@@ -226,11 +193,7 @@ fn both_shops(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn E
     Ok(vec![direct(language, SHOP, more)?, guarded])
 }
 
-fn direct(
-    language: &Language,
-    program: &str,
-    more: &[(&str, &str)],
-) -> Result<Report, Box<dyn Error>> {
+fn direct(language: &Language, program: &str, more: &[(&str, &str)]) -> Result<Report, Box<dyn Error>> {
     let redis = Redis::with_arguments(&OPEN);
     let watchers = Watchers::of(&redis);
     let sentinels = listed(watchers.addresses());
@@ -254,10 +217,7 @@ fn proxied(
     let mut builder = Proxy::builder(&redis)
         .namespace("name", "\"clients\"")
         .namespace("keys", &format!("{:?}", language.keys()?))
-        .namespace(
-            "trusted_scripts",
-            &format!("{:?}", language.trusted_scripts()?),
-        )
+        .namespace("trusted_scripts", &format!("{:?}", language.trusted_scripts()?))
         .ceiling(CEILING)
         .mode(mode);
     let handed_over = language.handed_over()?;
@@ -268,20 +228,16 @@ fn proxied(
         ));
     }
     // Two, because Redisson wants to hear of another one.
-    let addresses =
-        [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let addresses = [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     for (own, other) in [(addresses[0], addresses[1]), (addresses[1], addresses[0])] {
-        builder = builder.more(&format!(
-            "[[listener]]\naddress = \"{own}\"\npresent = \"sentinel\"\npeers = [\"{other}\"]\n"
-        ));
+        builder = builder
+            .more(&format!("[[listener]]\naddress = \"{own}\"\npresent = \"sentinel\"\npeers = [\"{other}\"]\n"));
     }
     let proxy = configure(builder).start();
     let sentinels = listed(&addresses);
     let more = [more, &[(SENTINELS, &*sentinels)]].concat();
     let mut report = language.run(program, proxy.address(), world, &more)?;
-    report.acquires = Some(
-        proxy.metric("lockwarden_lock_acquires_total{namespace=\"clients\",outcome=\"acquired\"}"),
-    );
+    report.acquires = Some(proxy.metric("lockwarden_lock_acquires_total{namespace=\"clients\",outcome=\"acquired\"}"));
     report.told = proxy.api("report?enough=1");
     let log = language.home().join("proxy.log");
     fs::write(&log, proxy.log())?;

@@ -15,10 +15,7 @@ const A_TURN: usize = 500;
 const LOCKS: usize = 100;
 
 fn main() {
-    let words: Vec<usize> = std::env::args()
-        .skip(1)
-        .map(|word| word.parse().expect("a number"))
-        .collect();
+    let words: Vec<usize> = std::env::args().skip(1).map(|word| word.parse().expect("a number")).collect();
     let (rounds, clients) = match words[..] {
         [] => (20, 1),
         [rounds] => (rounds, 1),
@@ -37,9 +34,7 @@ fn main() {
             .ceiling("60s")
             .start();
         let client = proxy.client();
-        wait_for("a first grant", || {
-            client.sends("SET lock:first x NX PX 1").reply().to_string() == "+OK"
-        });
+        wait_for("a first grant", || client.sends("SET lock:first x NX PX 1").reply().to_string() == "+OK");
         proxy
     });
     let mut took = [const { Vec::new() }; WAYS.len()];
@@ -68,11 +63,7 @@ fn main() {
         let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6;
         let (half, most) = (at(0.5), at(0.99));
         let (least, highest) = *first.get_or_insert((half, most));
-        println!(
-            "{way:<14}{half:>10.0}{most:>10.0}{:>8.2}{:>8.2}",
-            half / least,
-            most / highest
-        );
+        println!("{way:<14}{half:>10.0}{most:>10.0}{:>8.2}{:>8.2}", half / least, most / highest);
     }
 }
 
@@ -86,8 +77,7 @@ fn turns(proxy: &Proxy, clients: usize) -> Vec<Duration> {
             })
             .collect();
         let each = each.into_iter();
-        each.flat_map(|one| one.join().expect("a client does not panic"))
-            .collect()
+        each.flat_map(|one| one.join().expect("a client does not panic")).collect()
     })
 }
 

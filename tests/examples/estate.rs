@@ -38,34 +38,13 @@ const CELERY: &[&str] = &["python/celery/bin/python"];
 
 const PROGRAMS: [Program; 8] = [
     program("pool", "order:*:lock", PYTHON, &["pool.py"], 2, true),
-    program(
-        "finally",
-        "stock:*:lock",
-        PYTHON,
-        &["pool.py", "finally"],
-        2,
-        false,
-    ),
+    program("finally", "stock:*:lock", PYTHON, &["pool.py", "finally"], 2, false),
     program("endless", "import:*", PYTHON, &["endless.py"], 1, false),
     program("library", "report:*", PYTHON, &["library.py"], 2, true),
     program("queue", "qo_*", CELERY, &["queued.py"], 1, true),
-    program(
-        "redlock",
-        "cart:*:lock",
-        &["node"],
-        &["redlock.js"],
-        1,
-        true,
-    ),
+    program("redlock", "cart:*:lock", &["node"], &["redlock.js"], 1, true),
     program("compare", "invoice:*", &["php"], &["compare.php"], 2, true),
-    program(
-        "nightly",
-        "nightly:export",
-        &["sh"],
-        &["nightly.sh"],
-        2,
-        true,
-    ),
+    program("nightly", "nightly:export", &["sh"], &["nightly.sh"], 2, true),
 ];
 
 const fn program(
@@ -76,14 +55,7 @@ const fn program(
     processes: usize,
     is_honest: bool,
 ) -> Program {
-    Program {
-        name,
-        locks,
-        runner,
-        words,
-        processes,
-        is_honest,
-    }
+    Program { name, locks, runner, words, processes, is_honest }
 }
 
 /// A process with all that it has started. Dropping it kills them.
@@ -134,9 +106,7 @@ impl Estate {
             .process_group(0)
             .stdout(Stdio::null());
         let started = Process::spawn(&mut command);
-        Ok(Group(started.map_err(|error| {
-            format!("{}: {error}", runner.display())
-        })?))
+        Ok(Group(started.map_err(|error| format!("{}: {error}", runner.display()))?))
     }
 }
 
@@ -146,9 +116,7 @@ fn told(redis: &Redis, what: &str) -> BTreeMap<String, f64> {
     let all = client.sends(format!("HGETALL {what}")).reply();
     let texts: Vec<String> = all.elements().iter().map(text).collect();
     let pairs = texts.chunks_exact(2);
-    pairs
-        .map(|pair| (pair[0].clone(), pair[1].parse().unwrap_or(f64::NAN)))
-        .collect()
+    pairs.map(|pair| (pair[0].clone(), pair[1].parse().unwrap_or(f64::NAN))).collect()
 }
 
 fn text(reply: &lockwarden_tests::Reply) -> String {
@@ -172,14 +140,9 @@ fn phase(redis: &Redis, time: Duration) -> Phase {
         of(after) - of(before)
     };
     let each = PROGRAMS.iter().map(|program| program.name);
-    let grants = each
-        .clone()
-        .map(|name| (name.to_owned(), since(&after.0, &before.0, name) / seconds));
+    let grants = each.clone().map(|name| (name.to_owned(), since(&after.0, &before.0, name) / seconds));
     let overlaps = each.map(|name| (name.to_owned(), since(&after.1, &before.1, name)));
-    Phase {
-        grants: grants.collect(),
-        overlaps: overlaps.collect(),
-    }
+    Phase { grants: grants.collect(), overlaps: overlaps.collect() }
 }
 
 /// The proxy as its package installs it: a user of its own, and the right to see whose process a client is.
@@ -203,41 +166,24 @@ impl Installed {
         // Where it is built another user may not come.
         let program = folder.path().join("lockwarden");
         fs::copy(binary(), &program)?;
-        let open = |path: &Path, mode| {
-            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
-        };
+        let open = |path: &Path, mode| fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode));
         open(folder.path(), 0o777)?;
         open(&program, 0o755)?;
         open(&config, 0o644)?;
         let mut command = Command::new("setpriv");
         command
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-            .args([
-                "--inh-caps",
-                "+sys_ptrace,+dac_read_search",
-                "--ambient-caps",
-                "+sys_ptrace,+dac_read_search",
-            ])
+            .args(["--inh-caps", "+sys_ptrace,+dac_read_search", "--ambient-caps", "+sys_ptrace,+dac_read_search"])
             .arg(&program)
             .args(["run", "--config"])
             .arg(&config)
-            .env(
-                "LOCKWARDEN_LOG",
-                said("--log").unwrap_or_else(|| "info".to_owned()),
-            )
+            .env("LOCKWARDEN_LOG", said("--log").unwrap_or_else(|| "info".to_owned()))
             .stdout(Stdio::null())
             .stderr(fs::File::create(folder.path().join("log"))?);
         let process = Process::spawn(&mut command)?;
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], admin));
-        wait_for("the proxy to be ready", || {
-            get_at(address, "/ready").is_some_and(|(status, _)| status == 200)
-        });
-        Ok(Installed {
-            _process: process,
-            folder,
-            port,
-            admin,
-        })
+        wait_for("the proxy to be ready", || get_at(address, "/ready").is_some_and(|(status, _)| status == 200));
+        Ok(Installed { _process: process, folder, port, admin })
     }
 
     /// Has discovery find every family of locks, and puts what it proposes into the configuration.
@@ -257,10 +203,7 @@ impl Installed {
             }
             std::thread::sleep(WARMING_UP);
         };
-        println!(
-            "\n$ lockwarden discover -o toml | tee -a lockwarden.toml\n{}",
-            proposed.text
-        );
+        println!("\n$ lockwarden discover -o toml | tee -a lockwarden.toml\n{}", proposed.text);
         for one in wanted() {
             let found = proposed.namespace_of(one.locks);
             found.ok_or_else(|| format!("{} are not proposed", one.locks))?;
@@ -268,9 +211,7 @@ impl Installed {
         if let Some(other) = proposed.others() {
             return Err(format!("{other} are no locks, and proposed").into());
         }
-        let mut config = fs::OpenOptions::new()
-            .append(true)
-            .open(self.folder.path().join("lockwarden.toml"))?;
+        let mut config = fs::OpenOptions::new().append(true).open(self.folder.path().join("lockwarden.toml"))?;
         std::io::Write::write_all(&mut config, proposed.text.as_bytes())?;
         let (code, said) = self.types(&["check"])?;
         if code != 0 || said.contains("warning") {
@@ -303,10 +244,7 @@ impl Installed {
     fn answer(&self, words: &[&str]) -> Result<(i32, String), Box<dyn Error>> {
         let output = Command::new(self.folder.path().join("lockwarden"))
             .args(words)
-            .env(
-                "LOCKWARDEN_CONFIG",
-                self.folder.path().join("lockwarden.toml"),
-            )
+            .env("LOCKWARDEN_CONFIG", self.folder.path().join("lockwarden.toml"))
             .env("LOCKWARDEN_ADMIN", format!("127.0.0.1:{}", self.admin))
             .output()?;
         let said = [output.stdout, output.stderr].concat();
@@ -360,22 +298,13 @@ fn is_wanted(program: &str) -> bool {
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .ok_or("the package lies in the repository")?;
-    let time = said("--seconds")
-        .map(|seconds| seconds.parse())
-        .transpose()?
-        .map_or(PHASE, Duration::from_secs);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the package lies in the repository")?;
+    let time = said("--seconds").map(|seconds| seconds.parse()).transpose()?.map_or(PHASE, Duration::from_secs);
     let kept = said("--kept").map(|share| share.parse()).transpose()?;
     let kept = kept.unwrap_or(KEPT);
 
     let redis = Redis::start();
-    let mut estate = Estate {
-        root: root.to_owned(),
-        witness: redis.address().port(),
-        running: Vec::new(),
-    };
+    let mut estate = Estate { root: root.to_owned(), witness: redis.address().port(), running: Vec::new() };
     estate.starts(redis.address().port())?;
     let direct = phase(&redis, WARMING_UP.max(time / 2));
     estate.running.clear();
@@ -394,9 +323,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     std::thread::sleep(WARMING_UP);
     proxy.types(&["audit", "reset"])?;
     let watched = phase(&redis, time);
-    let foretold = stock
-        .map(|stock| proxy.unheld(stock, "foretold"))
-        .transpose()?;
+    let foretold = stock.map(|stock| proxy.unheld(stock, "foretold")).transpose()?;
     proxy.types(&["audit"])?;
     let (code, _) = proxy.types(&["mode", "enforce"])?;
     if code != 0 {
@@ -413,10 +340,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "\n{:10} {:>10} {:>10} {:>10}   overlaps: direct, watched, enforced",
         "PROGRAM", "DIRECT", "WATCHED", "ENFORCED"
     );
-    for Program {
-        name, is_honest, ..
-    } in PROGRAMS.iter().filter(|one| is_wanted(one.name))
-    {
+    for Program { name, is_honest, .. } in PROGRAMS.iter().filter(|one| is_wanted(one.name)) {
         let of = |phase: &Phase| (phase.grants[*name], phase.overlaps[*name]);
         let (before, during, after) = (of(&direct), of(&watched), of(&enforced));
         println!(
@@ -424,10 +348,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             before.0, during.0, after.0, before.1, during.1, after.1
         );
         if *is_honest && after.0 < kept * during.0 {
-            problems.push(format!(
-                "{name}: {:.1} grants a second were {:.1}",
-                after.0, during.0
-            ));
+            problems.push(format!("{name}: {:.1} grants a second were {:.1}", after.0, during.0));
         }
         if after.1 > 0.0 {
             problems.push(format!("{name}: {} overlaps", after.1));
@@ -449,13 +370,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     if !problems.is_empty() {
         let log = fs::read_to_string(proxy.folder.path().join("log"))?;
         println!("--- the end of the proxy's log");
-        log.lines()
-            .rev()
-            .take(60)
-            .collect::<Vec<_>>()
-            .iter()
-            .rev()
-            .for_each(|line| println!("{line}"));
+        log.lines().rev().take(60).collect::<Vec<_>>().iter().rev().for_each(|line| println!("{line}"));
         return Ok(ExitCode::FAILURE);
     }
     println!("every honest program goes on, and nobody shares a lock");

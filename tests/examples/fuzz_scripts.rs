@@ -36,13 +36,7 @@ fn main() -> ExitCode {
         say("known", script, &keys);
     }
     let began = Instant::now();
-    let account = run(
-        &mut arena,
-        &reader::foreseen,
-        options.seed,
-        options.count,
-        options.holes,
-    );
+    let account = run(&mut arena, &reader::foreseen, options.seed, options.count, options.holes);
     for hole in &account.holes {
         holes += 1;
         say("found", &hole.script, &hole.keys);
@@ -59,17 +53,10 @@ fn main() -> ExitCode {
         known.len(),
         account.holes.len(),
     );
-    if holes == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if holes == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn say(which: &str, script: &lockwarden_tests::script_fuzzer::Script, keys: &[Vec<u8>]) {
-    let keys: Vec<String> = keys
-        .iter()
-        .map(|key| key.escape_ascii().to_string())
-        .collect();
+    let keys: Vec<String> = keys.iter().map(|key| key.escape_ascii().to_string()).collect();
     println!("{which}: changes {}\n  {script}", keys.join(", "));
 }

@@ -31,20 +31,8 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    fn new(
-        name: &'static str,
-        client: Client,
-        write: &'a [&'a str],
-        spent_in: &'static [&'static str],
-    ) -> Way<'a> {
-        Way {
-            name,
-            client,
-            write,
-            spent_in,
-            spent: Vec::new(),
-            waited: Vec::new(),
-        }
+    fn new(name: &'static str, client: Client, write: &'a [&'a str], spent_in: &'static [&'static str]) -> Way<'a> {
+        Way { name, client, write, spent_in, spent: Vec::new(), waited: Vec::new() }
     }
 
     /// Writes so many times, and notes both times where they count.
@@ -78,24 +66,14 @@ fn main() {
         );
         Proxy::builder(&redis).ceiling("1h").more(&text).start()
     };
-    let (without, monitor, enforce) = (
-        Proxy::builder(&redis).start(),
-        guarded("monitor"),
-        guarded("enforce"),
-    );
+    let (without, monitor, enforce) = (Proxy::builder(&redis).start(), guarded("monitor"), guarded("enforce"));
     let sha = console.sends_arguments(&["SCRIPT", "LOAD", SCRIPT]).text();
-    console
-        .sends(format!("SET own-record {RECORD}"))
-        .gets("+OK");
+    console.sends(format!("SET own-record {RECORD}")).gets("+OK");
     for size in SIZES {
         let data = format!("data:{size}");
         let holder = |proxy: &Proxy, mode: &str| {
             let client = proxy.client();
-            client
-                .sends(format!(
-                    "SET lock:{mode}:{size} {OWNER_TOKEN} NX PX 3600000"
-                ))
-                .gets("+OK");
+            client.sends(format!("SET lock:{mode}:{size} {OWNER_TOKEN} NX PX 3600000")).gets("+OK");
             client
         };
         let set = ["SET", &data];
@@ -104,12 +82,7 @@ fn main() {
             Way::new("SET, no proxy", redis.client(), &set, &["set"]),
             Way::new("script, no proxy", redis.client(), &script, &["evalsha"]),
             Way::new("no guard", without.client(), &set, &["set"]),
-            Way::new(
-                "guard watches",
-                holder(&monitor, "monitor"),
-                &set,
-                &["getrange", "set"],
-            ),
+            Way::new("guard watches", holder(&monitor, "monitor"), &set, &["getrange", "set"]),
             Way::new(
                 "guard enforces",
                 holder(&enforce, "enforce"),
@@ -131,14 +104,7 @@ fn main() {
 }
 
 fn print(size: usize, ways: &mut [Way<'_>]) {
-    println!(
-        "{:<24}{:>12}{:>8}{:>10}{:>8}",
-        format!("SET of {size} bytes"),
-        "Redis µs",
-        "×",
-        "p50 µs",
-        "×"
-    );
+    println!("{:<24}{:>12}{:>8}{:>10}{:>8}", format!("SET of {size} bytes"), "Redis µs", "×", "p50 µs", "×");
     let mut first = None;
     for way in ways {
         let spent = middle(&mut way.spent, f64::total_cmp);
@@ -163,10 +129,7 @@ fn middle<T: Copy>(values: &mut [T], order: impl Fn(&T, &T) -> std::cmp::Orderin
 fn usec(info: &str, command: &str) -> f64 {
     let start = format!("cmdstat_{command}:");
     let line = info.lines().find_map(|line| line.strip_prefix(&start));
-    line.and_then(|line| {
-        line.split(',')
-            .find_map(|field| field.strip_prefix("usec="))
-    })
-    .and_then(|number| number.parse().ok())
-    .unwrap_or_else(|| panic!("nothing of {command} in:\n{info}"))
+    line.and_then(|line| line.split(',').find_map(|field| field.strip_prefix("usec=")))
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_else(|| panic!("nothing of {command} in:\n{info}"))
 }

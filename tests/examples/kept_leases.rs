@@ -27,21 +27,16 @@ fn main() {
                 measure(leases, ttl, 20);
             }
         }
-        [leases, ttl, seconds] => measure(
-            leases.parse().expect("a number of leases"),
-            ttl,
-            seconds.parse().expect("a number of seconds"),
-        ),
+        [leases, ttl, seconds] => {
+            measure(leases.parse().expect("a number of leases"), ttl, seconds.parse().expect("a number of seconds"))
+        }
         _ => panic!("kept_leases [LEASES TTL SECONDS]"),
     }
 }
 
 fn measure(leases: usize, ttl: &str, seconds: u64) {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .default_ttl(ttl)
-        .ceiling("1h")
-        .start();
+    let proxy = Proxy::builder(&redis).default_ttl(ttl).ceiling("1h").start();
     let holders: Vec<Client> = (0..leases)
         .step_by(A_CONNECTION)
         .map(|first| {
@@ -70,14 +65,7 @@ fn measure(leases: usize, ttl: &str, seconds: u64) {
     let took = start.elapsed().as_secs_f64();
     let after = Figures::of(&console, &proxy);
     let keys: Vec<String> = (0..leases).map(|n| format!("lock:{n}")).collect();
-    let there: i64 = keys
-        .chunks(1000)
-        .map(|keys| {
-            console
-                .sends(format!("EXISTS {}", keys.join(" ")))
-                .integer()
-        })
-        .sum();
+    let there: i64 = keys.chunks(1000).map(|keys| console.sends(format!("EXISTS {}", keys.join(" "))).integer()).sum();
     let renewals = after.renewals - before.renewals;
     waits.sort_unstable();
     let quantile = |share: f64| waits[(waits.len() as f64 * share) as usize].as_micros();

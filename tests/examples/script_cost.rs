@@ -27,13 +27,7 @@ struct Operation {
 
 /// In this order, again and again: afterwards the lock is free.
 const OPERATIONS: [Operation; 7] = [
-    Operation {
-        name: "acquire, never held before",
-        command: acquire,
-        reply: "+OK",
-        by_the_holder: true,
-        plain: "set",
-    },
+    Operation { name: "acquire, never held before", command: acquire, reply: "+OK", by_the_holder: true, plain: "set" },
     Operation {
         name: "acquire, held by another",
         command: |key| format!("SET {key} {ANOTHER_TOKEN} NX PX 30000"),
@@ -56,27 +50,9 @@ const OPERATIONS: [Operation; 7] = [
         // On its own it would delete.
         plain: "",
     },
-    Operation {
-        name: "release",
-        command: release,
-        reply: ":1",
-        by_the_holder: true,
-        plain: "del",
-    },
-    Operation {
-        name: "acquire, held before",
-        command: acquire,
-        reply: "+OK",
-        by_the_holder: true,
-        plain: "set",
-    },
-    Operation {
-        name: "release",
-        command: release,
-        reply: ":1",
-        by_the_holder: true,
-        plain: "del",
-    },
+    Operation { name: "release", command: release, reply: ":1", by_the_holder: true, plain: "del" },
+    Operation { name: "acquire, held before", command: acquire, reply: "+OK", by_the_holder: true, plain: "set" },
+    Operation { name: "release", command: release, reply: ":1", by_the_holder: true, plain: "del" },
 ];
 
 fn acquire(key: &str) -> String {
@@ -89,10 +65,7 @@ fn release(key: &str) -> String {
 
 fn main() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .default_ttl("30s")
-        .ceiling("60s")
-        .start();
+    let proxy = Proxy::builder(&redis).default_ttl("30s").ceiling("60s").start();
     if std::env::args().nth(1).as_deref() == Some("guard") {
         guard_cost(&redis, &proxy);
         return;
@@ -107,11 +80,7 @@ fn main() {
         let mut totals = [(0.0, 0.0); OPERATIONS.len()];
         for block in 0..BLOCKS {
             for (operation, total) in OPERATIONS.iter().zip(&mut totals) {
-                let client = if operation.by_the_holder {
-                    &holder
-                } else {
-                    &stranger
-                };
+                let client = if operation.by_the_holder { &holder } else { &stranger };
                 let keys = |prefix: &str| keys(&format!("{prefix}:{round}:{block}"));
                 total.0 += spent(&console, "evalsha", operation, client, &keys("lock"));
                 if !operation.plain.is_empty() {
@@ -124,10 +93,7 @@ fn main() {
     let records = (ROUNDS * BLOCKS * LOCKS) as f64;
     let growth = (used_memory(&console) - before) / records;
 
-    println!(
-        "{:<28}{:>12}{:>18}",
-        "µs of Redis a call", "lockwarden", "the command alone"
-    );
+    println!("{:<28}{:>12}{:>18}", "µs of Redis a call", "lockwarden", "the command alone");
     for (at, operation) in OPERATIONS.iter().enumerate() {
         let governed = median(rounds.iter().map(|totals| totals[at].0));
         let plain = match operation.plain {
@@ -136,17 +102,10 @@ fn main() {
         };
         println!("{:<28}{governed:>12.2}{plain:>18}", operation.name);
     }
-    println!(
-        "({ROUNDS} rounds of {} calls each: medians)",
-        BLOCKS * LOCKS
-    );
+    println!("({ROUNDS} rounds of {} calls each: medians)", BLOCKS * LOCKS);
     println!("\nbytes beside a lock, with a UUID as owner token");
     let key = &keys("lock:0:0")[0];
-    println!(
-        "{:<28}{:>12}",
-        "MEMORY USAGE of the record",
-        memory_usage(&console, key)
-    );
+    println!("{:<28}{:>12}", "MEMORY USAGE of the record", memory_usage(&console, key));
     println!("{:<28}{growth:>12.0}", "growth of used_memory");
 }
 
@@ -156,30 +115,19 @@ const SETS: &str = "local names = redis.call('echo', 'queue:') \
 
 /// What the guard costs around a script that computes names of keys.
 fn guard_cost(redis: &Redis, proxy: &Proxy) {
-    let without = Proxy::builder(redis)
-        .top("computed_names", "\"forward\"")
-        .start();
+    let without = Proxy::builder(redis).top("computed_names", "\"forward\"").start();
     let console = redis.client();
-    println!(
-        "{:<28}{:>12}{:>18}",
-        "a script that computes names", "guarded", "as it is"
-    );
+    println!("{:<28}{:>12}{:>18}", "a script that computes names", "guarded", "as it is");
     for calls in ["1", "10", "100"] {
         let [guarded, plain] = [proxy, &without].map(|proxy| {
             let client = proxy.client();
-            let run = || {
-                client
-                    .sends_arguments(&["EVAL", SETS, "0", calls])
-                    .gets("nil")
-            };
+            let run = || client.sends_arguments(&["EVAL", SETS, "0", calls]).gets("nil");
             run();
             let loaded = client.sends_arguments(&["SCRIPT", "LOAD", SETS]).text();
             median((0..ROUNDS).map(|_| {
                 console.sends("CONFIG RESETSTAT").gets("+OK");
                 for _ in 0..1000 {
-                    client
-                        .sends(format!("EVALSHA {loaded} 0 {calls}"))
-                        .gets("nil");
+                    client.sends(format!("EVALSHA {loaded} 0 {calls}")).gets("nil");
                 }
                 let info = console.sends("INFO commandstats").text();
                 field(&info, "evalsha", "usec=") / field(&info, "evalsha", "calls=")
@@ -192,11 +140,7 @@ fn guard_cost(redis: &Redis, proxy: &Proxy) {
 
 /// The proxy's scripts become known to the server, and its policies warm.
 fn warm_up(client: &Client) {
-    for line in [
-        "SET lock:warm 1 NX PX 9000",
-        "PEXPIRE lock:warm 9000",
-        "DEL lock:warm",
-    ] {
+    for line in ["SET lock:warm 1 NX PX 9000", "PEXPIRE lock:warm 9000", "DEL lock:warm"] {
         let _ = client.sends(line).reply();
     }
 }
@@ -206,25 +150,14 @@ fn keys(block: &str) -> Vec<String> {
 }
 
 /// Does the operation on all keys, and answers Redis's µs a call of what it ran, by its own count.
-fn spent(
-    console: &Client,
-    statistics: &str,
-    operation: &Operation,
-    client: &Client,
-    keys: &[String],
-) -> f64 {
+fn spent(console: &Client, statistics: &str, operation: &Operation, client: &Client, keys: &[String]) -> f64 {
     console.sends("CONFIG RESETSTAT").gets("+OK");
     for key in keys {
         client.sends((operation.command)(key)).gets(operation.reply);
     }
     let info = console.sends("INFO commandstats").text();
     let calls = field(&info, statistics, "calls=");
-    assert_eq!(
-        calls,
-        keys.len() as f64,
-        "{}: calls of {statistics}",
-        operation.name
-    );
+    assert_eq!(calls, keys.len() as f64, "{}: calls of {statistics}", operation.name);
     field(&info, statistics, "usec=") / calls / BLOCKS as f64
 }
 
@@ -238,11 +171,8 @@ fn field(info: &str, command: &str, name: &str) -> f64 {
 
 fn used_memory(console: &Client) -> f64 {
     let info = console.sends("INFO memory").text();
-    let line = info
-        .lines()
-        .find_map(|line| line.strip_prefix("used_memory:"));
-    line.and_then(|number| number.parse().ok())
-        .unwrap_or_else(|| panic!("no used_memory in:\n{info}"))
+    let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no used_memory in:\n{info}"))
 }
 
 fn memory_usage(console: &Client, key: &str) -> i64 {
@@ -250,9 +180,7 @@ fn memory_usage(console: &Client, key: &str) -> i64 {
     let [name] = found.elements() else {
         panic!("{key} has {found} for records");
     };
-    console
-        .sends_arguments(&[b"MEMORY".as_slice(), b"USAGE", name.bytes()])
-        .integer()
+    console.sends_arguments(&[b"MEMORY".as_slice(), b"USAGE", name.bytes()]).integer()
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -11,16 +11,8 @@ pub const OVER_IPV4: [u8; 12] = [10, 1, 2, 3, 10, 9, 9, 9, 0x9c, 0x40, 0x18, 0xe
 /// If the body is longer than a header can say.
 #[must_use]
 pub fn version_2(command: u8, family: u8, body: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(body.len())
-        .expect("a short body")
-        .to_be_bytes();
-    [
-        b"\r\n\r\n\0\r\nQUIT\n",
-        &[command, family][..],
-        &length,
-        body,
-    ]
-    .concat()
+    let length = u16::try_from(body.len()).expect("a short body").to_be_bytes();
+    [b"\r\n\r\n\0\r\nQUIT\n", &[command, family][..], &length, body].concat()
 }
 
 /// An extension: its type, its length and its value.

@@ -35,15 +35,9 @@ impl Browser {
     /// Starts one. `None` where there is none, which is said aloud; in CI it is a failure.
     #[track_caller]
     pub fn start() -> Option<Browser> {
-        let found = Command::new("sh")
-            .args(["-c", "command -v chromium"])
-            .stdout(Stdio::null())
-            .status();
+        let found = Command::new("sh").args(["-c", "command -v chromium"]).stdout(Stdio::null()).status();
         if !found.is_ok_and(|status| status.success()) {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "there is no chromium; .ci/setup.sh installs it"
-            );
+            assert!(std::env::var_os("CI").is_none(), "there is no chromium; .ci/setup.sh installs it");
             eprintln!("SKIPPED: there is no chromium on this machine");
             return None;
         }
@@ -51,26 +45,15 @@ impl Browser {
         // It takes orders on descriptor 3 and answers on 4.
         let mut command = Command::new("sh");
         command
-            .args([
-                "-c",
-                "exec chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1",
-                "sh",
-            ])
+            .args(["-c", "exec chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", "sh"])
             .args(["--headless=new", "--no-sandbox", "--remote-debugging-pipe"])
-            .args([
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--hide-scrollbars",
-            ])
+            .args(["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
             .args(["--no-first-run", "--disable-extensions", "--disable-sync"])
-            .args([
-                "--disable-background-networking",
-                "--disable-component-update",
-            ])
+            .args(["--disable-background-networking", "--disable-component-update"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .stdout(Stdio::piped());
-        let mut process = Process::spawn_listening(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let mut process =
+            Process::spawn_listening(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let orders = process.child().stdin.take().expect("stdin is piped");
         let stdout = process.child().stdout.take().expect("stdout is piped");
         let (sender, answers) = channel();
@@ -95,14 +78,8 @@ impl Browser {
             _profile: profile,
         };
         let page = browser.order("Target.createTarget", json!({ "url": "about:blank" }));
-        let attached = browser.order(
-            "Target.attachToTarget",
-            json!({ "targetId": page["targetId"], "flatten": true }),
-        );
-        browser.session = attached["sessionId"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let attached = browser.order("Target.attachToTarget", json!({ "targetId": page["targetId"], "flatten": true }));
+        browser.session = attached["sessionId"].as_str().unwrap_or_default().to_owned();
         for domain in ["Page.enable", "Log.enable", "Runtime.enable"] {
             browser.order(domain, json!({}));
         }
@@ -143,10 +120,7 @@ impl Browser {
     /// Waits until the page shows this.
     #[track_caller]
     pub fn shows(&mut self, text: &str) {
-        self.becomes_true(&format!(
-            "document.body?.innerText.includes({})",
-            json!(text)
-        ));
+        self.becomes_true(&format!("document.body?.innerText.includes({})", json!(text)));
     }
 
     /// Dialogs, and messages about security and scripts that failed, since the start.
@@ -158,18 +132,13 @@ impl Browser {
             Some("Log.entryAdded") => told["params"]["entry"]["source"] != "network",
             _ => false,
         };
-        self.told
-            .iter()
-            .filter(is_one)
-            .map(Value::to_string)
-            .collect()
+        self.told.iter().filter(is_one).map(Value::to_string).collect()
     }
 
     /// Makes the window this large.
     #[track_caller]
     pub fn is_sized(&mut self, (width, height): (u32, u32)) {
-        let size =
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": false });
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": false });
         self.order("Emulation.setDeviceMetricsOverride", size);
     }
 
@@ -188,11 +157,7 @@ impl Browser {
             "Enter" => (13, "\r"),
             _ => panic!("which key is {key}?"),
         };
-        let kind = if text.is_empty() {
-            "rawKeyDown"
-        } else {
-            "keyDown"
-        };
+        let kind = if text.is_empty() { "rawKeyDown" } else { "keyDown" };
         for kind in [kind, "keyUp"] {
             let event = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text });
             self.order("Input.dispatchKeyEvent", event);
@@ -230,12 +195,8 @@ impl Browser {
         self.orders.write_all(&bytes).expect("the browser listens");
         loop {
             let answer = self.answers.recv_timeout(PATIENCE);
-            let answer = answer.unwrap_or_else(|error| {
-                panic!(
-                    "no answer to {method}: {error}, {:?}",
-                    self.process.has_ended()
-                )
-            });
+            let answer =
+                answer.unwrap_or_else(|error| panic!("no answer to {method}: {error}, {:?}", self.process.has_ended()));
             if answer["id"] == json!(self.last) {
                 return answer;
             }

@@ -99,10 +99,8 @@ impl ProxyBuilder {
     /// A setting of one policy of the namespace; the value as TOML writes it.
     #[must_use]
     pub fn setting(mut self, policy: &str, key: &str, value: &str) -> Self {
-        self.settings
-            .retain(|(known, name, _)| (known.as_str(), name.as_str()) != (policy, key));
-        self.settings
-            .push((policy.to_owned(), key.to_owned(), value.to_owned()));
+        self.settings.retain(|(known, name, _)| (known.as_str(), name.as_str()) != (policy, key));
+        self.settings.push((policy.to_owned(), key.to_owned(), value.to_owned()));
         self
     }
 
@@ -188,10 +186,7 @@ impl ProxyBuilder {
             top.retain(|known| known.split(' ').next() != Some(key));
             top.push(line.clone());
         }
-        let mut namespace = vec![
-            "name = \"locks\"".to_owned(),
-            "keys = [\"lock:*\"]".to_owned(),
-        ];
+        let mut namespace = vec!["name = \"locks\"".to_owned(), "keys = [\"lock:*\"]".to_owned()];
         for line in &self.namespace {
             let key = line.split(' ').next().unwrap_or_default();
             namespace.retain(|known| known.split(' ').next() != Some(key));
@@ -221,8 +216,7 @@ impl ProxyBuilder {
         text.push_str(&self.more);
         if self.backend.starts_with("rediss://") && !text.contains("[backend_tls]") {
             let folder = Authority::folder_of_harness().display();
-            writeln!(text, "\n[backend_tls]\nca = \"{folder}/harness.pem\"")
-                .expect("a String takes all");
+            writeln!(text, "\n[backend_tls]\nca = \"{folder}/harness.pem\"").expect("a String takes all");
         }
         // Where a balancer says first who comes, the harness's clients do so without TLS.
         let has_balancers = text.contains("proxy_protocol_from");

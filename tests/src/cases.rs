@@ -33,16 +33,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 8] = [
-        Kind::String,
-        Kind::Hash,
-        Kind::List,
-        Kind::Set,
-        Kind::Zset,
-        Kind::Geo,
-        Kind::Stream,
-        Kind::Hll,
-    ];
+    pub const ALL: [Kind; 8] =
+        [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::Zset, Kind::Geo, Kind::Stream, Kind::Hll];
 
     /// The plain key that holds such a value.
     pub fn plain(self) -> &'static str {
@@ -208,9 +200,7 @@ impl Case {
             Form::MixedCase => vec![encode(&self.mixed_case())],
             Form::InlineEscaped => vec![inline(&self.args, escaped)],
             Form::InlineQuoted if self.args.iter().all(|arg| is_quotable(arg)) => {
-                vec![inline(&self.args, |arg| {
-                    [b"'", arg, b"'".as_slice()].concat()
-                })]
+                vec![inline(&self.args, |arg| [b"'", arg, b"'".as_slice()].concat())]
             }
             Form::InlineQuoted => return None,
             Form::Block => vec![encode(&["MULTI"]), encode(&self.args), encode(&["EXEC"])],
@@ -222,12 +212,8 @@ impl Case {
     /// Every word that looks like a name or an option, and is no key, in mixed case.
     #[must_use]
     pub fn mixed_case(&self) -> Vec<Vec<u8>> {
-        let is_word = |arg: &[u8]| {
-            arg.len() > 1
-                && arg
-                    .iter()
-                    .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
-        };
+        let is_word =
+            |arg: &[u8]| arg.len() > 1 && arg.iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
         let mixed = |(at, arg): (usize, &Vec<u8>)| {
             if at == self.at || !is_word(arg) || self.args[0] == b"FCALL" && at > 0 {
                 return arg.clone();
@@ -246,9 +232,7 @@ impl Case {
             return None;
         }
         let is_lock = |arg: &[u8]| arg.starts_with(b"lock:") || arg.starts_with(b"lw:");
-        let is_key = |arg: &[u8]| {
-            is_lock(arg) || Kind::ALL.iter().any(|kind| kind.plain().as_bytes() == arg)
-        };
+        let is_key = |arg: &[u8]| is_lock(arg) || Kind::ALL.iter().any(|kind| kind.plain().as_bytes() == arg);
         let (mut calls, mut keys, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for (at, arg) in self.args.iter().enumerate() {
             calls.push(if at == 0 || is_lock(arg) && !declared {
@@ -271,11 +255,7 @@ impl Case {
 }
 
 fn inline(args: &[Vec<u8>], quoted: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
-    let mut line = args
-        .iter()
-        .map(|arg| quoted(arg))
-        .collect::<Vec<_>>()
-        .join(&b' ');
+    let mut line = args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(&b' ');
     line.extend_from_slice(b"\r\n");
     line
 }
@@ -286,6 +266,5 @@ fn escaped(arg: &[u8]) -> Vec<u8> {
 }
 
 fn is_quotable(arg: &[u8]) -> bool {
-    arg.iter()
-        .all(|byte| byte.is_ascii_graphic() && !b"'\\\"".contains(byte) || *byte == b' ')
+    arg.iter().all(|byte| byte.is_ascii_graphic() && !b"'\\\"".contains(byte) || *byte == b' ')
 }

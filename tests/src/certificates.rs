@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType,
-    date_time_ymd,
-};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 
 /// Issues certificates.
 pub struct Authority {
@@ -39,12 +36,7 @@ pub struct Issued {
 impl Subject {
     /// One with this common name alone.
     pub fn named(common_name: &str) -> Subject {
-        Subject {
-            common_name: common_name.to_owned(),
-            names: Vec::new(),
-            has_ended: false,
-            lasts: None,
-        }
+        Subject { common_name: common_name.to_owned(), names: Vec::new(), has_ended: false, lasts: None }
     }
 
     /// A server of this machine.
@@ -94,10 +86,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("there is randomness");
         let certificate = params.self_signed(&key).expect("the parameters are good");
-        Authority {
-            certificate,
-            issuer: Issuer::new(params, key),
-        }
+        Authority { certificate, issuer: Issuer::new(params, key) }
     }
 
     /// That of the harness's own servers.
@@ -141,10 +130,7 @@ impl Authority {
         }
         let key = KeyPair::generate().expect("there is randomness");
         let signed = params.signed_by(&key, &self.issuer);
-        Issued {
-            cert: signed.expect("the parameters are good").pem(),
-            key: key.serialize_pem(),
-        }
+        Issued { cert: signed.expect("the parameters are good").pem(), key: key.serialize_pem() }
     }
 
     /// The certificate of the harness's own servers.

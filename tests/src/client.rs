@@ -103,8 +103,7 @@ impl Client {
     /// Connects to this address of a listener with TLS, from a source address that no other client has.
     #[track_caller]
     pub fn connect_tls(to: SocketAddr, trust: &Trust) -> Client {
-        Client::try_tls(next_source(), to, trust)
-            .unwrap_or_else(|error| panic!("no TLS with {to}: {error}"))
+        Client::try_tls(next_source(), to, trust).unwrap_or_else(|error| panic!("no TLS with {to}: {error}"))
     }
 
     /// The same, where the handshake may fail.
@@ -131,25 +130,17 @@ impl Client {
     /// Connects to a unix socket.
     #[track_caller]
     pub fn connect_unix(path: &Path) -> Client {
-        let stream = UnixStream::connect(path)
-            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
+        let stream =
+            UnixStream::connect(path).unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
         // What is done with it here is done in the same way with either kind.
         Client::of(TcpStream::from(OwnedFd::from(stream)), None)
     }
 
     #[track_caller]
     fn of(stream: TcpStream, secure: Option<Secure>) -> Client {
-        stream
-            .set_read_timeout(Some(REPLY_WITHIN))
-            .expect("the timeout is not zero");
-        stream
-            .set_write_timeout(Some(4 * REPLY_WITHIN))
-            .expect("the timeout is not zero");
-        Client {
-            stream,
-            secure,
-            input: RefCell::default(),
-        }
+        stream.set_read_timeout(Some(REPLY_WITHIN)).expect("the timeout is not zero");
+        stream.set_write_timeout(Some(4 * REPLY_WITHIN)).expect("the timeout is not zero");
+        Client { stream, secure, input: RefCell::default() }
     }
 
     /// The address that the server sees.
@@ -175,32 +166,20 @@ impl Client {
     /// Sends one command of these arguments.
     #[track_caller]
     pub fn sends_arguments<T: AsRef<[u8]>>(&self, arguments: &[T]) -> Exchange<'_> {
-        let said: Vec<String> = arguments
-            .iter()
-            .map(|argument| shortened(&argument.as_ref().escape_ascii().to_string()))
-            .collect();
+        let said: Vec<String> =
+            arguments.iter().map(|argument| shortened(&argument.as_ref().escape_ascii().to_string())).collect();
         self.write(&encode(arguments));
-        Exchange {
-            client: self,
-            said: said.join(" "),
-        }
+        Exchange { client: self, said: said.join(" ") }
     }
 
     /// Sends all lines in one write, then expects these replies in order.
     #[track_caller]
     pub fn pipelines(&self, lines: &[&str], replies: &[&str]) {
-        let bytes: Vec<u8> = lines
-            .iter()
-            .flat_map(|line| encode(&words::split(line)))
-            .collect();
+        let bytes: Vec<u8> = lines.iter().flat_map(|line| encode(&words::split(line))).collect();
         self.write(&bytes);
         for (at, expected) in replies.iter().enumerate() {
             let said = lines.get(at).unwrap_or(&"the pipeline");
-            Exchange {
-                client: self,
-                said: (*said).to_owned(),
-            }
-            .gets(expected);
+            Exchange { client: self, said: (*said).to_owned() }.gets(expected);
         }
     }
 
@@ -209,18 +188,12 @@ impl Client {
     pub fn sends_bytes(&self, bytes: impl AsRef<[u8]>) -> Exchange<'_> {
         let bytes = bytes.as_ref();
         self.write(bytes);
-        Exchange {
-            client: self,
-            said: shortened(&bytes.escape_ascii().to_string()),
-        }
+        Exchange { client: self, said: shortened(&bytes.escape_ascii().to_string()) }
     }
 
     /// The next reply, to a command sent before or to none at all.
     pub fn then(&self) -> Exchange<'_> {
-        Exchange {
-            client: self,
-            said: "nothing more".to_owned(),
-        }
+        Exchange { client: self, said: "nothing more".to_owned() }
     }
 
     /// Writes bytes without looking for an answer. A connection that is closed already is no error
@@ -252,9 +225,7 @@ impl Client {
     /// Waits until a reply has come, and leaves it unread.
     #[track_caller]
     pub fn leaves_a_reply_unread(&self) {
-        self.stream
-            .set_read_timeout(Some(REPLY_WITHIN))
-            .expect("the timeout is not zero");
+        self.stream.set_read_timeout(Some(REPLY_WITHIN)).expect("the timeout is not zero");
         match self.stream.peek(&mut [0]) {
             Ok(1) => {}
             other => panic!("no reply came: {other:?}"),
@@ -263,10 +234,7 @@ impl Client {
 
     /// Ends the connection by a reset, whatever was read.
     pub fn resets(self) {
-        let at_once = libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
         let length = size_of::<libc::linger>() as libc::socklen_t;
         // SAFETY: the socket is open, and `at_once` is an initialised `linger` of `length` bytes
         // that outlives the call.
@@ -306,9 +274,7 @@ impl Client {
         loop {
             let mut input = self.input.borrow_mut();
             let start = input.start;
-            let found = input.bytes[start + searched..]
-                .windows(end.len())
-                .position(|window| window == end);
+            let found = input.bytes[start + searched..].windows(end.len()).position(|window| window == end);
             if let Some(at) = found {
                 let length = searched + at + end.len();
                 let bytes = input.bytes[start..start + length].to_vec();
@@ -381,9 +347,7 @@ impl Client {
         if left.is_zero() {
             return Err(Silence::Late);
         }
-        self.stream
-            .set_read_timeout(Some(left))
-            .expect("the timeout is not zero");
+        self.stream.set_read_timeout(Some(left)).expect("the timeout is not zero");
         let bytes = &mut self.input.borrow_mut().bytes;
         let read = match &self.secure {
             Some(secure) => secure.read(&self.stream, bytes),
@@ -398,9 +362,7 @@ impl Client {
             Ok(0) => Err(Silence::Closed),
             Ok(_) => Ok(()),
             Err(error) if is_close(error.kind()) => Err(Silence::Closed),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Err(Silence::Late)
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(Silence::Late),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) => panic!("reading a reply failed: {error}"),
         }
@@ -469,11 +431,7 @@ impl Exchange<'_> {
     pub fn gets(self, expected: impl Display) {
         let said = self.said.clone();
         let reply = shortened(&self.reply().to_string());
-        assert_eq!(
-            reply,
-            shortened(&expected.to_string()),
-            "the reply to: {said}"
-        );
+        assert_eq!(reply, shortened(&expected.to_string()), "the reply to: {said}");
     }
 
     /// Asserts that the reply is an error that begins so, and returns its text.
@@ -530,11 +488,9 @@ fn shortened(text: &str) -> String {
 
 #[track_caller]
 fn tcp(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
-    let stream = connect_from(source, to)
-        .unwrap_or_else(|error| panic!("cannot connect from {source} to {to}: {error}"));
-    stream
-        .set_nodelay(true)
-        .expect("a TCP socket takes TCP_NODELAY");
+    let stream =
+        connect_from(source, to).unwrap_or_else(|error| panic!("cannot connect from {source} to {to}: {error}"));
+    stream.set_nodelay(true).expect("a TCP socket takes TCP_NODELAY");
     stream
 }
 
@@ -582,8 +538,7 @@ pub(crate) fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<
     // SAFETY: both addresses are initialised `sockaddr_in`s that outlive the calls, and `length`
     // is their size.
     let failed = unsafe {
-        libc::bind(fd, (&raw const from).cast(), length) != 0
-            || libc::connect(fd, (&raw const to).cast(), length) != 0
+        libc::bind(fd, (&raw const from).cast(), length) != 0 || libc::connect(fd, (&raw const to).cast(), length) != 0
     };
     if failed {
         return Err(std::io::Error::last_os_error());
@@ -595,9 +550,7 @@ fn raw(address: SocketAddrV4) -> libc::sockaddr_in {
     libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
         sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr {
-            s_addr: u32::from_ne_bytes(address.ip().octets()),
-        },
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
         sin_zero: [0; 8],
     }
 }

@@ -23,8 +23,7 @@ impl Cores {
     pub fn numbers(&self) -> Vec<usize> {
         let all = 0..libc::CPU_SETSIZE as usize;
         // SAFETY: the number is below the size of the set.
-        all.filter(|&core| unsafe { libc::CPU_ISSET(core, &self.0) })
-            .collect()
+        all.filter(|&core| unsafe { libc::CPU_ISSET(core, &self.0) }).collect()
     }
 
     /// One of them alone.

@@ -17,10 +17,7 @@ pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
 /// Waits until the condition holds; panics with `what` when it does not within [`PATIENCE`].
 #[track_caller]
 pub fn wait_for(what: &str, condition: impl FnMut() -> bool) {
-    assert!(
-        comes_true(condition),
-        "waited {PATIENCE:?} in vain for: {what}"
-    );
+    assert!(comes_true(condition), "waited {PATIENCE:?} in vain for: {what}");
 }
 
 /// Waits until there is a value and returns it; panics with `what` when there is none within
@@ -38,11 +35,7 @@ pub fn wait_for_value<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
 pub fn holds_for(time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while start.elapsed() < time {
-        assert!(
-            condition(),
-            "after {:?}, not any more: {what}",
-            start.elapsed()
-        );
+        assert!(condition(), "after {:?}, not any more: {what}", start.elapsed());
         sleep(POLL);
     }
 }

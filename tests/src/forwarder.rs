@@ -66,9 +66,7 @@ impl Forwarder {
     #[track_caller]
     fn launched(target: SocketAddr, keeps_sources: bool) -> Forwarder {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = listener
-            .local_addr()
-            .expect("a bound listener has an address");
+        let address = listener.local_addr().expect("a bound listener has an address");
         let state = Arc::new(State {
             target: Mutex::new(target),
             cut_off: Mutex::default(),
@@ -126,9 +124,7 @@ impl Forwarder {
     pub fn freezes_those_that_said(&self, words: &str) -> usize {
         let connections = lock(&self.state.connections);
         let chosen = connections.iter().filter(|one| one.has_said(words));
-        chosen
-            .map(|one| one.is_frozen.store(true, Ordering::Relaxed))
-            .count()
+        chosen.map(|one| one.is_frozen.store(true, Ordering::Relaxed)).count()
     }
 
     /// Whether a client has said this on a connection that is open.
@@ -142,9 +138,7 @@ impl Forwarder {
     pub fn says_to_those_that_said(&self, words: &str, bytes: &[u8]) -> usize {
         let connections = lock(&self.state.connections);
         let chosen = connections.iter().filter(|one| one.has_said(words));
-        chosen
-            .map(|one| (&one.client).write_all(bytes).expect("an open connection"))
-            .count()
+        chosen.map(|one| (&one.client).write_all(bytes).expect("an open connection")).count()
     }
 
     /// How many connections are open.
@@ -167,10 +161,7 @@ impl Drop for Forwarder {
 impl Connection {
     fn has_said(&self, words: &str) -> bool {
         let said = lock(&self.said);
-        words.is_empty()
-            || said
-                .windows(words.len())
-                .any(|part| part == words.as_bytes())
+        words.is_empty() || said.windows(words.len()).any(|part| part == words.as_bytes())
     }
 
     fn end(&self) {
@@ -184,13 +175,7 @@ impl Connection {
     }
 
     /// Forwards one way until one side is gone.
-    fn forward(
-        &self,
-        state: &State,
-        mut from: &TcpStream,
-        mut to: &TcpStream,
-        heard: Option<&Mutex<Vec<u8>>>,
-    ) {
+    fn forward(&self, state: &State, mut from: &TcpStream, mut to: &TcpStream, heard: Option<&Mutex<Vec<u8>>>) {
         let mut bytes = vec![0; 64 * 1024];
         while !self.is_over.load(Ordering::Relaxed) {
             if self.stands_still(state) {
@@ -271,10 +256,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
 }
 
 fn is_for_now(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -21,24 +21,17 @@ pub(crate) fn request(
 ) -> Option<Answer> {
     let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    let mut head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: {}\r\n",
-        body.len()
-    );
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    stream
-        .write_all(format!("{head}\r\n{body}").as_bytes())
-        .ok()?;
+    stream.write_all(format!("{head}\r\n{body}").as_bytes()).ok()?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;
-    Some(Answer {
-        status: head.split(' ').nth(1)?.parse().ok()?,
-        body: body.to_owned(),
-    })
+    Some(Answer { status: head.split(' ').nth(1)?.parse().ok()?, body: body.to_owned() })
 }
 
 /// The status and body of a GET; `None` when nobody answers.

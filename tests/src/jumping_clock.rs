@@ -81,11 +81,7 @@ impl JumpingClock {
         let compiled = run_to_end(&mut compile);
         assert_eq!(compiled.code, Some(0), "{}", compiled.stderr);
         let file = File::create_new(folder.path().join("ahead")).expect("the folder is ours");
-        let clock = JumpingClock {
-            folder,
-            file,
-            ahead_ms: AtomicI64::new(0),
-        };
+        let clock = JumpingClock { folder, file, ahead_ms: AtomicI64::new(0) };
         clock.jumps(0);
         clock
     }
@@ -100,9 +96,6 @@ impl JumpingClock {
     /// By which a program goes by it.
     pub(crate) fn environment(&self) -> [(&'static str, OsString); 2] {
         let named = |name| self.folder.path().join(name).into_os_string();
-        [
-            ("LD_PRELOAD", named("clock.so")),
-            (NAMED_BY, named("ahead")),
-        ]
+        [("LD_PRELOAD", named("clock.so")), (NAMED_BY, named("ahead"))]
     }
 }

@@ -49,9 +49,7 @@ pub use metrics::Metrics;
 pub use numbers::Numbers;
 pub use ports::free_port;
 pub use postgres::Postgres;
-pub use process::{
-    Finished, Process, binary, lockwarden, lockwarden_at, may_be_another_user, run_to_end,
-};
+pub use process::{Finished, Process, binary, lockwarden, lockwarden_at, may_be_another_user, run_to_end};
 pub use prometheus::{Alertmanager, Prometheus, installed};
 pub use proxy::Proxy;
 pub use record::{Record, State};

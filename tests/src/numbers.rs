@@ -7,10 +7,7 @@ impl Numbers {
     /// The next one, below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         // Knuth's MMIX; the high bits are the good ones.
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % end
     }
 

@@ -47,48 +47,28 @@ impl Postgres {
             program("postgres")
                 .args(["-D", "data", "-c", "listen_addresses="])
                 .args(["-c", "fsync=off", "-c"])
-                .arg(format!(
-                    "unix_socket_directories={}",
-                    directory.path().display()
-                ))
+                .arg(format!("unix_socket_directories={}", directory.path().display()))
                 .stdout(Stdio::null())
                 .stderr(log),
         )
         .expect("PostgreSQL is installed");
-        let server = Postgres {
-            programs,
-            directory,
-            user,
-            process,
-        };
+        let server = Postgres { programs, directory, user, process };
         wait_for("PostgreSQL to answer", || {
-            run_to_end(
-                server
-                    .reached(&mut Command::new("psql"))
-                    .args(["-c", "SELECT 1"]),
-            )
-            .code
-                == Some(0)
+            run_to_end(server.reached(&mut Command::new("psql")).args(["-c", "SELECT 1"])).code == Some(0)
         });
         Some(server)
     }
 
     /// The same command, which finds this server by its environment, as every program of PostgreSQL does.
     pub fn reached<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command
-            .env("PGHOST", self.directory.path())
-            .env("PGUSER", "shop")
-            .env("PGDATABASE", "postgres")
+        command.env("PGHOST", self.directory.path()).env("PGUSER", "shop").env("PGDATABASE", "postgres")
     }
 
     /// What a query returns, without decoration.
     #[track_caller]
     pub fn asks(&self, query: &str) -> String {
         let mut psql = Command::new("psql");
-        let done = run_to_end(
-            self.reached(&mut psql)
-                .args(["-X", "-q", "-t", "-A", "-c", query]),
-        );
+        let done = run_to_end(self.reached(&mut psql).args(["-X", "-q", "-t", "-A", "-c", query]));
         assert_eq!(done.code, Some(0), "{query}: {done:?}");
         done.stdout.trim().to_owned()
     }
@@ -98,9 +78,7 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         // Killed, it would leave shared memory behind.
         let mut stop = program(&self.programs, "pg_ctl", self.directory.path(), self.user);
-        let _ = stop
-            .args(["stop", "-D", "data", "-m", "immediate"])
-            .output();
+        let _ = stop.args(["stop", "-D", "data", "-m", "immediate"]).output();
         let _ = self.process.has_ended();
     }
 }
@@ -109,14 +87,10 @@ impl Drop for Postgres {
 fn programs() -> Option<PathBuf> {
     let on_path = env::var_os("PATH").unwrap_or_default();
     let of_debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-    let of_debian = of_debian
-        .flatten()
-        .map(|version| version.path().join("bin"));
+    let of_debian = of_debian.flatten().map(|version| version.path().join("bin"));
     let psql = env::split_paths(&on_path).any(|folder| folder.join("psql").exists());
     let mut folders = env::split_paths(&on_path).chain(of_debian);
-    psql.then(|| {
-        folders.find(|folder| folder.join("initdb").exists() && folder.join("pg_ctl").exists())
-    })?
+    psql.then(|| folders.find(|folder| folder.join("initdb").exists() && folder.join("pg_ctl").exists()))?
 }
 
 fn program(folder: &Path, name: &str, directory: &Path, user: Option<(u32, u32)>) -> Command {

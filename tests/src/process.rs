@@ -124,10 +124,7 @@ pub(crate) fn stays_on_one_core(command: &mut Command) {
 
 /// The program gets so many file descriptors and cannot raise that.
 pub(crate) fn has_descriptors(command: &mut Command, most: u64) {
-    let limit = libc::rlimit {
-        rlim_cur: most,
-        rlim_max: most,
-    };
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
     let set = move || {
         // SAFETY: the call reads one `rlimit`, which the closure owns.
         match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
@@ -147,11 +144,7 @@ pub fn binary() -> PathBuf {
     let test = env::current_exe().expect("the system knows this program's path");
     let profile = test.parent().and_then(Path::parent);
     let candidates = profile.into_iter().flat_map(|profile| {
-        [
-            profile.join("lockwarden"),
-            profile.join("../debug/lockwarden"),
-            profile.join("../release/lockwarden"),
-        ]
+        [profile.join("lockwarden"), profile.join("../debug/lockwarden"), profile.join("../release/lockwarden")]
     });
     candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| {
         panic!(
@@ -188,8 +181,7 @@ pub fn lockwarden_at(binary: &Path, arguments: &[&str]) -> Command {
 #[track_caller]
 pub fn run_to_end(command: &mut Command) -> Finished {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process =
-        Process::spawn(command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let mut process = Process::spawn(command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let stdout = drain(process.child().stdout.take());
     let stderr = drain(process.child().stderr.take());
     let status = process.wait();

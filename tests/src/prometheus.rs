@@ -21,24 +21,17 @@ use crate::process::Process;
 /// `.ci/setup.sh` must have installed it, it is a failure.
 #[track_caller]
 pub fn installed(programs: &[&str]) -> bool {
-    let missing: Vec<&str> = programs
-        .iter()
-        .filter(|program| !on_path(program) && !on_path(&debians(program)))
-        .copied()
-        .collect();
+    let missing: Vec<&str> =
+        programs.iter().filter(|program| !on_path(program) && !on_path(&debians(program))).copied().collect();
     missing.is_empty() || tell_missing(&missing.join(", "))
 }
 
 /// Says that these programs are not there, and returns false.
 #[track_caller]
 pub(crate) fn tell_missing(missing: &str) -> bool {
-    assert!(
-        env::var_os("CI").is_none(),
-        "not installed: {missing}; .ci/setup.sh installs them"
-    );
+    assert!(env::var_os("CI").is_none(), "not installed: {missing}; .ci/setup.sh installs them");
     let test = thread::current().name().unwrap_or("a test").to_owned();
-    let line =
-        format!("skipped: {test}: not installed: {missing} (.ci/setup.sh --tests installs them)\n");
+    let line = format!("skipped: {test}: not installed: {missing} (.ci/setup.sh --tests installs them)\n");
     // `eprintln` would be captured. With the terminal gone there is nobody to tell.
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
@@ -96,11 +89,7 @@ impl Alertmanager {
     #[track_caller]
     pub fn start(config: &str) -> Alertmanager {
         let directory = tempfile::tempdir().expect("a directory for Alertmanager");
-        let program = if on_path("alertmanager") {
-            "alertmanager".to_owned()
-        } else {
-            debians("alertmanager")
-        };
+        let program = if on_path("alertmanager") { "alertmanager".to_owned() } else { debians("alertmanager") };
         let mut command = Command::new(program);
         command
             .arg(flag("--storage.path", &directory.path().join("data")))
@@ -131,8 +120,8 @@ impl Server {
             .arg("--web.listen-address=127.0.0.1:0")
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut process = Process::spawn(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let mut process =
+            Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let stderr = process.child().stderr.take().expect("stderr is piped");
         let log = Arc::new(Mutex::new(String::new()));
         let collected = Arc::clone(&log);
@@ -143,12 +132,7 @@ impl Server {
                 log.push('\n');
             }
         });
-        let mut server = Server {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            log,
-            process,
-            _directory: directory,
-        };
+        let mut server = Server { address: SocketAddr::from(([127, 0, 0, 1], 0)), log, process, _directory: directory };
         server.address = wait_for_value("Prometheus or Alertmanager to listen", || {
             let log = server.log();
             if let Some(status) = server.process.has_ended() {
@@ -181,15 +165,8 @@ impl Server {
     /// By HTTP/1.0, so that the answer does not come in chunks.
     fn ask(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(2)).ok()?;
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .ok()?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n",
-            self.address
-        )
-        .ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;

@@ -18,9 +18,7 @@ use crate::client::{Client, lead_to_tls};
 use crate::deadline::{comes_true, wait_for, wait_for_value};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::process::{
-    Process, binary, has_descriptors, lockwarden, lockwarden_at, stays_on_one_core,
-};
+use crate::process::{Process, binary, has_descriptors, lockwarden, lockwarden_at, stays_on_one_core};
 use crate::redis::{Redis, is_whole_run_with_tls};
 
 /// A running proxy. Dropping it kills it.
@@ -62,8 +60,7 @@ impl Proxy {
         let mut command = match builder.user {
             None => lockwarden(&["run", "--config"]),
             Some(user) => {
-                let mut command =
-                    lockwarden_at(&readable_by_all(&directory, &config), &["run", "--config"]);
+                let mut command = lockwarden_at(&readable_by_all(&directory, &config), &["run", "--config"]);
                 command.uid(user).gid(user);
                 command
             }
@@ -71,12 +68,7 @@ impl Proxy {
         command
             .arg(&config)
             .args(&builder.arguments)
-            .envs(
-                builder
-                    .environment
-                    .iter()
-                    .map(|(name, value)| (name, value)),
-            )
+            .envs(builder.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         if builder.on_one_cpu {
@@ -85,8 +77,8 @@ impl Proxy {
         if let Some(most) = builder.descriptors {
             has_descriptors(&mut command, most);
         }
-        let mut process = Process::spawn(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let mut process =
+            Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let log = Arc::new(Mutex::new(String::new()));
         let stderr = process.child().stderr.take().expect("stderr is piped");
         let collected = Arc::clone(&log);
@@ -102,9 +94,7 @@ impl Proxy {
                 panic!("the proxy ended with {status}:\n{}", lock(&log));
             }
             let log = lock(&log);
-            let line = log
-                .lines()
-                .find(|line| line.contains("\"message\":\"serving\""))?;
+            let line = log.lines().find(|line| line.contains("\"message\":\"serving\""))?;
             Some((
                 text_of(line, "listen").parse().ok(),
                 text_of(line, "listeners").to_owned(),
@@ -140,8 +130,7 @@ impl Proxy {
     /// Where clients connect.
     #[track_caller]
     pub fn address(&self) -> SocketAddr {
-        self.listen
-            .expect("it has a port, and not only a unix socket")
+        self.listen.expect("it has a port, and not only a unix socket")
     }
 
     /// Where clients connect that speak TLS.
@@ -219,8 +208,8 @@ impl Proxy {
     /// The status and body of a GET.
     #[track_caller]
     pub fn get(&self, path: &str) -> (u16, String) {
-        let answer = http::request(self.admin, "GET", path, &[], "")
-            .unwrap_or_else(|| panic!("nobody answers GET {path}"));
+        let answer =
+            http::request(self.admin, "GET", path, &[], "").unwrap_or_else(|| panic!("nobody answers GET {path}"));
         (answer.status, answer.body)
     }
 
@@ -260,11 +249,7 @@ impl Proxy {
     #[track_caller]
     pub fn post_with(&self, token: Option<&str>, path: &str, body: &str) -> (u16, String) {
         let bearer = token.map(|token| format!("Bearer {token}"));
-        let headers: Vec<_> = bearer
-            .as_deref()
-            .map(|bearer| ("Authorization", bearer))
-            .into_iter()
-            .collect();
+        let headers: Vec<_> = bearer.as_deref().map(|bearer| ("Authorization", bearer)).into_iter().collect();
         let answer = http::request(self.admin, "POST", path, &headers, body)
             .unwrap_or_else(|| panic!("nobody answers POST {path}"));
         (answer.status, answer.body)
@@ -303,17 +288,13 @@ impl Proxy {
     /// How many lines of the log contain all of these.
     pub fn logged(&self, words: &[&str]) -> usize {
         let log = lock(&self.log);
-        log.lines()
-            .filter(|line| words.iter().all(|word| line.contains(word)))
-            .count()
+        log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
     /// Waits until a line with all of these was logged.
     #[track_caller]
     pub fn logs(&self, words: &[&str]) {
-        wait_for(&format!("a log line with {words:?}"), || {
-            self.logged(words) > 0
-        });
+        wait_for(&format!("a log line with {words:?}"), || self.logged(words) > 0);
     }
 
     /// Puts another text in the configuration file and sends SIGHUP.
@@ -397,16 +378,12 @@ fn lock(log: &Mutex<String>) -> MutexGuard<'_, String> {
 
 #[track_caller]
 fn address_in(line: &str, field: &str) -> SocketAddr {
-    text_of(line, field)
-        .parse()
-        .unwrap_or_else(|_| panic!("the line does not say where {field} is: {line}"))
+    text_of(line, field).parse().unwrap_or_else(|_| panic!("the line does not say where {field} is: {line}"))
 }
 
 /// A text in a line of JSON.
 fn text_of<'a>(line: &'a str, field: &str) -> &'a str {
     let start = format!("\"{field}\":\"");
     let found = line.split_once(&start);
-    found
-        .and_then(|(_, rest)| rest.split('"').next())
-        .unwrap_or_default()
+    found.and_then(|(_, rest)| rest.split('"').next()).unwrap_or_default()
 }

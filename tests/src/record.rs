@@ -58,9 +58,7 @@ impl Record {
         match names.elements() {
             [] => None,
             [name] => {
-                let stored = redis
-                    .sends_arguments(&[b"GET".as_slice(), name.bytes()])
-                    .reply();
+                let stored = redis.sends_arguments(&[b"GET".as_slice(), name.bytes()]).reply();
                 match stored {
                     Reply::Bulk(bytes) => Some(Record::parse(bytes)),
                     other => panic!("the record of {key} is not a string but {other}"),
@@ -84,11 +82,7 @@ impl Record {
 
     #[track_caller]
     fn parse(bytes: Vec<u8>) -> Record {
-        assert!(
-            bytes.len() >= HEAD,
-            "a record of {} bytes only",
-            bytes.len()
-        );
+        assert!(bytes.len() >= HEAD, "a record of {} bytes only", bytes.len());
         assert_eq!(bytes[0], b'1', "an unknown version");
         Record {
             state: match bytes[1] {

@@ -70,10 +70,7 @@ impl Redis {
             port: 0,
             tls_port: None,
             directory: tempfile::tempdir().expect("a directory for redis-server"),
-            arguments: arguments
-                .iter()
-                .map(|&argument| argument.to_owned())
-                .collect(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             clock,
             process: None,
         };
@@ -167,25 +164,17 @@ impl Redis {
     pub fn begin_again(&mut self) {
         self.stop();
         // The port is ours by habit only: somebody may hold it for a moment.
-        wait_for_value("redis-server on its old port", || {
-            self.launch().then_some(())
-        });
+        wait_for_value("redis-server on its old port", || self.launch().then_some(()));
     }
 
     /// Stops the process for a while (SIGSTOP): connections stay, answers do not come.
     pub fn freeze(&self) {
-        self.process
-            .as_ref()
-            .expect("the server runs")
-            .signal(libc::SIGSTOP);
+        self.process.as_ref().expect("the server runs").signal(libc::SIGSTOP);
     }
 
     /// Ends [`Redis::freeze`].
     pub fn thaw(&self) {
-        self.process
-            .as_ref()
-            .expect("the server runs")
-            .signal(libc::SIGCONT);
+        self.process.as_ref().expect("the server runs").signal(libc::SIGCONT);
     }
 
     /// How many connections have sent a frozen server so many bytes that it has not read.
@@ -223,10 +212,7 @@ impl Redis {
     /// What stands in a key, as a transcript shows it: `$2 a1` or `nil`.
     #[track_caller]
     pub fn value(&self, key: &str) -> String {
-        self.client()
-            .sends(format!("GET {key}"))
-            .reply()
-            .to_string()
+        self.client().sends(format!("GET {key}")).reply().to_string()
     }
 
     /// Milliseconds left of a key, -1 without TTL, -2 without key.
@@ -245,9 +231,7 @@ impl Redis {
     #[track_caller]
     pub fn becomes_free(&self, key: &str) {
         let client = self.client();
-        wait_for(&format!("{key} to be free"), || {
-            client.sends(format!("EXISTS {key}")).integer() == 0
-        });
+        wait_for(&format!("{key} to be free"), || client.sends(format!("EXISTS {key}")).integer() == 0);
     }
 
     /// Its holder's lease runs out: on the server, and by the clock of whoever reckons from the reply. The
@@ -255,14 +239,10 @@ impl Redis {
     #[track_caller]
     pub fn runs_out(&self, holder: &Client, key: &str) {
         const LEFT: Duration = Duration::from_millis(40);
-        holder
-            .sends(format!("PEXPIRE {key} {}", LEFT.as_millis()))
-            .gets(":1");
+        holder.sends(format!("PEXPIRE {key} {}", LEFT.as_millis())).gets(":1");
         let told = Instant::now();
         self.becomes_free(key);
-        wait_for("the lease to be over by every clock", || {
-            told.elapsed() >= LEFT
-        });
+        wait_for("the lease to be over by every clock", || told.elapsed() >= LEFT);
     }
 
     /// Makes a lease older by so much, where it has a record: as if the lock had been taken then.
@@ -330,20 +310,14 @@ impl Redis {
         if let Some(clock) = &self.clock {
             command.envs(clock.environment());
         }
-        command
-            .args(&self.arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut process = Process::spawn(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run {server}: {error}"));
+        command.args(&self.arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {server}: {error}"));
         let address = self.address();
         let up = wait_for_value("redis-server to listen", || {
             if process.has_ended().is_some() {
                 return Some(false);
             }
-            TcpStream::connect_timeout(&address, Duration::from_millis(200))
-                .is_ok()
-                .then_some(true)
+            TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok().then_some(true)
         });
         // A listener that is not our child would be a stranger who took the port.
         if up && process.has_ended().is_none() && self.answers_as(process.id()) {

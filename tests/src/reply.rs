@@ -56,10 +56,7 @@ impl Reply {
                 };
                 let content = bytes.get(after..after + length)?.to_vec();
                 let tail = bytes.get(after + length..after + length + 2)?;
-                assert_eq!(
-                    tail, b"\r\n",
-                    "a bulk string that does not end where it said"
-                );
+                assert_eq!(tail, b"\r\n", "a bulk string that does not end where it said");
                 let reply = match mark {
                     b'$' => Reply::Bulk(content),
                     b'=' => Reply::Verbatim(content),
@@ -140,8 +137,7 @@ impl Reply {
 }
 
 fn number(line: &str) -> i64 {
-    line.parse()
-        .unwrap_or_else(|_| panic!("a server sent {line:?} where a number belongs"))
+    line.parse().unwrap_or_else(|_| panic!("a server sent {line:?} where a number belongs"))
 }
 
 impl fmt::Display for Reply {

@@ -131,11 +131,7 @@ pub fn run(arena: &mut Arena, reader: Reader<'_>, seed: u64, count: u64, holes: 
 }
 
 /// The scripts of a batch that changed what was not foreseen, with these keys.
-fn judged(
-    arena: &mut Arena,
-    batch: &[(Script, Foreseen)],
-    account: &mut Account,
-) -> Vec<(Script, Vec<Vec<u8>>)> {
+fn judged(arena: &mut Arena, batch: &[(Script, Foreseen)], account: &mut Account) -> Vec<(Script, Vec<Vec<u8>>)> {
     let scripts: Vec<&Script> = batch.iter().map(|(script, _)| script).collect();
     let mut found = Vec::new();
     for ((script, foreseen), changed) in batch.iter().zip(arena.changed_by(&scripts)) {
@@ -170,9 +166,7 @@ pub fn unforeseen(arena: &mut Arena, reader: Reader<'_>, scripts: &[Script]) -> 
 impl std::fmt::Display for Script {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |words: &[Vec<u8>]| {
-            let each = words
-                .iter()
-                .map(|word| format!(" '{}'", word.escape_ascii()));
+            let each = words.iter().map(|word| format!(" '{}'", word.escape_ascii()));
             each.collect::<String>()
         };
         let text = self.text.escape_debug().to_string().replace("\\'", "'");

@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{
-    ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
-};
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
 
 use crate::certificates::{Authority, Issued};
 
@@ -50,30 +48,18 @@ impl Trust {
         let config = match &own {
             None => builder.with_no_client_auth(),
             Some(own) => {
-                let chain: Result<Vec<_>, _> =
-                    CertificateDer::pem_slice_iter(own.cert.as_bytes()).collect();
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(own.cert.as_bytes()).collect();
                 let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("a key");
-                builder
-                    .with_client_auth_cert(chain.expect("certificates"), key)
-                    .expect("they belong together")
+                builder.with_client_auth_cert(chain.expect("certificates"), key).expect("they belong together")
             }
         };
-        Trust {
-            config: Arc::new(config),
-            tickets: TICKETS,
-            roots,
-            own,
-        }
+        Trust { config: Arc::new(config), tickets: TICKETS, roots, own }
     }
 
     /// Speaks TLS 1.2 and nothing newer.
     #[must_use]
     pub fn of_tls_1_2(&self) -> Trust {
-        Trust::with_versions(
-            &[&rustls::version::TLS12],
-            self.roots.clone(),
-            self.own.clone(),
-        )
+        Trust::with_versions(&[&rustls::version::TLS12], self.roots.clone(), self.own.clone())
     }
 
     /// Begins every session anew.
@@ -81,11 +67,7 @@ impl Trust {
     pub fn without_resumption(&self) -> Trust {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::disabled();
-        Trust {
-            config: Arc::new(config),
-            tickets: 0,
-            ..self.clone()
-        }
+        Trust { config: Arc::new(config), tickets: 0, ..self.clone() }
     }
 }
 
@@ -106,13 +88,8 @@ impl Secure {
     /// Shakes hands.
     pub(crate) fn connect(socket: &TcpStream, trust: &Trust) -> io::Result<Secure> {
         let name = ServerName::try_from("localhost").expect("a name");
-        let session =
-            ClientConnection::new(trust.config.clone(), name).map_err(io::Error::other)?;
-        let secure = Secure {
-            session: Arc::new(Mutex::new(session)),
-            tickets: trust.tickets,
-            sending: Arc::default(),
-        };
+        let session = ClientConnection::new(trust.config.clone(), name).map_err(io::Error::other)?;
+        let secure = Secure { session: Arc::new(Mutex::new(session)), tickets: trust.tickets, sending: Arc::default() };
         let mut early = Vec::new();
         while secure.is_waiting() {
             secure.send(socket)?;

@@ -52,13 +52,8 @@ pub enum Failover {
 
 impl Failover {
     /// All of them.
-    pub const ALL: [Failover; 5] = [
-        Failover::Planned,
-        Failover::Killed,
-        Failover::Frozen,
-        Failover::PrimaryCutOff,
-        Failover::SentinelCutOff,
-    ];
+    pub const ALL: [Failover; 5] =
+        [Failover::Planned, Failover::Killed, Failover::Frozen, Failover::PrimaryCutOff, Failover::SentinelCutOff];
 
     /// As a table calls it.
     pub fn words(self) -> &'static str {
@@ -122,17 +117,13 @@ impl Sentinels {
             Server::under_test().since(7, 0),
             "parties are told apart by bind-source-addr, which came with 7.0: ask Sentinels::are_lacking"
         );
-        let servers: Vec<Node> = (0..3)
-            .map(|number| Node::start(number, arguments))
-            .collect();
+        let servers: Vec<Node> = (0..3).map(|number| Node::start(number, arguments)).collect();
         let primary = servers[0].way_in.address();
         for replica in &servers[1..] {
             let order = format!("REPLICAOF {} {}", primary.ip(), primary.port());
             replica.redis.client().sends(order).gets("+OK");
         }
-        let sentinels = (0..3)
-            .map(|number| Sentinel::start(number, primary))
-            .collect();
+        let sentinels = (0..3).map(|number| Sentinel::start(number, primary)).collect();
         let all = Sentinels { servers, sentinels };
         all.are_in_order();
         all
@@ -192,11 +183,7 @@ impl Sentinels {
         let servers = self.servers.iter().map(|node| &node.way_in);
         let others = self.sentinels.iter().map(|other| &other.way_in);
         servers.chain(others).for_each(|way| way.cuts_off(source));
-        for other in self
-            .sentinels
-            .iter()
-            .filter(|other| IpAddr::from(other.source) != source)
-        {
+        for other in self.sentinels.iter().filter(|other| IpAddr::from(other.source) != source) {
             self.sentinels[number].way_in.cuts_off(other.source.into());
         }
     }
@@ -204,11 +191,7 @@ impl Sentinels {
     /// Parts a server from the other servers and from the sentinels; clients reach it.
     pub fn cuts_off_server(&self, number: usize) {
         let cut_off = &self.servers[number];
-        for node in self
-            .servers
-            .iter()
-            .filter(|node| node.source != cut_off.source)
-        {
+        for node in self.servers.iter().filter(|node| node.source != cut_off.source) {
             node.way_in.cuts_off(cut_off.source.into());
             cut_off.way_in.cuts_off(node.source.into());
         }
@@ -226,9 +209,7 @@ impl Sentinels {
 
     /// The server that most sentinels name, if most agree.
     pub fn primary(&self) -> Option<usize> {
-        let named: Vec<_> = (0..self.sentinels.len())
-            .filter_map(|number| self.named_by(number))
-            .collect();
+        let named: Vec<_> = (0..self.sentinels.len()).filter_map(|number| self.named_by(number)).collect();
         let most = |server: &usize| named.iter().filter(|one| *one == server).count() >= QUORUM;
         (0..self.servers.len()).find(most)
     }
@@ -266,12 +247,7 @@ impl Sentinels {
         if kind == Failover::Frozen {
             self.servers[from].redis.thaw();
         }
-        Switched {
-            from,
-            to,
-            began,
-            named,
-        }
+        Switched { from, to, began, named }
     }
 
     /// Waits until most sentinels name another server. A planned failover that came to nothing is ordered once more.
@@ -398,10 +374,7 @@ impl Sentinels {
             let info = self.replication(number);
             let info = info.unwrap_or_else(|| "does not answer".to_owned());
             let address = self.server_address(number);
-            format!(
-                "server {number} at {address}: {}",
-                info.replace("\r\n", " ")
-            )
+            format!("server {number} at {address}: {}", info.replace("\r\n", " "))
         });
         let sentinels = (0..self.sentinels.len()).map(|number| {
             let named = self.named_by(number);
@@ -409,10 +382,7 @@ impl Sentinels {
                 let said = asks(self.sentinels[number].address, &["SENTINEL", what, MASTER]);
                 said.map_or_else(|| "nothing".to_owned(), |said| said.to_string())
             });
-            format!(
-                "sentinel {number} names server {named:?}, sees {}",
-                seen.join(" ")
-            )
+            format!("sentinel {number} names server {named:?}, sees {}", seen.join(" "))
         });
         servers.chain(sentinels).collect::<Vec<_>>().join("\n")
     }
@@ -437,11 +407,7 @@ impl Node {
         ];
         let redis = Redis::with_arguments(&[&own, arguments].concat());
         way_in.leads_to(redis.address());
-        Node {
-            redis,
-            way_in,
-            source,
-        }
+        Node { redis, way_in, source }
     }
 }
 
@@ -459,24 +425,13 @@ impl Sentinel {
             if let Some(process) = Sentinel::launch(&file, port) {
                 let address = (Ipv4Addr::LOCALHOST, port).into();
                 way_in.leads_to(address);
-                return Sentinel {
-                    process,
-                    address,
-                    way_in,
-                    source,
-                    _directory: directory,
-                };
+                return Sentinel { process, address, way_in, source, _directory: directory };
             }
         }
         panic!("no sentinel started on any of 20 ports");
     }
 
-    fn configuration(
-        port: u16,
-        known_as: SocketAddr,
-        source: Ipv4Addr,
-        primary: SocketAddr,
-    ) -> String {
+    fn configuration(port: u16, known_as: SocketAddr, source: Ipv4Addr, primary: SocketAddr) -> String {
         format!(
             "port {port}\nbind 127.0.0.1\nbind-source-addr {source}\nprotected-mode no\n\
              sentinel announce-ip {}\nsentinel announce-port {}\n\
@@ -496,8 +451,8 @@ impl Sentinel {
         let mut command = Command::new(Server::under_test().program());
         command.arg(file).arg("--sentinel");
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut process = Process::spawn(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let mut process =
+            Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let address = (Ipv4Addr::LOCALHOST, port).into();
         let is_up = wait_for_value("a sentinel to listen", || {
             if process.has_ended().is_some() {

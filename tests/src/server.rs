@@ -36,13 +36,9 @@ impl Server {
             .output()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (name, version) = described(&line)
-            .unwrap_or_else(|| panic!("{} is no server: {line:?}", program.display()));
-        Server {
-            program: program.to_owned(),
-            name,
-            version,
-        }
+        let (name, version) =
+            described(&line).unwrap_or_else(|| panic!("{} is no server: {line:?}", program.display()));
+        Server { program: program.to_owned(), name, version }
     }
 
     pub(crate) fn program(&self) -> &OsStr {
@@ -152,11 +148,7 @@ mod tests {
 
     #[test]
     fn a_version_is_compared_by_its_numbers() {
-        let server = Server {
-            program: OsString::new(),
-            name: "Redis".to_owned(),
-            version: [6, 2, 5],
-        };
+        let server = Server { program: OsString::new(), name: "Redis".to_owned(), version: [6, 2, 5] };
         assert!(server.since(6, 2) && server.since(6, 0) && !server.since(7, 0));
         assert!(server.lacks("PEXPIRETIME", 7, 0) && !server.lacks("LMOVE", 6, 2));
         assert_eq!(server.to_string(), "Redis 6.2.5");

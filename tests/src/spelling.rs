@@ -38,11 +38,7 @@ pub enum Naming {
 impl Script {
     /// The words of the `EVAL` that runs it.
     pub fn eval(&self) -> Vec<String> {
-        let mut words = vec![
-            "EVAL".to_owned(),
-            self.text.clone(),
-            self.keys.len().to_string(),
-        ];
+        let mut words = vec!["EVAL".to_owned(), self.text.clone(), self.keys.len().to_string()];
         words.extend(self.keys.iter().cloned());
         words.extend(self.arguments.iter().cloned());
         words
@@ -137,10 +133,7 @@ impl Script {
                     let bytes: Vec<String> = key.bytes().map(|byte| byte.to_string()).collect();
                     format!("string.char({})", bytes.join(", "))
                 }
-                4 => format!(
-                    "loadstring({})()",
-                    quoted(&format!("return {}", quoted(key)))
-                ),
+                4 => format!("loadstring({})()", quoted(&format!("return {}", quoted(key)))),
                 5 => format!("redis.call('echo', {})", quoted(key)),
                 6 => format!("cjson.decode({})[1]", quoted(&format!("[\"{key}\"]"))),
                 7 => format!("redis.call('keys', {})[1]", quoted(key)),

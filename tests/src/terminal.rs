@@ -43,15 +43,7 @@ impl Terminal {
         let size = window(columns, lines);
         let (mut outer, mut inner) = (-1, -1);
         // SAFETY: both numbers outlive the call, the name and the settings may be null, and `size` is an initialised `winsize`.
-        let failed = unsafe {
-            libc::openpty(
-                &mut outer,
-                &mut inner,
-                std::ptr::null_mut(),
-                std::ptr::null(),
-                &size,
-            )
-        };
+        let failed = unsafe { libc::openpty(&mut outer, &mut inner, std::ptr::null_mut(), std::ptr::null(), &size) };
         assert_eq!(failed, 0, "the system has no terminal left");
         // SAFETY: `openpty` has just opened both, and nobody else owns them.
         let (outer, inner) = unsafe { (OwnedFd::from_raw_fd(outer), OwnedFd::from_raw_fd(inner)) };
@@ -88,21 +80,14 @@ impl Terminal {
                 }
             }
         });
-        Terminal {
-            child,
-            keys,
-            inner,
-            at_first,
-            drawn,
-        }
+        Terminal { child, keys, inner, at_first, drawn }
     }
 
     /// Types these bytes.
     #[track_caller]
     pub fn types(&self, keys: &str) {
         let mut to = &self.keys;
-        to.write_all(keys.as_bytes())
-            .expect("the terminal takes keys");
+        to.write_all(keys.as_bytes()).expect("the terminal takes keys");
     }
 
     /// Another size, of which the program is told.
@@ -114,8 +99,7 @@ impl Terminal {
         };
         let size = window(columns, lines);
         // SAFETY: the descriptor is open, and `size` is an initialised `winsize` that outlives the call.
-        let failed =
-            unsafe { libc::ioctl(self.keys.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        let failed = unsafe { libc::ioctl(self.keys.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
         assert_eq!(failed, 0, "a terminal has a size");
     }
 
@@ -169,21 +153,13 @@ impl Terminal {
     /// Waits for the end, returns the exit code, and asserts that the terminal is as it was before.
     #[track_caller]
     pub fn ends(mut self) -> Option<i32> {
-        let status = wait_for_value("the program to end", || {
-            self.child.try_wait().expect("the child is ours")
-        });
+        let status = wait_for_value("the program to end", || self.child.try_wait().expect("the child is ours"));
         let is_back = |drawn: &Drawn| !drawn.is_alternate && !drawn.is_cursor_hidden;
-        wait_for_value("the screen to be put back", || {
-            is_back(&self.drawn()).then_some(())
-        });
+        wait_for_value("the screen to be put back", || is_back(&self.drawn()).then_some(()));
         let now = settings(&self.inner);
         assert_eq!(
             (now.c_lflag, now.c_iflag, now.c_oflag),
-            (
-                self.at_first.c_lflag,
-                self.at_first.c_iflag,
-                self.at_first.c_oflag
-            ),
+            (self.at_first.c_lflag, self.at_first.c_iflag, self.at_first.c_oflag),
             "keys are heard as before"
         );
         status.code()
@@ -204,12 +180,7 @@ impl Drop for Terminal {
 }
 
 fn window(columns: u16, lines: u16) -> libc::winsize {
-    libc::winsize {
-        ws_row: lines,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    }
+    libc::winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
 fn settings(terminal: &OwnedFd) -> libc::termios {
@@ -270,11 +241,7 @@ impl Drawn {
             '\r' => self.column = 0,
             '\n' => self.row = (self.row + 1).min(self.cells.len() - 1),
             letter => {
-                if let Some(cell) = self
-                    .cells
-                    .get_mut(self.row)
-                    .and_then(|line| line.get_mut(self.column))
-                {
+                if let Some(cell) = self.cells.get_mut(self.row).and_then(|line| line.get_mut(self.column)) {
                     *cell = letter;
                 }
                 self.column = (self.column + 1).min(self.columns);
@@ -289,9 +256,7 @@ impl Drawn {
         let (parameters, end) = body.split_at(body.len() - 1);
         let number = |at: usize, otherwise: usize| {
             let given = parameters.split(';').nth(at);
-            given
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(otherwise)
+            given.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
         };
         match (end, parameters) {
             ("h", "?1049") => self.is_alternate = true,

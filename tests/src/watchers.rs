@@ -50,11 +50,7 @@ impl Watchers {
                 processes.push(process);
             }
         }
-        let watchers = Watchers {
-            addresses,
-            _processes: processes,
-            _directory: directory,
-        };
+        let watchers = Watchers { addresses, _processes: processes, _directory: directory };
         for number in 0..2 {
             let client = watchers.client(number);
             wait_for("the sentinels to find each other", || {

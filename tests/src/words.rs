@@ -39,8 +39,7 @@ fn escaped(rest: &mut impl Iterator<Item = u8>, line: &str) -> u8 {
         Some(b't') => b'\t',
         Some(b'x') => {
             let digits: String = rest.by_ref().take(2).map(char::from).collect();
-            u8::from_str_radix(&digits, 16)
-                .unwrap_or_else(|_| panic!("\\x{digits} is no byte in {line:?}"))
+            u8::from_str_radix(&digits, 16).unwrap_or_else(|_| panic!("\\x{digits} is no byte in {line:?}"))
         }
         Some(byte) => byte,
         None => panic!("a backslash ends {line:?}"),
@@ -53,9 +52,6 @@ mod tests {
 
     #[test]
     fn quotes_hold_together_and_escapes_name_bytes() {
-        assert_eq!(
-            split(r#"SET  "a b" '\x41' "\x41\r\n" """#),
-            [&b"SET"[..], b"a b", b"\\x41", b"A\r\n", b""]
-        );
+        assert_eq!(split(r#"SET  "a b" '\x41' "\x41\r\n" """#), [&b"SET"[..], b"a b", b"\\x41", b"A\r\n", b""]);
     }
 }

@@ -100,9 +100,7 @@ impl World {
     pub fn counted_for(&self, reason: &str, times: u32) {
         let decision = self.either("would-deny", "deny");
         self.counts(
-            &format!(
-                "lockwarden_decisions_total{{namespace=\"locks\",reason=\"{reason}\",decision=\"{decision}\"}}"
-            ),
+            &format!("lockwarden_decisions_total{{namespace=\"locks\",reason=\"{reason}\",decision=\"{decision}\"}}"),
             f64::from(times),
         );
     }

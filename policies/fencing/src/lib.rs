@@ -20,11 +20,8 @@ struct Fencing {
 
 impl Policy for Fencing {
     fn configure(settings: &mut Settings) -> Result<Self, String> {
-        let counter = settings.choice(
-            "counter",
-            &[("hybrid", Fence::Hybrid), ("sequential", Fence::Sequential)],
-            Fence::Hybrid,
-        );
+        let counter =
+            settings.choice("counter", &[("hybrid", Fence::Hybrid), ("sequential", Fence::Sequential)], Fence::Hybrid);
         settings.finish()?;
         Ok(Fencing { counter })
     }
@@ -35,11 +32,9 @@ impl Policy for Fencing {
 
     fn decide(&self, request: &Request) -> Decision {
         match request.operation {
-            Operation::Acquire | Operation::TakeOver => Obligations {
-                fence: self.counter,
-                ..Obligations::default()
+            Operation::Acquire | Operation::TakeOver => {
+                Obligations { fence: self.counter, ..Obligations::default() }.into()
             }
-            .into(),
             Operation::Extend
             | Operation::Release
             | Operation::Inspect
@@ -53,9 +48,7 @@ export_policy!(Fencing);
 
 #[cfg(test)]
 mod tests {
-    use lockwarden_policy_sdk::testing::{
-        OPERATIONS, assert_silent_beyond_judged, configure, obligations, request,
-    };
+    use lockwarden_policy_sdk::testing::{OPERATIONS, assert_silent_beyond_judged, configure, obligations, request};
 
     use super::*;
 
@@ -71,10 +64,7 @@ mod tests {
                 let decision = policy.decide(&request(operation));
                 let grants = matches!(operation, Operation::Acquire | Operation::TakeOver);
                 let fence = if grants { counter } else { Fence::None };
-                let want = Obligations {
-                    fence,
-                    ..Obligations::default()
-                };
+                let want = Obligations { fence, ..Obligations::default() };
                 assert_eq!(obligations(&decision), &want, "{operation:?}");
             }
             assert_silent_beyond_judged(&policy);
@@ -84,10 +74,7 @@ mod tests {
     #[test]
     fn settings_are_checked() {
         for (settings, problem) in [
-            (
-                &[("counter", "random")][..],
-                "must be one of \"hybrid\", \"sequential\"",
-            ),
+            (&[("counter", "random")][..], "must be one of \"hybrid\", \"sequential\""),
             (&[("count", "hybrid")], "did you mean counter?"),
         ] {
             let error = configure::<Fencing>(settings).unwrap_err();

@@ -9,8 +9,8 @@ extern crate alloc;
 use alloc::string::String;
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Obligations, Operation, Operations, Policy, Proofs, Request, Settings,
-    TakeOverRule, Traits, export_policy,
+    Code, Decision, Obligations, Operation, Operations, Policy, Proofs, Request, Settings, TakeOverRule, Traits,
+    export_policy,
 };
 
 /// The settings, checked. Invariant: `proofs` is not empty and `void_after_refusal` is a part of it.
@@ -57,51 +57,32 @@ impl Policy for OwnerToken {
         if void.is_some_and(|void| !proofs.contains(void)) {
             settings.problem("void_after_refusal names a proof that is not in proofs");
         }
-        let when_refused = settings.choice(
-            "doubt",
-            &[("believe", Proofs::empty()), ("refuse", Proofs::IDENTITY)],
-            Proofs::empty(),
-        );
+        let when_refused =
+            settings.choice("doubt", &[("believe", Proofs::empty()), ("refuse", Proofs::IDENTITY)], Proofs::empty());
         // The default must fit a shorter list of proofs, so it is cut to what counts at all.
         let void_after_refusal = void.unwrap_or(when_refused & proofs);
         // Read for their check only: they decide what the proxy takes for a distinctive identity and
         // how long one owes a release, and the proxy reads them from the same settings.
-        settings.choice(
-            "trust_address",
-            &[("auto", ()), ("process", ()), ("no", ())],
-            (),
-        );
+        settings.choice("trust_address", &[("auto", ()), ("process", ()), ("no", ())], ());
         if settings.optional_duration_ms("debt_max_age") == Some(0) {
             settings.problem("debt_max_age is zero; to have no debts leave identity out of proofs");
         }
         let take_over = settings.choice(
             "take_over",
-            &[
-                ("after-deadline", TakeOverRule::AfterDeadline),
-                ("never", TakeOverRule::Never),
-            ],
+            &[("after-deadline", TakeOverRule::AfterDeadline), ("never", TakeOverRule::Never)],
             TakeOverRule::AfterDeadline,
         );
         let shared_tokens = settings.choice(
             "shared_tokens",
-            &[
-                ("report", SharedTokens::Report),
-                ("deny", SharedTokens::Deny),
-            ],
+            &[("report", SharedTokens::Report), ("deny", SharedTokens::Deny)],
             SharedTokens::Report,
         );
         settings.finish()?;
-        Ok(OwnerToken {
-            proofs,
-            void_after_refusal,
-            take_over,
-            shared_tokens,
-        })
+        Ok(OwnerToken { proofs, void_after_refusal, take_over, shared_tokens })
     }
 
     fn judges(&self) -> Operations {
-        let always =
-            Operations::RELEASE | Operations::EXTEND | Operations::TAKE_OVER | Operations::WRITE;
+        let always = Operations::RELEASE | Operations::EXTEND | Operations::TAKE_OVER | Operations::WRITE;
         match self.shared_tokens {
             SharedTokens::Report => always,
             SharedTokens::Deny => always | Operations::ACQUIRE,
@@ -110,11 +91,7 @@ impl Policy for OwnerToken {
 
     fn decide(&self, request: &Request) -> Decision {
         match request.operation {
-            Operation::Extend => Obligations {
-                require: Some(self.counting(request)),
-                ..Obligations::default()
-            }
-            .into(),
+            Operation::Extend => Obligations { require: Some(self.counting(request)), ..Obligations::default() }.into(),
             // A waiter's DEL of a lease whose deadline has passed is a take-over in two steps, so a
             // release carries the rule, too. A passed deadline needs no proof; where it has not
             // passed, the holder's own GETSET is an extension and needs one.
@@ -124,10 +101,9 @@ impl Policy for OwnerToken {
                 ..Obligations::default()
             }
             .into(),
-            Operation::Write => Decision::deny(
-                Code::OpaqueWrite,
-                "a lock is changed by acquire, extend and release only",
-            ),
+            Operation::Write => {
+                Decision::deny(Code::OpaqueWrite, "a lock is changed by acquire, extend and release only")
+            }
             Operation::Acquire if self.refuses_token_of(request) => Decision::deny(
                 Code::SharedToken,
                 "another client takes locks with this value; use one of your own, such as a UUID",
@@ -161,11 +137,7 @@ impl OwnerToken {
 
 fn proof_set(settings: &mut Settings, name: &'static str) -> Option<Proofs> {
     let chosen = settings.choices(name, &PROOFS)?;
-    Some(
-        chosen
-            .into_iter()
-            .fold(Proofs::empty(), |set, proof| set | proof),
-    )
+    Some(chosen.into_iter().fold(Proofs::empty(), |set, proof| set | proof))
 }
 
 export_policy!(OwnerToken);

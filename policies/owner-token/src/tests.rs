@@ -1,6 +1,4 @@
-use lockwarden_policy_sdk::testing::{
-    assert_silent_beyond_judged, configure, denial, obligations, request,
-};
+use lockwarden_policy_sdk::testing::{assert_silent_beyond_judged, configure, denial, obligations, request};
 
 use super::*;
 
@@ -9,10 +7,7 @@ fn policy(settings: &[(&str, &str)]) -> OwnerToken {
 }
 
 fn refused_since(operation: Operation) -> Request {
-    Request {
-        traits: Traits::REFUSED_SINCE | Traits::CONDITIONAL,
-        ..request(operation)
-    }
+    Request { traits: Traits::REFUSED_SINCE | Traits::CONDITIONAL, ..request(operation) }
 }
 
 #[test]
@@ -34,15 +29,8 @@ fn release_and_extension_need_a_proof_and_an_acquire_does_not() {
 #[test]
 fn proofs_already_seen_change_nothing_because_redis_checks_them() {
     let policy = policy(&[]);
-    let seen = Request {
-        proofs: Proofs::all(),
-        owner_token: Some(b"mine".to_vec()),
-        ..request(Operation::Release)
-    };
-    assert_eq!(
-        policy.decide(&seen),
-        policy.decide(&request(Operation::Release))
-    );
+    let seen = Request { proofs: Proofs::all(), owner_token: Some(b"mine".to_vec()), ..request(Operation::Release) };
+    assert_eq!(policy.decide(&seen), policy.decide(&request(Operation::Release)));
 }
 
 #[test]
@@ -54,23 +42,13 @@ fn after_a_refusal_the_void_proofs_do_not_count() {
         (&[("doubt", "believe")], all),
         (&[("doubt", "refuse")], all - Proofs::IDENTITY),
         (&[("doubt", "refuse"), ("void_after_refusal", "")], all),
-        (
-            &[("void_after_refusal", "session,identity")],
-            Proofs::TOKEN | Proofs::OBSERVED,
-        ),
-        (
-            &[("proofs", "token,session"), ("doubt", "refuse")],
-            Proofs::TOKEN | Proofs::SESSION,
-        ),
+        (&[("void_after_refusal", "session,identity")], Proofs::TOKEN | Proofs::OBSERVED),
+        (&[("proofs", "token,session"), ("doubt", "refuse")], Proofs::TOKEN | Proofs::SESSION),
     ] {
         let policy = policy(settings);
         for operation in [Operation::Release, Operation::Extend, Operation::TakeOver] {
             let decision = policy.decide(&refused_since(operation));
-            assert_eq!(
-                obligations(&decision).require,
-                Some(require),
-                "{settings:?}"
-            );
+            assert_eq!(obligations(&decision).require, Some(require), "{settings:?}");
         }
         let acquire = policy.decide(&refused_since(Operation::Acquire));
         assert_eq!(acquire, Decision::permit());
@@ -86,16 +64,9 @@ fn a_release_or_extension_that_names_its_owner_token_keeps_all_proofs_after_a_re
         // The value of a GETSET is the new one, which proves nothing.
         (Operation::TakeOver, Proofs::TOKEN | Proofs::OBSERVED),
     ] {
-        let named = Request {
-            owner_token: Some(b"0123456789abcdef".to_vec()),
-            ..refused_since(operation)
-        };
+        let named = Request { owner_token: Some(b"0123456789abcdef".to_vec()), ..refused_since(operation) };
         let decision = policy.decide(&named);
-        assert_eq!(
-            obligations(&decision).require,
-            Some(require),
-            "{operation:?}"
-        );
+        assert_eq!(obligations(&decision).require, Some(require), "{operation:?}");
     }
 }
 
@@ -117,20 +88,13 @@ fn where_every_proof_is_void_nobody_satisfies_the_requirement() {
 fn whatever_may_end_a_strangers_lease_carries_the_take_over_rule() {
     for (settings, rule) in [
         (&[][..], TakeOverRule::AfterDeadline),
-        (
-            &[("take_over", "after-deadline")],
-            TakeOverRule::AfterDeadline,
-        ),
+        (&[("take_over", "after-deadline")], TakeOverRule::AfterDeadline),
         (&[("take_over", "never")], TakeOverRule::Never),
     ] {
         let policy = policy(settings);
         for operation in [Operation::TakeOver, Operation::Release] {
             let decision = policy.decide(&request(operation));
-            assert_eq!(
-                obligations(&decision).take_over,
-                Some(rule),
-                "{operation:?}"
-            );
+            assert_eq!(obligations(&decision).take_over, Some(rule), "{operation:?}");
         }
         for operation in [Operation::Extend, Operation::Acquire] {
             let decision = policy.decide(&request(operation));
@@ -144,12 +108,7 @@ fn an_opaque_write_is_refused_with_what_to_do_instead() {
     let decision = policy(&[]).decide(&request(Operation::Write));
     let denial = denial(&decision);
     assert_eq!(denial.code, Code::OpaqueWrite);
-    assert!(
-        denial
-            .detail
-            .as_ref()
-            .is_some_and(|hint| hint.contains("acquire, extend and release"))
-    );
+    assert!(denial.detail.as_ref().is_some_and(|hint| hint.contains("acquire, extend and release")));
 }
 
 #[test]
@@ -161,34 +120,16 @@ fn nothing_is_said_about_what_is_not_judged() {
 fn settings_are_checked() {
     for (settings, problem) in [
         (&[("proofs", "")][..], "nobody could ever release"),
-        (
-            &[("proofs", "token,luck")],
-            "must be one of \"token\", \"session\"",
-        ),
+        (&[("proofs", "token,luck")], "must be one of \"token\", \"session\""),
         (&[("proofs", "token,token")], "twice"),
-        (
-            &[("proofs", "token"), ("void_after_refusal", "identity")],
-            "not in proofs",
-        ),
+        (&[("proofs", "token"), ("void_after_refusal", "identity")], "not in proofs"),
         (&[("void_after_refusal", "sessions")], "must be one of"),
-        (
-            &[("trust_address", "maybe")],
-            "must be one of \"auto\", \"process\", \"no\"",
-        ),
-        (
-            &[("doubt", "perhaps")],
-            "must be one of \"believe\", \"refuse\"",
-        ),
+        (&[("trust_address", "maybe")], "must be one of \"auto\", \"process\", \"no\""),
+        (&[("doubt", "perhaps")], "must be one of \"believe\", \"refuse\""),
         (&[("debt_max_age", "0s")], "debt_max_age is zero"),
-        (
-            &[("debt_max_age", "soon")],
-            "write a whole number and a unit",
-        ),
+        (&[("debt_max_age", "soon")], "write a whole number and a unit"),
         (&[("take_over", "always")], "must be one of"),
-        (
-            &[("shared_tokens", "refuse")],
-            "must be one of \"report\", \"deny\"",
-        ),
+        (&[("shared_tokens", "refuse")], "must be one of \"report\", \"deny\""),
         (&[("take-over", "never")], "did you mean take_over?"),
     ] {
         let error = configure::<OwnerToken>(settings).unwrap_err();

@@ -16,10 +16,7 @@ impl Policy for TeamNaming {
         }
         let max_attempts = settings.number("max_attempts", 100);
         settings.finish()?;
-        Ok(TeamNaming {
-            teams,
-            max_attempts: u32::try_from(max_attempts).unwrap_or(u32::MAX),
-        })
+        Ok(TeamNaming { teams, max_attempts: u32::try_from(max_attempts).unwrap_or(u32::MAX) })
     }
 
     fn judges(&self) -> Operations {
@@ -29,10 +26,7 @@ impl Policy for TeamNaming {
     fn decide(&self, request: &Request) -> Decision {
         if !self.is_named_for_a_team(&request.key) {
             let teams = self.teams.join(", ");
-            return Decision::deny(
-                Code::Limited,
-                format!("name the lock lock:<team>:<thing>; teams are {teams}"),
-            );
+            return Decision::deny(Code::Limited, format!("name the lock lock:<team>:<thing>; teams are {teams}"));
         }
         if request.attempts > self.max_attempts {
             return Decision::deny(Code::Limited, "too many attempts; wait longer between them");
@@ -46,10 +40,7 @@ impl TeamNaming {
         let mut parts = key.splitn(3, |byte| *byte == b':');
         let (prefix, team, thing) = (parts.next(), parts.next(), parts.next());
         prefix == Some(b"lock")
-            && self
-                .teams
-                .iter()
-                .any(|known| team == Some(known.as_bytes()))
+            && self.teams.iter().any(|known| team == Some(known.as_bytes()))
             && thing.is_some_and(|thing| !thing.is_empty())
     }
 }
@@ -64,27 +55,14 @@ mod tests {
     use super::*;
 
     fn acquire(key: &[u8], attempts: u32) -> Request {
-        Request {
-            key: key.to_vec(),
-            attempts,
-            ..request(Operation::Acquire)
-        }
+        Request { key: key.to_vec(), attempts, ..request(Operation::Acquire) }
     }
 
     #[test]
     fn a_lock_carries_the_name_of_its_team() {
         let policy: TeamNaming = configure(&[("teams", "billing,stock")]).unwrap();
-        assert_eq!(
-            policy.decide(&acquire(b"lock:billing:7", 1)),
-            Decision::permit()
-        );
-        for key in [
-            &b"lock:sales:7"[..],
-            b"lock:billing",
-            b"lock:billing:",
-            b"7",
-            b"",
-        ] {
+        assert_eq!(policy.decide(&acquire(b"lock:billing:7", 1)), Decision::permit());
+        for key in [&b"lock:sales:7"[..], b"lock:billing", b"lock:billing:", b"7", b""] {
             assert_eq!(denial(&policy.decide(&acquire(key, 1))).code, Code::Limited);
         }
         // A release is never the place to complain about a name.
@@ -94,10 +72,7 @@ mod tests {
     #[test]
     fn polling_has_an_end() {
         let policy: TeamNaming = configure(&[("teams", "billing"), ("max_attempts", "3")]).unwrap();
-        assert_eq!(
-            policy.decide(&acquire(b"lock:billing:7", 3)),
-            Decision::permit()
-        );
+        assert_eq!(policy.decide(&acquire(b"lock:billing:7", 3)), Decision::permit());
         let fourth = policy.decide(&acquire(b"lock:billing:7", 4));
         assert_eq!(denial(&fourth).code, Code::Limited);
     }

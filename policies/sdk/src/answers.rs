@@ -5,10 +5,7 @@ use alloc::string::String;
 
 use crate::{Code, Decision, Denial, Fence, Obligations};
 
-#[expect(
-    clippy::derivable_impls,
-    reason = "the type is generated, so nothing can be derived on it here"
-)]
+#[expect(clippy::derivable_impls, reason = "the type is generated, so nothing can be derived on it here")]
 impl Default for Fence {
     fn default() -> Self {
         Fence::None
@@ -47,9 +44,6 @@ impl Decision {
     /// No, with a hint for the client: what to do instead, without owner tokens.
     #[must_use]
     pub fn deny(code: Code, hint: impl Into<String>) -> Decision {
-        Decision::Deny(Denial {
-            code,
-            detail: Some(hint.into()),
-        })
+        Decision::Deny(Denial { code, detail: Some(hint.into()) })
     }
 }

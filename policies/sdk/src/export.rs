@@ -60,10 +60,7 @@ impl Guest {
     ///
     /// # Errors
     /// The policy's own error, or that it was configured before.
-    pub fn configure<P: Policy>(
-        slot: &Slot<P>,
-        settings: Vec<Setting>,
-    ) -> Result<Operations, String> {
+    pub fn configure<P: Policy>(slot: &Slot<P>, settings: Vec<Setting>) -> Result<Operations, String> {
         let policy = P::configure(&mut Settings::new(settings))?;
         let judged = policy.judges();
         match slot.0.set(policy) {
@@ -88,9 +85,7 @@ macro_rules! export_policy {
     ($policy:ty) => {
         // Natively the policy counts as used, so that the compiler warns of what really is not.
         #[cfg(not(target_family = "wasm"))]
-        const _: fn(
-            &mut $crate::Settings,
-        ) -> ::core::result::Result<$policy, $crate::macros::String> =
+        const _: fn(&mut $crate::Settings) -> ::core::result::Result<$policy, $crate::macros::String> =
             <$policy as $crate::Policy>::configure;
 
         #[cfg(target_family = "wasm")]
@@ -111,7 +106,7 @@ macro_rules! export_policy {
                 }
             }
 
-    $crate::bindings::export_guest!(Exports with_types_in $crate::bindings);
+            $crate::bindings::export_guest!(Exports with_types_in $crate::bindings);
         };
     };
 }
@@ -145,10 +140,7 @@ mod tests {
         let before = Guest::decide(&slot, &request);
         assert_eq!(testing::denial(&before).code, Code::Other);
 
-        let bad = vec![Setting {
-            name: "limit".to_owned(),
-            value: "soon".to_owned(),
-        }];
+        let bad = vec![Setting { name: "limit".to_owned(), value: "soon".to_owned() }];
         assert!(Guest::configure(&slot, bad).is_err());
         assert_eq!(
             Guest::configure(&slot, Vec::new()),
@@ -157,18 +149,9 @@ mod tests {
         );
         assert!(Guest::configure(&slot, Vec::new()).is_err());
 
-        let short = Request {
-            ttl_ms: Some(5_000),
-            ..request.clone()
-        };
-        let long = Request {
-            ttl_ms: Some(5_001),
-            ..request
-        };
+        let short = Request { ttl_ms: Some(5_000), ..request.clone() };
+        let long = Request { ttl_ms: Some(5_001), ..request };
         assert_eq!(Guest::decide(&slot, &short), Decision::permit());
-        assert_eq!(
-            testing::denial(&Guest::decide(&slot, &long)).code,
-            Code::TtlTooLong
-        );
+        assert_eq!(testing::denial(&Guest::decide(&slot, &long)).code, Code::TtlTooLong);
     }
 }

@@ -50,8 +50,7 @@ pub mod testing;
 use lol_alloc::{AssumeSingleThreaded, FreeListAllocator};
 
 pub use bindings::lockwarden::policy::types::{
-    Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting,
-    TakeOverRule, Traits,
+    Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting, TakeOverRule, Traits,
 };
 pub use export::{Guest, Policy, Slot};
 

@@ -30,10 +30,7 @@ impl Settings {
     /// The settings as they come from the proxy.
     #[must_use]
     pub fn new(given: Vec<Setting>) -> Settings {
-        Settings {
-            given,
-            ..Settings::default()
-        }
+        Settings { given, ..Settings::default() }
     }
 
     /// The text of a setting, if it is there.
@@ -94,11 +91,7 @@ impl Settings {
     }
 
     /// A list of words, each at most once; an empty list is written as an empty array.
-    pub fn choices<T: Copy>(
-        &mut self,
-        name: &'static str,
-        choices: &[(&str, T)],
-    ) -> Option<Vec<T>> {
+    pub fn choices<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)]) -> Option<Vec<T>> {
         let value = self.text(name)?;
         let words: Vec<&str> = split_list(&value);
         let mut chosen = Vec::with_capacity(words.len().min(choices.len()));
@@ -149,31 +142,18 @@ impl Settings {
                 self.problems.push(unknown(&setting.name, &self.known));
             }
         }
-        if self.problems.is_empty() {
-            Ok(())
-        } else {
-            Err(self.problems.join("; "))
-        }
+        if self.problems.is_empty() { Ok(()) } else { Err(self.problems.join("; ")) }
     }
 
     // Which word was chosen is found by code that does not know what it stands for, so that it is
     // there once and not for each type of choice.
 
-    fn place(
-        &mut self,
-        name: &'static str,
-        words: &mut dyn Iterator<Item = &str>,
-    ) -> Option<usize> {
+    fn place(&mut self, name: &'static str, words: &mut dyn Iterator<Item = &str>) -> Option<usize> {
         let value = self.text(name)?;
         self.place_of(name, value.trim_ascii(), words)
     }
 
-    fn place_of(
-        &mut self,
-        name: &str,
-        value: &str,
-        words: &mut dyn Iterator<Item = &str>,
-    ) -> Option<usize> {
+    fn place_of(&mut self, name: &str, value: &str, words: &mut dyn Iterator<Item = &str>) -> Option<usize> {
         let mut one_of = String::from("must be one of ");
         for (place, word) in words.enumerate() {
             if word == value {
@@ -245,23 +225,14 @@ fn parse_duration_ms(value: &str) -> Result<u64, &'static str> {
         return Err(FORM);
     }
     // All digits, so the only way to fail is to be too large.
-    let ms = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(unit_ms));
-    ms.filter(|ms| *ms <= MAX_MS)
-        .ok_or("longer than a hundred years")
+    let ms = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms));
+    ms.filter(|ms| *ms <= MAX_MS).ok_or("longer than a hundred years")
 }
 
 /// A duration as an operator would write it: `90000` is `90s`, `3600000` is `1h`.
 #[must_use]
 pub fn show_ms(ms: u64) -> String {
-    for (unit_ms, unit) in [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "m"),
-        (1_000, "s"),
-    ] {
+    for (unit_ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
         if ms >= unit_ms && ms.is_multiple_of(unit_ms) {
             return in_units(ms / unit_ms, unit);
         }

@@ -4,10 +4,7 @@
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
-use crate::{
-    Decision, Denial, Obligations, Operation, Operations, Policy, Proofs, Request, Setting,
-    Settings, Traits,
-};
+use crate::{Decision, Denial, Obligations, Operation, Operations, Policy, Proofs, Request, Setting, Settings, Traits};
 
 /// A request of this operation: `lock:test` in database 0, no proofs, no circumstances, no TTL and
 /// no owner token. Change what matters with struct update syntax.
@@ -41,13 +38,7 @@ pub fn request(operation: Operation) -> Request {
 #[must_use]
 pub fn settings(given: &[(&str, &str)]) -> Settings {
     Settings::new(
-        given
-            .iter()
-            .map(|(name, value)| Setting {
-                name: (*name).to_owned(),
-                value: (*value).to_owned(),
-            })
-            .collect(),
+        given.iter().map(|(name, value)| Setting { name: (*name).to_owned(), value: (*value).to_owned() }).collect(),
     )
 }
 

@@ -9,8 +9,7 @@ extern crate alloc;
 use alloc::string::String;
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, export_policy,
-    show_ms,
+    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, export_policy, show_ms,
 };
 
 /// The settings, checked. Invariant: zero < `default_ms` <= `ceiling_ms`.
@@ -55,34 +54,22 @@ impl Policy for TtlCeiling {
                 .concat(),
             );
         }
-        let on_excess = settings.choice(
-            "on_excess",
-            &[("cap", OnExcess::Cap), ("deny", OnExcess::Deny)],
-            OnExcess::Cap,
-        );
+        let on_excess =
+            settings.choice("on_excess", &[("cap", OnExcess::Cap), ("deny", OnExcess::Deny)], OnExcess::Cap);
         let keep_alive_ms = settings.duration_ms_or_off("keep_alive", Some(KEEP_ALIVE_MS));
         // The proxy reads these three; here they are only checked.
-        let keeps_all =
-            settings.choice("keep_alive.ttl", &[("proxy", false), ("all", true)], false);
+        let keeps_all = settings.choice("keep_alive.ttl", &[("proxy", false), ("all", true)], false);
         settings.choice("keep_alive_by", &[("identity", ()), ("connection", ())], ());
         settings.duration_ms_or_off("grace", None);
         let max_hold_ms = settings.duration_ms_or_off("max_hold", None);
         if keeps_all && max_hold_ms.is_none() {
-            settings.problem(
-                "keep_alive.ttl = \"all\" needs max_hold: a holder that hangs would block for ever",
-            );
+            settings.problem("keep_alive.ttl = \"all\" needs max_hold: a holder that hangs would block for ever");
         }
         if keeps_all && keep_alive_ms.is_none() {
             settings.problem("keep_alive = \"off\" keeps no TTL alive: leave out keep_alive.ttl");
         }
         settings.finish()?;
-        Ok(TtlCeiling {
-            default_ms,
-            ceiling_ms,
-            on_excess,
-            keep_alive_ms,
-            max_hold_ms,
-        })
+        Ok(TtlCeiling { default_ms, ceiling_ms, on_excess, keep_alive_ms, max_hold_ms })
     }
 
     fn judges(&self) -> Operations {
@@ -93,26 +80,17 @@ impl Policy for TtlCeiling {
         match request.operation {
             Operation::Extend if ends_never(request) => Decision::deny(
                 Code::NoTtl,
-                [
-                    "a lock must end by itself; extend it by EXPIRE, at most ",
-                    &show_ms(self.ceiling_ms),
-                ]
-                .concat(),
+                ["a lock must end by itself; extend it by EXPIRE, at most ", &show_ms(self.ceiling_ms)].concat(),
             ),
             Operation::Acquire | Operation::TakeOver | Operation::Extend => self.bound(request),
-            Operation::Release
-            | Operation::Inspect
-            | Operation::Write
-            | Operation::GuardedWrite => Decision::permit(),
+            Operation::Release | Operation::Inspect | Operation::Write | Operation::GuardedWrite => Decision::permit(),
         }
     }
 }
 
 impl TtlCeiling {
     fn bound(&self, request: &Request) -> Decision {
-        let too_long = request
-            .ttl_ms
-            .is_some_and(|ttl_ms| ttl_ms > self.ceiling_ms);
+        let too_long = request.ttl_ms.is_some_and(|ttl_ms| ttl_ms > self.ceiling_ms);
         match self.on_excess {
             OnExcess::Deny if too_long => Decision::deny(
                 Code::TtlTooLong,

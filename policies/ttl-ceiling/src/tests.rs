@@ -11,10 +11,7 @@ fn policy(settings: &[(&str, &str)]) -> TtlCeiling {
 }
 
 fn with_ttl(operation: Operation, ttl_ms: u64) -> Request {
-    Request {
-        ttl_ms: Some(ttl_ms),
-        ..request(operation)
-    }
+    Request { ttl_ms: Some(ttl_ms), ..request(operation) }
 }
 
 #[test]
@@ -31,12 +28,7 @@ fn the_defaults_are_those_of_the_documentation() {
 
 #[test]
 fn whatever_sets_a_ttl_is_bounded_and_nothing_else_is() {
-    let policy = policy(&[
-        ("default", "10s"),
-        ("ceiling", "1m"),
-        ("keep_alive", "2h"),
-        ("max_hold", "3h"),
-    ]);
+    let policy = policy(&[("default", "10s"), ("ceiling", "1m"), ("keep_alive", "2h"), ("max_hold", "3h")]);
     assert_silent_beyond_judged(&policy);
     let bounds = Obligations {
         ttl_default_ms: Some(10_000),
@@ -46,15 +38,8 @@ fn whatever_sets_a_ttl_is_bounded_and_nothing_else_is() {
         ..Obligations::default()
     };
     for operation in OPERATIONS {
-        let sets_a_ttl = matches!(
-            operation,
-            Operation::Acquire | Operation::TakeOver | Operation::Extend
-        );
-        let want = if sets_a_ttl {
-            bounds
-        } else {
-            Obligations::default()
-        };
+        let sets_a_ttl = matches!(operation, Operation::Acquire | Operation::TakeOver | Operation::Extend);
+        let want = if sets_a_ttl { bounds } else { Obligations::default() };
         // With `on_excess = "cap"` even the longest TTL is only cut.
         for ttl_ms in [1, MINUTE, u64::MAX] {
             let decision = policy.decide(&with_ttl(operation, ttl_ms));
@@ -90,10 +75,7 @@ fn persist_is_refused_and_a_new_value_without_a_ttl_is_not() {
     let persist = policy.decide(&request(Operation::Extend));
     assert_eq!(denial(&persist).code, Code::NoTtl);
 
-    let new_value = Request {
-        owner_token: Some(b"next".to_vec()),
-        ..request(Operation::Extend)
-    };
+    let new_value = Request { owner_token: Some(b"next".to_vec()), ..request(Operation::Extend) };
     let decision = policy.decide(&new_value);
     assert_eq!(obligations(&decision).ttl_default_ms, Some(DEFAULT_MS));
 }
@@ -113,39 +95,23 @@ fn a_low_ceiling_alone_lowers_the_default_too() {
 #[test]
 fn settings_are_checked() {
     for (settings, problem) in [
-        (
-            &[("default", "90s"), ("ceiling", "1m")][..],
-            "default (90s) must be above zero and at most ceiling (1m)",
-        ),
-        (
-            &[("default", "2h")],
-            "default (2h) must be above zero and at most ceiling (1h)",
-        ),
+        (&[("default", "90s"), ("ceiling", "1m")][..], "default (90s) must be above zero and at most ceiling (1m)"),
+        (&[("default", "2h")], "default (2h) must be above zero and at most ceiling (1h)"),
         (&[("default", "0s")], "default (0ms) must be above zero"),
         (&[("ceiling", "0s")], "at most ceiling (0ms)"),
         (&[("default", "30")], "write a whole number and a unit"),
         (&[("on_excess", "cut")], "must be one of \"cap\", \"deny\""),
         (&[("keep_alive", "0s")], "write \"off\" for none"),
-        (
-            &[("keep_alive_by", "process")],
-            "must be one of \"identity\", \"connection\"",
-        ),
+        (&[("keep_alive_by", "process")], "must be one of \"identity\", \"connection\""),
         (
             &[("keep_alive.ttl", "all")],
             "keep_alive.ttl = \"all\" needs max_hold: a holder that hangs would block for ever",
         ),
         (
-            &[
-                ("keep_alive", "off"),
-                ("keep_alive.ttl", "all"),
-                ("max_hold", "1h"),
-            ],
+            &[("keep_alive", "off"), ("keep_alive.ttl", "all"), ("max_hold", "1h")],
             "keep_alive = \"off\" keeps no TTL alive: leave out keep_alive.ttl",
         ),
-        (
-            &[("keep_alive.ttl", "every")],
-            "must be one of \"proxy\", \"all\"",
-        ),
+        (&[("keep_alive.ttl", "every")], "must be one of \"proxy\", \"all\""),
         (&[("grace", "0s")], "grace = \"0s\": write \"off\" for none"),
         (&[("grace", "5")], "write a whole number and a unit"),
         (&[("max_hold", "forever")], "or \"off\""),

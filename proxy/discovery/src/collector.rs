@@ -143,12 +143,9 @@ impl Collector {
         self.holders.see(sighting);
         let hash = KeyHash::of(sighting.db, &sighting.key);
         match sighting.did {
-            Did::Acquire {
-                spelling,
-                value,
-                ttl_ms,
-                granted,
-            } => self.acquire(sighting, hash, spelling, Some(&value), ttl_ms, granted),
+            Did::Acquire { spelling, value, ttl_ms, granted } => {
+                self.acquire(sighting, hash, spelling, Some(&value), ttl_ms, granted)
+            }
             Did::Counted(to) => {
                 let granted = to.map(|to| to == 1);
                 self.acquire(sighting, hash, Spelling::Incr, None, None, granted);
@@ -156,11 +153,7 @@ impl Collector {
                     usage.counted_to = usage.counted_to.max(to);
                 }
             }
-            Did::Store {
-                value,
-                ttl_ms,
-                takes_over,
-            } => self.store(sighting, hash, &value, ttl_ms, takes_over),
+            Did::Store { value, ttl_ms, takes_over } => self.store(sighting, hash, &value, ttl_ms, takes_over),
             Did::Extend { ttl_ms, done } => self.extend(sighting, hash, ttl_ms, done),
             Did::Release { compares, done } => self.release(sighting, hash, compares, done),
             // It may be over by now, and how it ended is not known.
@@ -241,17 +234,9 @@ impl Collector {
     pub fn expire(&mut self, now_ms: u64) {
         self.holders.expire(now_ms);
         self.now_ms = self.now_ms.max(now_ms);
-        let is_over = |lease: &Lease| {
-            lease
-                .until_ms
-                .is_some_and(|until| until + GRACE_MS < now_ms)
-        };
-        let over: Vec<KeyHash> = self
-            .leases
-            .iter()
-            .filter(|(_, lease)| is_over(lease))
-            .map(|(hash, _)| *hash)
-            .collect();
+        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until + GRACE_MS < now_ms);
+        let over: Vec<KeyHash> =
+            self.leases.iter().filter(|(_, lease)| is_over(lease)).map(|(hash, _)| *hash).collect();
         for hash in over {
             self.run_out(hash);
         }
@@ -274,9 +259,7 @@ impl Collector {
         let for_long = |lease: &&Lease| lease.since_ms + GRACE_MS < self.now_ms;
         let all = self.leases.values().filter(for_long);
         for lease in all.filter(|lease| lease.until_ms.is_none()) {
-            *held
-                .entry(self.patterns.current(lease.pattern))
-                .or_default() += 1;
+            *held.entry(self.patterns.current(lease.pattern)).or_default() += 1;
         }
         let mut all: Vec<Pattern<'_>> = self
             .usage
@@ -376,14 +359,7 @@ impl Collector {
         self.forget_the_oldest();
     }
 
-    fn store(
-        &mut self,
-        sighting: &Sighting,
-        hash: KeyHash,
-        value: &Stored,
-        ttl_ms: Option<u64>,
-        takes_over: bool,
-    ) {
+    fn store(&mut self, sighting: &Sighting, hash: KeyHash, value: &Stored, ttl_ms: Option<u64>, takes_over: bool) {
         let Some(lease) = self.leases.get_mut(&hash) else {
             return;
         };
@@ -411,13 +387,7 @@ impl Collector {
         }
     }
 
-    fn extend(
-        &mut self,
-        sighting: &Sighting,
-        hash: KeyHash,
-        ttl_ms: Option<u64>,
-        done: Option<bool>,
-    ) {
+    fn extend(&mut self, sighting: &Sighting, hash: KeyHash, ttl_ms: Option<u64>, done: Option<bool>) {
         if done == Some(false) {
             return;
         }
@@ -435,13 +405,7 @@ impl Collector {
         }
     }
 
-    fn release(
-        &mut self,
-        sighting: &Sighting,
-        hash: KeyHash,
-        compares: Compares,
-        done: Option<bool>,
-    ) {
+    fn release(&mut self, sighting: &Sighting, hash: KeyHash, compares: Compares, done: Option<bool>) {
         let held = self.leases.get(&hash);
         let held = held.filter(|lease| !lease.is_over(sighting.at_ms));
         // What its reply would have said follows from what was seen before.

@@ -35,10 +35,7 @@ impl FirstWrites {
     /// It wrote this key.
     pub fn note(&mut self, db: u32, key: &[u8]) {
         self.looked_at = self.looked_at.saturating_add(1);
-        let is_known = self
-            .keys
-            .iter()
-            .any(|known| (known.0, &*known.1) == (db, key));
+        let is_known = self.keys.iter().any(|known| (known.0, &*known.1) == (db, key));
         if !is_known && self.keys.len() < MAX_KEYS {
             self.keys.push((db, Bytes::copy_from_slice(key)));
         }
@@ -82,11 +79,7 @@ impl Beginnings {
             self.all.remove(&oldest);
         }
         self.order.push_back(session);
-        let begun = Begun {
-            keys,
-            looks: LOOKS,
-            said: SmallVec::new(),
-        };
+        let begun = Begun { keys, looks: LOOKS, said: SmallVec::new() };
         self.all.insert(session, begun);
     }
 

@@ -21,8 +21,7 @@ struct Shop {
 impl Shop {
     fn did(&mut self, session: u64, key: &str, did: Did) {
         self.now_ms += 1;
-        self.collector
-            .see(&sighting(self.now_ms, session, key, did));
+        self.collector.see(&sighting(self.now_ms, session, key, did));
     }
 
     fn takes(&mut self, session: u64, key: &str) {
@@ -36,10 +35,7 @@ impl Shop {
     }
 
     fn gives_back(&mut self, session: u64, key: &str) {
-        let did = Did::Release {
-            compares: Compares::Unseen,
-            done: Some(true),
-        };
+        let did = Did::Release { compares: Compares::Unseen, done: Some(true) };
         self.did(session, key, did);
     }
 
@@ -61,8 +57,7 @@ impl Shop {
     /// It has written these keys, and is about to take its first lock.
     fn begins(&mut self, session: u64, keys: &[&str]) {
         let copy = |key: &&str| Bytes::copy_from_slice(key.as_bytes());
-        self.collector
-            .began(session, keys.iter().map(copy).collect());
+        self.collector.began(session, keys.iter().map(copy).collect());
     }
 
     /// Takes the lock, writes these keys, gives it back.
@@ -82,9 +77,7 @@ impl Shop {
 
     fn pairs(&self) -> String {
         let all = self.proposed();
-        let pair = |one: &GuardCandidate| {
-            format!("{} < {} {}/{}", one.keys, one.lock, one.under, one.without)
-        };
+        let pair = |one: &GuardCandidate| format!("{} < {} {}/{}", one.keys, one.lock, one.under, one.without);
         all.iter().map(pair).collect::<Vec<_>>().join("; ")
     }
 }
@@ -97,16 +90,8 @@ fn what_varies_alike_in_the_key_and_its_lock_has_one_name() {
             &["stock:{}", "order:{}:last"][..],
             "order:{id}:last < lock:sale:{id} 10/0; stock:{id} < lock:sale:{id} 10/0",
         ),
-        (
-            "{{}}.lock",
-            &["{{}}.stock"],
-            "\\{{id}\\}.stock < \\{{id}\\}.lock 10/0",
-        ),
-        (
-            "order{}-lock",
-            &["order{}-total"],
-            "order{id}-total < order{id}-lock 10/0",
-        ),
+        ("{{}}.lock", &["{{}}.stock"], "\\{{id}\\}.stock < \\{{id}\\}.lock 10/0"),
+        ("order{}-lock", &["order{}-total"], "order{id}-total < order{id}-lock 10/0"),
         ("lock_ledger", &["ledger:{}"], "ledger:* < lock_ledger 10/0"),
         ("lock_ledger", &["ledger"], "ledger < lock_ledger 10/0"),
         // Nothing says which lock it is.
@@ -153,17 +138,7 @@ fn names_in_the_last_part_are_one_pattern_and_not_a_line_each() {
         let name = ["report", "mail", "cleanup", "sync", "job1"][turn % 5];
         let job = format!("quartz:job:DEFAULT:{name}");
         let trigger = format!("quartz:trigger:DEFAULT:{name}");
-        shop.works(
-            1,
-            "quartz:lock",
-            &[
-                &job,
-                &trigger,
-                "quartz:jobs",
-                "quartz:groups",
-                "quartz:waiting",
-            ],
-        );
+        shop.works(1, "quartz:lock", &[&job, &trigger, "quartz:jobs", "quartz:groups", "quartz:waiting"]);
     }
     // One that writes a job without the lock counts against all of them.
     shop.writes(9, "quartz:job:DEFAULT:mail", &[]);
@@ -192,12 +167,7 @@ fn what_is_written_in_a_way_that_a_guard_refuses_gets_none_and_why_is_said() {
     });
     let text = guards::toml(&shop.proposed(), &[]);
     assert!(text.contains("keys = [\"stock:count\"]"), "{text}");
-    assert!(
-        text.contains(
-            "# no guard for stock:signal under stock:lock: written by commands that wait"
-        ),
-        "{text}"
-    );
+    assert!(text.contains("# no guard for stock:signal under stock:lock: written by commands that wait"), "{text}");
 }
 
 #[test]
@@ -239,12 +209,7 @@ fn what_is_written_before_the_lock_is_taken_is_left_out_and_said() {
     // Of another lock's data, of that lock's data under another lock, and of data that nobody writes under a lock.
     shop.begins(2, &["stock:7", "page:1"]);
     shop.works(2, "lock:10", &["stock:10"]);
-    assert_eq!(
-        guards::toml(&shop.proposed(), &[])
-            .matches("no guard")
-            .count(),
-        0
-    );
+    assert_eq!(guards::toml(&shop.proposed(), &[]).matches("no guard").count(), 0);
 
     shop.begins(3, &["beat:schedule", "beat:schedule"]);
     for _ in 0..3 {
@@ -255,10 +220,7 @@ fn what_is_written_before_the_lock_is_taken_is_left_out_and_said() {
     shop.begins(4, &["stock:12"]);
     shop.works(4, "lock:12", &["stock:12"]);
     let all = shop.proposed();
-    let starters: Vec<(&str, &[(String, u64)])> = all
-        .iter()
-        .map(|one| (&one.keys[..], &one.starters[..]))
-        .collect();
+    let starters: Vec<(&str, &[(String, u64)])> = all.iter().map(|one| (&one.keys[..], &one.starters[..])).collect();
     let of = |name: &str| [(name.to_owned(), 1)];
     assert_eq!(
         starters,
@@ -324,11 +286,7 @@ fn locks_of_namespaces_count_and_what_is_no_lock_does_not() {
     }
     assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 10/0");
     let is_guarded = |key: &[u8]| key.starts_with(b"stock:");
-    let proposed = guards::proposed(
-        shop.collector.guards(),
-        &|key| key.starts_with(b"lock"),
-        &is_guarded,
-    );
+    let proposed = guards::proposed(shop.collector.guards(), &|key| key.starts_with(b"lock"), &is_guarded);
     assert_eq!(proposed, []);
 }
 
@@ -348,11 +306,7 @@ fn names_of_tenants_are_learnt_in_keys_and_locks() {
     let mut shop = Shop::default();
     for first in 'a'..='z' {
         let tenant = format!("{first}corp");
-        shop.works(
-            1,
-            &format!("{tenant}:stock:lock"),
-            &[&format!("{tenant}:stock:count")],
-        );
+        shop.works(1, &format!("{tenant}:stock:lock"), &[&format!("{tenant}:stock:count")]);
     }
     for _ in 0..10 {
         shop.works(1, "acorp:stock:lock", &["acorp:stock:count"]);
@@ -365,28 +319,16 @@ fn the_configuration_puts_data_of_one_lock_together_and_names_end_no_string() {
     let mut shop = Shop::default();
     let bad = "x\"]\nmode='enforce'#\u{1b}[2J";
     for number in 10..20 {
-        let keys = [
-            format!("stock:{number}"),
-            format!("order:{number}:last"),
-            format!("{bad}:{number}"),
-        ];
+        let keys = [format!("stock:{number}"), format!("order:{number}:last"), format!("{bad}:{number}")];
         let keys: Vec<&str> = keys.iter().map(|key| &key[..]).collect();
         shop.works(1, &format!("lock:{number}"), &keys);
     }
     shop.writes(IMPORTER, &format!("{bad}:10"), &[]);
     let text = guards::toml(&shop.proposed(), &["order-last".to_owned()]);
     assert_eq!(text.matches("[[guard]]").count(), 1, "{text}");
-    assert!(
-        text.contains("\"order:{id}:last\", \"stock:{id}\""),
-        "{text}"
-    );
+    assert!(text.contains("\"order:{id}:last\", \"stock:{id}\""), "{text}");
     assert!(text.contains("name = \"order-last-2\""), "{text}");
-    assert!(
-        text.contains(
-            "10 of 11 writes under the lock; without it: application-99 (1); the last: x"
-        ),
-        "{text}"
-    );
+    assert!(text.contains("10 of 11 writes under the lock; without it: application-99 (1); the last: x"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
     let modes = text.lines().filter(|line| line.starts_with("mode"));
     assert_eq!(modes.count(), 1, "{text}");

@@ -25,8 +25,7 @@ const FOLDED_FROM: usize = 3;
 const MAX_NAMED: usize = 4;
 
 /// Why there is no guard for keys that are written in a way that a guard refuses.
-pub const UNFIT: &str =
-    "written by commands that wait, or that give the lock back as well, which a guard would refuse";
+pub const UNFIT: &str = "written by commands that wait, or that give the lock back as well, which a guard would refuse";
 
 /// What a proposal follows from: keys of one pattern under locks of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,9 +74,7 @@ impl GuardCandidate {
 
     /// Whether a guard of these patterns would want this lock of whoever writes this key.
     pub fn guards(&self, key: &[u8], lock: &[u8]) -> bool {
-        let (Ok(pattern), Ok(template)) =
-            (KeyPattern::new(&self.keys), LockTemplate::new(&self.lock))
-        else {
+        let (Ok(pattern), Ok(template)) = (KeyPattern::new(&self.keys), LockTemplate::new(&self.lock)) else {
             return false;
         };
         let captures = pattern.matches(key);
@@ -88,18 +85,14 @@ impl GuardCandidate {
     pub fn stand_for(&self) -> [(Vec<u8>, Vec<u8>); 2] {
         let key = KeyPattern::new(&self.keys).map(|pattern| pattern.example());
         let lock = LockTemplate::new(&self.lock).map(|lock| lock.example());
-        [
-            (self.example.clone(), self.example_lock.clone()),
-            (key.unwrap_or_default(), lock.unwrap_or_default()),
-        ]
+        [(self.example.clone(), self.example_lock.clone()), (key.unwrap_or_default(), lock.unwrap_or_default())]
     }
 }
 
 /// A shape in the words of a `[[guard]]`; `None` where it is no text.
 pub(crate) fn template(shape: &Shape, name: &dyn Fn(usize) -> Option<String>) -> Option<String> {
     let mut text = Vec::new();
-    let is_named =
-        |place: usize, piece: &Piece| matches!(piece, Piece::Any) && name(place).is_some();
+    let is_named = |place: usize, piece: &Piece| matches!(piece, Piece::Any) && name(place).is_some();
     let mut pieces = shape.pieces().iter().enumerate().rev();
     let last_named = pieces.find(|(place, piece)| is_named(*place, piece));
     let last_named = last_named.map(|(place, _)| place);
@@ -137,10 +130,7 @@ pub fn proposed(
 ) -> Vec<GuardCandidate> {
     let fits = |one: &GuardCandidate| {
         one.is_proposed()
-            && one
-                .stand_for()
-                .iter()
-                .all(|(key, lock)| is_lock(lock) && !is_lock(key) && !is_guarded(key))
+            && one.stand_for().iter().all(|(key, lock)| is_lock(lock) && !is_lock(key) && !is_guarded(key))
     };
     let mut candidates = folded(candidates);
     candidates.retain(fits);
@@ -151,10 +141,7 @@ pub fn proposed(
     });
     let mut proposed: Vec<GuardCandidate> = Vec::new();
     for one in candidates {
-        if !proposed
-            .iter()
-            .any(|known| known.example == one.example || same_keys(known, &one))
-        {
+        if !proposed.iter().any(|known| known.example == one.example || same_keys(known, &one)) {
             proposed.push(one);
         }
     }
@@ -176,9 +163,7 @@ fn folded(candidates: Vec<GuardCandidate>) -> Vec<GuardCandidate> {
         }
     }
     for ((_, front), some) in alike {
-        let folded = (some.len() >= FOLDED_FROM)
-            .then(|| together(format!("{front}:{{name}}"), &some))
-            .flatten();
+        let folded = (some.len() >= FOLDED_FROM).then(|| together(format!("{front}:{{name}}"), &some)).flatten();
         match folded {
             Some(one) => all.push(one),
             None => all.extend(some),
@@ -216,9 +201,8 @@ fn add(all: &mut Vec<(String, u64)>, more: &[(String, u64)]) {
 }
 
 fn same_keys(a: &GuardCandidate, b: &GuardCandidate) -> bool {
-    let matches = |pattern: &str, key: &[u8]| {
-        KeyPattern::new(pattern).is_ok_and(|pattern| pattern.matches(key).is_some())
-    };
+    let matches =
+        |pattern: &str, key: &[u8]| KeyPattern::new(pattern).is_ok_and(|pattern| pattern.matches(key).is_some());
     matches(&a.keys, &b.example) && matches(&b.keys, &a.example)
 }
 
@@ -227,8 +211,7 @@ fn same_keys(a: &GuardCandidate, b: &GuardCandidate) -> bool {
 pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
     let mut guards: Vec<Vec<&GuardCandidate>> = Vec::new();
     for one in proposed {
-        let fits =
-            |guard: &&mut Vec<&GuardCandidate>| guard[0].lock == one.lock && guard.len() < MAX_KEYS;
+        let fits = |guard: &&mut Vec<&GuardCandidate>| guard[0].lock == one.lock && guard.len() < MAX_KEYS;
         match guards.iter_mut().find(fits) {
             Some(guard) => guard.push(one),
             None => guards.push(vec![one]),
@@ -237,8 +220,7 @@ pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
     let mut used = names.to_vec();
     let mut text = String::new();
     for guard in &guards {
-        let (guard, left_out): (Vec<_>, Vec<_>) =
-            guard.iter().partition(|one| one.may_be_guarded());
+        let (guard, left_out): (Vec<_>, Vec<_>) = guard.iter().partition(|one| one.may_be_guarded());
         for one in left_out {
             // Writing to a string does not fail.
             let _ = writeln!(text, "\n# {}", line(&why_not(one)));
@@ -247,11 +229,7 @@ pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
             continue;
         }
         let name = guard[0].words.join("-");
-        let name = free_name(
-            name.chars().filter(|one| is_name_byte(*one)).collect(),
-            "data",
-            &used,
-        );
+        let name = free_name(name.chars().filter(|one| is_name_byte(*one)).collect(), "data", &used);
         put_guard(&mut text, &guard, &name);
         used.push(name);
     }
@@ -271,7 +249,9 @@ fn put_guard(text: &mut String, guard: &[&GuardCandidate], name: &str) {
     for one in guard {
         let _ = writeln!(text, "# {}", line(&why(one)));
     }
-    text.push_str("mode = \"monitor\" # refuses nothing; lockwarden_guarded_writes_total says what \"enforce\" would refuse\n");
+    text.push_str(
+        "mode = \"monitor\" # refuses nothing; lockwarden_guarded_writes_total says what \"enforce\" would refuse\n",
+    );
 }
 
 /// Why, in a sentence.
@@ -304,9 +284,7 @@ pub fn why_not(one: &GuardCandidate) -> String {
 
 fn named(all: &[(String, u64)]) -> String {
     let first = all.iter().take(MAX_NAMED);
-    let mut named: Vec<String> = first
-        .map(|(application, times)| format!("{application} ({times})"))
-        .collect();
+    let mut named: Vec<String> = first.map(|(application, times)| format!("{application} ({times})")).collect();
     if all.len() > MAX_NAMED {
         named.push("…".to_owned());
     }

@@ -60,19 +60,14 @@ impl Holders {
         let hash = KeyHash::of(sighting.db, &sighting.key);
         let now_ms = sighting.at_ms;
         let until = |ttl_ms: Option<u64>| ttl_ms.map(|ms| now_ms.saturating_add(ms));
-        let held = self
-            .held
-            .get_mut(&hash)
-            .filter(|held| !held.is_over(now_ms));
+        let held = self.held.get_mut(&hash).filter(|held| !held.is_over(now_ms));
         // What a reply would have said follows from what was seen before.
         let is_free = held.is_none();
-        let is_own = held
-            .as_ref()
-            .is_some_and(|held| held.session == sighting.session);
+        let is_own = held.as_ref().is_some_and(|held| held.session == sighting.session);
         match sighting.did {
-            Did::Acquire {
-                ttl_ms, granted, ..
-            } if granted.unwrap_or(is_free) => self.take(sighting, hash, until(ttl_ms)),
+            Did::Acquire { ttl_ms, granted, .. } if granted.unwrap_or(is_free) => {
+                self.take(sighting, hash, until(ttl_ms))
+            }
             Did::Counted(to) if to.map_or(is_free, |to| to == 1) => self.take(sighting, hash, None),
             Did::Store { ttl_ms, .. } | Did::Extend { ttl_ms, .. } if is_own => {
                 if let Some(held) = held {
@@ -87,16 +82,11 @@ impl Holders {
             // Somebody else's value: it is that client's now.
             Did::Store { ttl_ms, .. } if !is_free => self.take(sighting, hash, until(ttl_ms)),
             Did::Release { compares, done }
-                if done
-                    .unwrap_or(is_own || matches!(compares, Compares::No | Compares::Before)) =>
+                if done.unwrap_or(is_own || matches!(compares, Compares::No | Compares::Before)) =>
             {
                 self.forget(hash);
             }
-            Did::Acquire { .. }
-            | Did::Counted(_)
-            | Did::Store { .. }
-            | Did::Release { .. }
-            | Did::Read => {}
+            Did::Acquire { .. } | Did::Counted(_) | Did::Store { .. } | Did::Release { .. } | Did::Read => {}
             Did::Unclear => self.forget(hash),
         }
     }
@@ -134,32 +124,19 @@ impl Holders {
             _ if own.len() >= MAX_OWN => Some(own.remove(0)),
             _ => None,
         };
-        own.push(Own {
-            hash,
-            db: sighting.db,
-            key: Bytes::copy_from_slice(&sighting.key),
-            shape,
-        });
+        own.push(Own { hash, db: sighting.db, key: Bytes::copy_from_slice(&sighting.key), shape });
         if let Some(given_up) = given_up {
             self.held.remove(&given_up.hash);
         }
         self.taken += 1;
-        let held = Held {
-            session: sighting.session,
-            until_ms,
-            number: self.taken,
-        };
+        let held = Held { session: sighting.session, until_ms, number: self.taken };
         self.held.insert(hash, held);
         self.order.push_back((hash, held.number));
         while self.held.len() > MAX_HELD || self.order.len() > 2 * MAX_HELD {
             let Some((hash, number)) = self.order.pop_front() else {
                 return;
             };
-            if self
-                .held
-                .get(&hash)
-                .is_some_and(|held| held.number == number)
-            {
+            if self.held.get(&hash).is_some_and(|held| held.number == number) {
                 self.forget(hash);
             }
         }
@@ -198,50 +175,25 @@ mod tests {
     }
 
     fn take(ttl_ms: Option<u64>, granted: Option<bool>) -> Did {
-        Did::Acquire {
-            spelling: Spelling::SetNx,
-            value: Stored::of(b"1"),
-            ttl_ms,
-            granted,
-        }
+        Did::Acquire { spelling: Spelling::SetNx, value: Stored::of(b"1"), ttl_ms, granted }
     }
 
     fn held(holders: &Holders, session: u64, now_ms: u64) -> String {
-        let all: Vec<&str> = holders
-            .of(session, 0, now_ms)
-            .map(|key| std::str::from_utf8(key).expect("it is text"))
-            .collect();
+        let all: Vec<&str> =
+            holders.of(session, 0, now_ms).map(|key| std::str::from_utf8(key).expect("it is text")).collect();
         all.join(" ")
     }
 
     #[test]
     fn a_lock_is_held_from_its_grant_to_its_release_or_its_end() {
         let mut holders = Holders::default();
-        let release = |compares| Did::Release {
-            compares: if compares {
-                Compares::Unseen
-            } else {
-                Compares::No
-            },
-            done: None,
-        };
+        let release =
+            |compares| Did::Release { compares: if compares { Compares::Unseen } else { Compares::No }, done: None };
         saw(&mut holders, 0, 1, "a", take(Some(100), None));
         saw(&mut holders, 1, 2, "a", take(Some(100), None));
-        assert_eq!(
-            (held(&holders, 1, 50), held(&holders, 2, 50)),
-            ("a".into(), "".into())
-        );
+        assert_eq!((held(&holders, 1, 50), held(&holders, 2, 50)), ("a".into(), "".into()));
         assert_eq!(held(&holders, 1, 100), "");
-        saw(
-            &mut holders,
-            60,
-            1,
-            "a",
-            Did::Extend {
-                ttl_ms: Some(100),
-                done: None,
-            },
-        );
+        saw(&mut holders, 60, 1, "a", Did::Extend { ttl_ms: Some(100), done: None });
         assert_eq!(held(&holders, 1, 159), "a");
         saw(&mut holders, 70, 2, "a", release(true));
         assert_eq!(held(&holders, 1, 70), "a", "it compares with another value");
@@ -251,10 +203,7 @@ mod tests {
 
         saw(&mut holders, 200, 1, "a", take(Some(100), Some(true)));
         saw(&mut holders, 300, 2, "a", take(None, None));
-        assert_eq!(
-            (held(&holders, 1, 301), held(&holders, 2, 301)),
-            ("".into(), "a".into())
-        );
+        assert_eq!((held(&holders, 1, 301), held(&holders, 2, 301)), ("".into(), "a".into()));
         assert_eq!(holders.of(2, 1, 301).count(), 0, "it is another database");
         saw(&mut holders, 302, 3, "a", release(false));
         assert_eq!(held(&holders, 2, 303), "");
@@ -265,46 +214,20 @@ mod tests {
         let mut holders = Holders::default();
         saw(&mut holders, 0, 1, "import:lock", take(None, Some(true)));
         for number in 10..1_000 {
-            saw(
-                &mut holders,
-                1,
-                1,
-                &format!("done:{number}"),
-                take(Some(50), Some(true)),
-            );
+            saw(&mut holders, 1, 1, &format!("done:{number}"), take(Some(50), Some(true)));
         }
-        assert_eq!(
-            held(&holders, 1, 2),
-            "import:lock done:996 done:997 done:998 done:999"
-        );
+        assert_eq!(held(&holders, 1, 2), "import:lock done:996 done:997 done:998 done:999");
         holders.expire(51);
         assert_eq!((holders.held.len(), holders.own.len()), (1, 1));
         for number in 0..100 {
-            let name = format!(
-                "{}:x",
-                char::from(b'a' + number % 26)
-                    .to_string()
-                    .repeat(4 + usize::from(number))
-            );
+            let name = format!("{}:x", char::from(b'a' + number % 26).to_string().repeat(4 + usize::from(number)));
             saw(&mut holders, 60, 1, &name, take(None, Some(true)));
         }
-        assert_eq!(
-            (holders.held.len(), holders.own[&1].len()),
-            (MAX_OWN, MAX_OWN)
-        );
+        assert_eq!((holders.held.len(), holders.own[&1].len()), (MAX_OWN, MAX_OWN));
         for session in 2..100_000 {
-            saw(
-                &mut holders,
-                60,
-                session,
-                &format!("lock:{session}"),
-                take(None, Some(true)),
-            );
+            saw(&mut holders, 60, session, &format!("lock:{session}"), take(None, Some(true)));
         }
-        assert_eq!(
-            (holders.held.len(), holders.own.len()),
-            (MAX_HELD, MAX_HELD)
-        );
+        assert_eq!((holders.held.len(), holders.own.len()), (MAX_HELD, MAX_HELD));
         assert!(holders.order.len() <= 2 * MAX_HELD);
         assert_eq!(held(&holders, 99_999, 61), "lock:99999");
     }

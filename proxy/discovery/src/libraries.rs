@@ -48,11 +48,7 @@ pub(crate) fn doings(command: &LockCommand) -> Option<Doings> {
         Role::Look => Did::Read,
         Role::Other => Did::Unclear,
     };
-    let count = if manner.is_of_each_key() {
-        locks.len()
-    } else {
-        1
-    };
+    let count = if manner.is_of_each_key() { locks.len() } else { 1 };
     let locks = locks.iter().take(count);
     Some(locks.map(|(target, _)| (target.key.clone(), did)).collect())
 }
@@ -60,11 +56,7 @@ pub(crate) fn doings(command: &LockCommand) -> Option<Doings> {
 /// Whether a reply says that it was done; `None` where that is not known.
 pub(crate) fn is_done(command: &LockCommand, reply: &[u8]) -> Option<Option<bool>> {
     let manner = manner(command)?;
-    let is_nil = || {
-        [&b"$-1"[..], b"*-1", b"_"]
-            .iter()
-            .any(|nil| reply.starts_with(nil))
-    };
+    let is_nil = || [&b"$-1"[..], b"*-1", b"_"].iter().any(|nil| reply.starts_with(nil));
     let number = || -> Option<i64> {
         let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
         std::str::from_utf8(digits).ok()?.parse().ok()
@@ -102,25 +94,15 @@ mod tests {
     fn seen(words: &[&str], reply: &str) -> Vec<(String, Did)> {
         let request = OwnedRequest::new(words.iter().map(|word| word.as_bytes()));
         let of_text = |text: &[u8]| Arc::new(ScriptFacts::of(text));
-        let scripts = Scripts {
-            by_name: &facts_to_watch,
-            of_text: &of_text,
-        };
+        let scripts = Scripts { by_name: &facts_to_watch, of_text: &of_text };
         let command = recognise(request.request(), &scripts).expect("it is about a lock");
         let doings = crate::sighting::doings(&command, 0);
         let answered = answered(&command, doings, reply.as_bytes()).into_iter();
-        answered
-            .map(|(key, did)| (String::from_utf8_lossy(&key).into_owned(), did))
-            .collect()
+        answered.map(|(key, did)| (String::from_utf8_lossy(&key).into_owned(), did)).collect()
     }
 
     fn take(owner: &str, ttl_ms: u64, spelling: Spelling, granted: bool) -> Did {
-        Did::Acquire {
-            spelling,
-            value: Stored::of(owner.as_bytes()),
-            ttl_ms: Some(ttl_ms),
-            granted: Some(granted),
-        }
+        Did::Acquire { spelling, value: Stored::of(owner.as_bytes()), ttl_ms: Some(ttl_ms), granted: Some(granted) }
     }
 
     #[test]
@@ -131,10 +113,7 @@ mod tests {
             assert_eq!(seen(&words, reply), [("job".to_owned(), did)]);
         }
         let words = ["EVALSHA", MEMBERS_RELEASE, "1", "job", "me"];
-        let did = Did::Release {
-            compares: Compares::with(b"me"),
-            done: Some(true),
-        };
+        let did = Did::Release { compares: Compares::with(b"me"), done: Some(true) };
         assert_eq!(seen(&words, ":1\r\n"), [("job".to_owned(), did)]);
     }
 
@@ -145,24 +124,9 @@ mod tests {
             let did = take("me:1", 30_000, Spelling::Redisson, granted);
             assert_eq!(seen(&words, reply), [("job".to_owned(), did)]);
         }
-        let words = [
-            "EVALSHA",
-            REDISSON_UNLOCK,
-            "3",
-            "job",
-            "channel",
-            "latch",
-            "0",
-            "30000",
-            "me:1",
-            "PUBLISH",
-            "1",
-        ];
+        let words = ["EVALSHA", REDISSON_UNLOCK, "3", "job", "channel", "latch", "0", "30000", "me:1", "PUBLISH", "1"];
         for (reply, done) in [(":1\r\n", true), (":0\r\n", false), ("$-1\r\n", false)] {
-            let did = Did::Release {
-                compares: Compares::with(b"me:1"),
-                done: Some(done),
-            };
+            let did = Did::Release { compares: Compares::with(b"me:1"), done: Some(done) };
             assert_eq!(seen(&words, reply), [("job".to_owned(), did)]);
         }
     }
@@ -179,28 +143,14 @@ mod tests {
 
     #[test]
     fn zero_says_yes_where_a_library_says_so() {
-        let words = [
-            "EVALSHA",
-            SIGNAL_AND_DELETE,
-            "2",
-            "lock:a",
-            "signal:a",
-            "me",
-            "9",
-        ];
+        let words = ["EVALSHA", SIGNAL_AND_DELETE, "2", "lock:a", "signal:a", "me", "9"];
         for (reply, done) in [(":0\r\n", true), (":1\r\n", false)] {
-            let did = Did::Release {
-                compares: Compares::with(b"me"),
-                done: Some(done),
-            };
+            let did = Did::Release { compares: Compares::with(b"me"), done: Some(done) };
             assert_eq!(seen(&words, reply), [("lock:a".to_owned(), did)]);
         }
         let words = ["EVALSHA", EXPIRE_OR_WHY, "1", "lock:a", "me", "9"];
         for (reply, done) in [(":0\r\n", true), (":2\r\n", false)] {
-            let did = Did::Extend {
-                ttl_ms: Some(9_000),
-                done: Some(done),
-            };
+            let did = Did::Extend { ttl_ms: Some(9_000), done: Some(done) };
             assert_eq!(seen(&words, reply), [("lock:a".to_owned(), did)]);
         }
     }

@@ -187,16 +187,11 @@ impl Monitor {
             return;
         };
         if spec.name == "client|setname" {
-            let name = words
-                .get(2)
-                .map(|name| String::from_utf8_lossy(name).into_owned());
+            let name = words.get(2).map(|name| String::from_utf8_lossy(name).into_owned());
             self.names.remove(&from);
             self.name(&from, &name.unwrap_or_default());
         }
-        let is_script = matches!(
-            spec.effect,
-            Effect::Script(ScriptVerb::Eval | ScriptVerb::EvalSha)
-        );
+        let is_script = matches!(spec.effect, Effect::Script(ScriptVerb::Eval | ScriptVerb::EvalSha));
         if !in_script {
             self.end_of_script();
         }
@@ -220,10 +215,7 @@ impl Monitor {
             return;
         }
         let of_text = |text: &[u8]| Arc::new(ScriptFacts::of(text));
-        let scripts = Scripts {
-            by_name: &facts_to_watch,
-            of_text: &of_text,
-        };
+        let scripts = Scripts { by_name: &facts_to_watch, of_text: &of_text };
         let application = self.application(&from);
         if writes {
             let mut keys: SmallVec<[&[u8]; 4]> = SmallVec::new();
@@ -294,9 +286,7 @@ impl Monitor {
             return see(Bytes::copy_from_slice(words[1]), Did::Read);
         }
         let command = recognise(request, &scripts);
-        let is_hidden = command
-            .as_ref()
-            .is_some_and(|command| libraries::is_hidden(command));
+        let is_hidden = command.as_ref().is_some_and(|command| libraries::is_hidden(command));
         let mut did_what = match &command {
             Some(command) => doings(command, line.at_ms),
             None if is_hsetnx(&request) => field_taken(words[1], words[3]),
@@ -309,41 +299,15 @@ impl Monitor {
             match (did, in_script, is_script) {
                 (did, _, true) if is_hidden => see(key, did),
                 // Its commands follow, which say what it did. Redisson's take is none that they show.
-                (
-                    Did::Acquire {
-                        spelling: Spelling::Redisson,
-                        ..
-                    },
-                    _,
-                    true,
-                ) => see(key, did),
+                (Did::Acquire { spelling: Spelling::Redisson, .. }, _, true) => see(key, did),
                 (_, _, true) => {}
                 // A script deletes what it has compared before, and what it has found is there.
-                (Did::Release { .. }, true, _) if has_asked => see(
-                    key,
-                    Did::Release {
-                        compares: Compares::Before,
-                        done: Some(true),
-                    },
-                ),
-                (
-                    Did::Acquire {
-                        value,
-                        ttl_ms,
-                        granted,
-                        ..
-                    },
-                    true,
-                    _,
-                ) => see(
-                    key,
-                    Did::Acquire {
-                        spelling: Spelling::Script,
-                        value,
-                        ttl_ms,
-                        granted,
-                    },
-                ),
+                (Did::Release { .. }, true, _) if has_asked => {
+                    see(key, Did::Release { compares: Compares::Before, done: Some(true) })
+                }
+                (Did::Acquire { value, ttl_ms, granted, .. }, true, _) => {
+                    see(key, Did::Acquire { spelling: Spelling::Script, value, ttl_ms, granted })
+                }
                 (_, _, false) => see(key, did),
             }
         }
@@ -425,16 +389,8 @@ mod tests {
         monitor.name("127.0.0.1:5000", "billing");
         for second in 0..30 {
             for (at, from, words) in [
-                (
-                    100,
-                    "127.0.0.1:5000",
-                    r#""SET" "stock:7" "tok-1" "NX" "PX" "5000""#,
-                ),
-                (
-                    200,
-                    "127.0.0.1:5001",
-                    r#""SET" "stock:7" "tok-2" "NX" "PX" "5000""#,
-                ),
+                (100, "127.0.0.1:5000", r#""SET" "stock:7" "tok-1" "NX" "PX" "5000""#),
+                (200, "127.0.0.1:5001", r#""SET" "stock:7" "tok-2" "NX" "PX" "5000""#),
                 (
                     300,
                     "127.0.0.1:5000",
@@ -450,10 +406,7 @@ mod tests {
         let patterns = monitor.collector.patterns();
         assert_eq!(patterns.len(), 1);
         let usage = patterns[0].usage;
-        assert_eq!(
-            (usage.granted, usage.contended, usage.compared),
-            (30, 30, 30)
-        );
+        assert_eq!((usage.granted, usage.contended, usage.compared), (30, 30, 30));
         assert_eq!(patterns[0].verdict.kind, Kind::Lock);
         assert!(usage.applications().contains_key("billing"));
         assert!(usage.applications().contains_key("127.0.0.1"));
@@ -473,35 +426,19 @@ mod tests {
         let worker = "127.0.0.1:5000";
         let sale = 10 + second % 10;
         let mut lines = vec![
-            (
-                100,
-                worker,
-                format!(r#""SET" "lock:sale:{sale}" "tok" "NX" "PX" "5000""#),
-            ),
+            (100, worker, format!(r#""SET" "lock:sale:{sale}" "tok" "NX" "PX" "5000""#)),
             (200, worker, format!(r#""decr" "stock:{sale}""#)),
             (200, worker, format!(r#""GET" "other:{sale}""#)),
             (210, worker, r#""MULTI""#.to_owned()),
-            (
-                210,
-                worker,
-                format!(r#""HSET" "order:{sale}:last" "by" "1""#),
-            ),
+            (210, worker, format!(r#""HSET" "order:{sale}:last" "by" "1""#)),
             (210, worker, r#""EXEC""#.to_owned()),
-            (
-                300,
-                worker,
-                format!(r#""EVAL" "redis.call('incr',KEYS[1])" "1" "sold:{sale}""#),
-            ),
+            (300, worker, format!(r#""EVAL" "redis.call('incr',KEYS[1])" "1" "sold:{sale}""#)),
             (300, "lua", format!(r#""incr" "sold:{sale}""#)),
             (400, worker, format!(r#""DEL" "lock:sale:{sale}""#)),
             (500, worker, "\"PING\"".to_owned()),
         ];
         if second == 7 {
-            lines.push((
-                600,
-                "127.0.0.1:6000",
-                r#""SET" "stock:17" "100""#.to_owned(),
-            ));
+            lines.push((600, "127.0.0.1:6000", r#""SET" "stock:17" "100""#.to_owned()));
         }
         for (ms, from, words) in lines {
             let line = format!("+17000000{second:02}.{ms}000 [0 {from}] {words}\r\n");
@@ -515,16 +452,12 @@ mod tests {
             let mut monitor = Monitor::default();
             monitor.name("127.0.0.1:6000", "importer");
             for second in 0..30 {
-                turn(&mut monitor, second, &|key| {
-                    is_claimed && key.starts_with(b"lock:")
-                });
+                turn(&mut monitor, second, &|key| is_claimed && key.starts_with(b"lock:"));
             }
             let is_lock = |key: &[u8]| key.starts_with(b"lock:");
             let found = crate::guards::proposed(monitor.collector.guards(), &is_lock, &|_| false);
-            let found: Vec<String> = found
-                .iter()
-                .map(|one| format!("{} < {} {}/{}", one.keys, one.lock, one.under, one.without))
-                .collect();
+            let found: Vec<String> =
+                found.iter().map(|one| format!("{} < {} {}/{}", one.keys, one.lock, one.under, one.without)).collect();
             assert_eq!(
                 found,
                 [

@@ -101,11 +101,7 @@ impl Patterns {
             if !common.is_named() {
                 continue;
             }
-            let most = if number == 0 {
-                MAX_FIRST_WORDS
-            } else {
-                MAX_WORDS
-            };
+            let most = if number == 0 { MAX_FIRST_WORDS } else { MAX_WORDS };
             let alike = self.alike.entry(common.clone()).or_default();
             alike.push(id);
             if alike.len() > most.min(MAX_DIGITS) {
@@ -150,12 +146,8 @@ impl Patterns {
         self.learnt.push(into);
         self.alike.remove(&common);
         let shape = self.shape(into).clone();
-        let covered: Vec<PatternId> = self
-            .by_shape
-            .iter()
-            .filter(|(one, id)| **id != into && shape.covers(one))
-            .map(|(_, id)| *id)
-            .collect();
+        let covered: Vec<PatternId> =
+            self.by_shape.iter().filter(|(one, id)| **id != into && shape.covers(one)).map(|(_, id)| *id).collect();
         for from in covered {
             self.by_shape.remove(&self.all[from.0].0);
             self.learnt.retain(|learnt| *learnt != from);
@@ -182,27 +174,19 @@ mod tests {
     #[test]
     fn names_of_tenants_are_learnt_and_names_of_families_stay() {
         let mut patterns = Patterns::default();
-        let tenants = ('a'..='z')
-            .flat_map(|first| ["job", "mail"].map(|family| format!("{first}corp:{family}:lock")));
+        let tenants = ('a'..='z').flat_map(|first| ["job", "mail"].map(|family| format!("{first}corp:{family}:lock")));
         let shapes = found(&mut patterns, tenants);
         assert_eq!(shapes, ["*:job:lock", "*:mail:lock"]);
 
         let few = ["order", "stock", "invoice"].map(|name| format!("{name}:17:lock"));
         let shapes = found(&mut patterns, few);
-        let expected = [
-            "*:job:lock",
-            "*:mail:lock",
-            "invoice:*:lock",
-            "order:*:lock",
-            "stock:*:lock",
-        ];
+        let expected = ["*:job:lock", "*:mail:lock", "invoice:*:lock", "order:*:lock", "stock:*:lock"];
         assert_eq!(shapes, expected);
     }
 
     #[test]
     fn numbers_of_one_digit_are_part_of_those_of_more_and_a_few_are_names() {
-        let numbered =
-            |numbers: std::ops::Range<u32>| numbers.map(|number| format!("job:u{number}:lock"));
+        let numbered = |numbers: std::ops::Range<u32>| numbers.map(|number| format!("job:u{number}:lock"));
         for numbers in [0..40, 0..10, 0..5, 8..12] {
             let all = found(&mut Patterns::default(), numbered(numbers.clone()));
             assert_eq!(all, ["job:u*:lock"], "{numbers:?}");
@@ -228,11 +212,7 @@ mod tests {
         let first = first.expect("there is room");
         let now = patterns.current(first);
         assert_eq!(patterns.shape(now).to_string(), "lock:*");
-        assert!(
-            merged
-                .iter()
-                .any(|one| one.from == first && one.into == now)
-        );
+        assert!(merged.iter().any(|one| one.from == first && one.into == now));
         // One that came later is not told from the others.
         assert_eq!(patterns.find(b"lock:later", &mut merged), Some(now));
     }

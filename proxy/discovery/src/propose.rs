@@ -169,16 +169,10 @@ fn families(patterns: &[Candidate]) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for (pattern, depth) in all.into_iter().zip(depths) {
         let rules = Rules::of(pattern);
-        let is_like = |family: &&mut Family<'_>| {
-            !rules.by_itself && (family.rules, family.depth) == (rules, depth)
-        };
+        let is_like = |family: &&mut Family<'_>| !rules.by_itself && (family.rules, family.depth) == (rules, depth);
         match families.iter_mut().find(is_like) {
             Some(family) => family.patterns.push(pattern),
-            None => families.push(Family {
-                rules,
-                depth,
-                patterns: vec![pattern],
-            }),
+            None => families.push(Family { rules, depth, patterns: vec![pattern] }),
         }
     }
     let literal = |pattern: &&Candidate| pattern.glob.iter().filter(|byte| **byte != b'*').count();
@@ -191,10 +185,7 @@ fn families(patterns: &[Candidate]) -> Vec<Family<'_>> {
 
 /// Of each pattern how many stand within one another below it.
 fn depths(all: &[&Candidate]) -> Vec<usize> {
-    let globs: Vec<Glob> = all
-        .iter()
-        .map(|one| Glob::new(one.glob.clone().into()))
-        .collect();
+    let globs: Vec<Glob> = all.iter().map(|one| Glob::new(one.glob.clone().into())).collect();
     let keys: Vec<[Vec<u8>; 3]> = all.iter().map(|one| keys_of(&one.glob)).collect();
     // No pattern has fewer bytes of its own than one that covers it, or as many and more stars.
     let width = |at: &usize| {
@@ -270,14 +261,8 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
         text.push('\n');
     };
     put(format_args!("\n[[namespace]]\nname = {}", quoted(name)));
-    let globs = family
-        .patterns
-        .iter()
-        .map(|pattern| quoted(&shown(&pattern.glob)));
-    put(format_args!(
-        "keys = [{}]",
-        globs.collect::<Vec<_>>().join(", ")
-    ));
+    let globs = family.patterns.iter().map(|pattern| quoted(&shown(&pattern.glob)));
+    put(format_args!("keys = [{}]", globs.collect::<Vec<_>>().join(", ")));
     for pattern in &family.patterns {
         put(format_args!(
             "# {}: {}, {}; {}",
@@ -294,11 +279,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
             sum(Candidate::given_back)
         ));
     }
-    let globs: Vec<Glob> = family
-        .patterns
-        .iter()
-        .map(|pattern| Glob::new(pattern.glob.clone().into()))
-        .collect();
+    let globs: Vec<Glob> = family.patterns.iter().map(|pattern| Glob::new(pattern.glob.clone().into())).collect();
     for other in all.iter().filter(|other| !is_proposed(other)) {
         if globs.iter().any(|glob| glob.matches(&other.example)) {
             put(format_args!(
@@ -309,13 +290,9 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
             ));
         }
     }
-    put(format_args!(
-        "mode = \"monitor\" # refuses nothing; `lockwarden audit` says when it may be \"enforce\""
-    ));
+    put(format_args!("mode = \"monitor\" # refuses nothing; `lockwarden audit` says when it may be \"enforce\""));
     if family.rules.counter_locks {
-        put(format_args!(
-            "counter_locks = true # taken by INCR: whoever counts to 1 has it"
-        ));
+        put(format_args!("counter_locks = true # taken by INCR: whoever counts to 1 has it"));
     }
     if family.rules.hand_over {
         put(format_args!(
@@ -345,23 +322,15 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
         0 => "no TTL was asked for".to_owned(),
         ms => format!("the longest TTL that was asked for is {}", words(ms)),
     };
-    put(format_args!(
-        "ceiling = {:?} # {longest}",
-        usual(family.rules.ceiling_ms).1
-    ));
+    put(format_args!("ceiling = {:?} # {longest}", usual(family.rules.ceiling_ms).1));
     if family.rules.kind == Kind::TimedLock {
-        put(format_args!(
-            "keep_alive = \"off\" # the TTL is the time between two runs"
-        ));
+        put(format_args!("keep_alive = \"off\" # the TTL is the time between two runs"));
     }
 }
 
 /// What is left out, and why.
 fn put_others(text: &mut String, patterns: &[Candidate]) {
-    let mut others = patterns
-        .iter()
-        .filter(|pattern| !is_proposed(pattern))
-        .peekable();
+    let mut others = patterns.iter().filter(|pattern| !is_proposed(pattern)).peekable();
     if others.peek().is_some() {
         text.push_str("\n# Left out:\n");
     }
@@ -379,15 +348,8 @@ fn put_others(text: &mut String, patterns: &[Candidate]) {
 
 /// A name that no other namespace has, made of the words of the first pattern.
 fn name(family: &Family<'_>, used: &[String]) -> String {
-    let words = family
-        .patterns
-        .first()
-        .map(|pattern| pattern.words.join("-"));
-    let name: String = words
-        .unwrap_or_default()
-        .chars()
-        .filter(|one| is_name_byte(*one))
-        .collect();
+    let words = family.patterns.first().map(|pattern| pattern.words.join("-"));
+    let name: String = words.unwrap_or_default().chars().filter(|one| is_name_byte(*one)).collect();
     free_name(name, "locks", used)
 }
 

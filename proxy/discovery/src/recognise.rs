@@ -101,11 +101,7 @@ pub fn stores(effect: Effect) -> bool {
 }
 
 fn has_nx(request: &Request<'_>) -> bool {
-    request.len() > 3
-        && request
-            .args()
-            .skip(3)
-            .any(|word| word.eq_ignore_ascii_case(b"NX"))
+    request.len() > 3 && request.args().skip(3).any(|word| word.eq_ignore_ascii_case(b"NX"))
 }
 
 /// Whether people name locks like this key.

@@ -50,11 +50,7 @@ impl<'k> Parts<'k> {
     pub(crate) fn of(key: &'k [u8]) -> Option<Parts<'k>> {
         (key.len() <= MAX_KEY).then(|| {
             let Reading { pieces, begins } = Reading::of(key);
-            Parts {
-                shape: Shape { pieces },
-                key,
-                begins,
-            }
+            Parts { shape: Shape { pieces }, key, begins }
         })
     }
 
@@ -73,9 +69,7 @@ impl<'k> Parts<'k> {
 
     /// The bytes of one piece, if it is no separator.
     pub(crate) fn text(&self, place: usize) -> Option<&'k [u8]> {
-        self.texts()
-            .find(|(at, _)| *at == place)
-            .map(|(_, text)| text)
+        self.texts().find(|(at, _)| *at == place).map(|(_, text)| text)
     }
 }
 
@@ -161,9 +155,7 @@ impl Reading {
 impl Shape {
     /// The shape of a key.
     pub(crate) fn of(key: &[u8]) -> Shape {
-        Shape {
-            pieces: Reading::of(key).pieces,
-        }
+        Shape { pieces: Reading::of(key).pieces }
     }
 
     /// Its pieces.
@@ -174,18 +166,14 @@ impl Shape {
     /// The places of what varies.
     pub(crate) fn varying(&self) -> impl Iterator<Item = usize> {
         let places = self.pieces.iter().enumerate();
-        places
-            .filter(|(_, piece)| matches!(piece, Piece::Any))
-            .map(|(at, _)| at)
+        places.filter(|(_, piece)| matches!(piece, Piece::Any)).map(|(at, _)| at)
     }
 
     /// The places of its words.
     pub(crate) fn words(&self) -> impl Iterator<Item = usize> {
         let is_word = |piece: &Piece| matches!(piece, Piece::Word(_));
         let places = self.pieces.iter().enumerate();
-        places
-            .filter(move |(_, piece)| is_word(piece))
-            .map(|(at, _)| at)
+        places.filter(move |(_, piece)| is_word(piece)).map(|(at, _)| at)
     }
 
     /// The same shape with one more part that varies.
@@ -284,9 +272,7 @@ fn run_of_digits(word: &[u8]) -> Option<usize> {
 fn is_random(word: &[u8]) -> bool {
     let digits = word.iter().filter(|byte| byte.is_ascii_digit()).count();
     let is_hex = word.iter().all(u8::is_ascii_hexdigit);
-    let turns = word
-        .windows(2)
-        .filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit());
+    let turns = word.windows(2).filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit());
     let turns = turns.count();
     match word.len() {
         0..8 => digits == word.len() && digits > 0,
@@ -313,10 +299,7 @@ mod tests {
             ("host_10.0.3.17_lock", "host_*_lock"),
             ("lock:550e8400-e29b-41d4-a716-446655440000", "lock:*"),
             ("550e8400-e29b-41d4-a716-446655440000.lock", "*.lock"),
-            (
-                "session:da39a3ee5e6b4b0d3255bfef95601890afd80709",
-                "session:*",
-            ),
+            ("session:da39a3ee5e6b4b0d3255bfef95601890afd80709", "session:*"),
             ("job:01ARZ3NDEKTSV4RRFFQ69G5FAV:lock", "job:*:lock"),
             ("user:{1234}:lock", "user:{*}:lock"),
             ("beef:decade", "beef:decade"),
@@ -332,21 +315,14 @@ mod tests {
     fn the_pieces_of_a_key_are_the_whole_key() {
         for (key, texts) in [
             ("stock:7", "0=stock 2=7"),
-            (
-                "order42x:cron-2026-11-22",
-                "0=order 1=42 2=x 4=cron 6=2026-11-22",
-            ),
+            ("order42x:cron-2026-11-22", "0=order 1=42 2=x 4=cron 6=2026-11-22"),
             ("{17}.a", "1=17 4=a"),
             ("v2.lock", "0=v 1=2 3=lock"),
-            (
-                "550e8400-e29b-41d4-a716-446655440000.lock",
-                "0=550e8400-e29b-41d4-a716-446655440000 2=lock",
-            ),
+            ("550e8400-e29b-41d4-a716-446655440000.lock", "0=550e8400-e29b-41d4-a716-446655440000 2=lock"),
             ("", ""),
         ] {
             let parts = Parts::of(key.as_bytes()).expect("it is short");
-            let text =
-                |(at, text): (usize, &[u8])| format!("{at}={}", String::from_utf8_lossy(text));
+            let text = |(at, text): (usize, &[u8])| format!("{at}={}", String::from_utf8_lossy(text));
             let found: Vec<String> = parts.texts().map(text).collect();
             assert_eq!(found.join(" "), texts, "{key}");
             assert_eq!(parts.shape, Shape::of(key.as_bytes()));

@@ -174,12 +174,7 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
     let one = |key: &Bytes, did| SmallVec::from_iter([(key.clone(), did)]);
     let left = |ttl: &AskedTtl| left_ms(*ttl, now_ms);
     match &command.op {
-        LockOp::Acquire {
-            target,
-            value,
-            ttl,
-            reply,
-        } => {
+        LockOp::Acquire { target, value, ttl, reply } => {
             let spelling = match reply {
                 AcquireReply::Counter => return one(&target.key, Did::Counted(None)),
                 AcquireReply::Integer => Spelling::SetNx,
@@ -188,71 +183,34 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
             };
             one(&target.key, acquire(spelling, value, left(ttl)))
         }
-        LockOp::Take {
-            target, value, ttl, ..
-        } => one(&target.key, acquire(Spelling::Script, value, left(ttl))),
+        LockOp::Take { target, value, ttl, .. } => one(&target.key, acquire(Spelling::Script, value, left(ttl))),
         LockOp::AcquireAll { locks, ttl } => locks
             .iter()
-            .map(|(target, value)| {
-                (
-                    target.key.clone(),
-                    acquire(Spelling::MSetNx, value, left(ttl)),
-                )
-            })
+            .map(|(target, value)| (target.key.clone(), acquire(Spelling::MSetNx, value, left(ttl))))
             .collect(),
-        LockOp::Store {
-            target,
-            value,
-            ttl,
-            wants_old,
-            ..
-        } => {
-            let did = Did::Store {
-                value: Stored::of(value),
-                ttl_ms: left(ttl),
-                takes_over: *wants_old,
-            };
+        LockOp::Store { target, value, ttl, wants_old, .. } => {
+            let did = Did::Store { value: Stored::of(value), ttl_ms: left(ttl), takes_over: *wants_old };
             one(&target.key, did)
         }
-        LockOp::Extend { target, ttl, .. } if ttl.is_over(ProxyTime(now_ms)) => {
-            one(&target.key, release(Compares::No))
-        }
+        LockOp::Extend { target, ttl, .. } if ttl.is_over(ProxyTime(now_ms)) => one(&target.key, release(Compares::No)),
         LockOp::Extend { target, ttl, .. } => {
-            let did = Did::Extend {
-                ttl_ms: left(ttl),
-                done: None,
-            };
+            let did = Did::Extend { ttl_ms: left(ttl), done: None };
             one(&target.key, did)
         }
-        LockOp::Release {
-            target, comparison, ..
-        } => {
-            let compares = comparison
-                .as_ref()
-                .map_or(Compares::No, |comparison| match comparison.names() {
-                    Some(token) => Compares::with(token.expose()),
-                    None => Compares::Unseen,
-                });
+        LockOp::Release { target, comparison, .. } => {
+            let compares = comparison.as_ref().map_or(Compares::No, |comparison| match comparison.names() {
+                Some(token) => Compares::with(token.expose()),
+                None => Compares::Unseen,
+            });
             one(&target.key, release(compares))
         }
-        LockOp::ReleaseMany { locks, .. } => locks
-            .iter()
-            .map(|target| (target.key.clone(), release(Compares::No)))
-            .collect(),
+        LockOp::ReleaseMany { locks, .. } => {
+            locks.iter().map(|target| (target.key.clone(), release(Compares::No))).collect()
+        }
         LockOp::Wrapped { .. } if let Some(doings) = libraries::doings(command) => doings,
-        LockOp::Wrapped {
-            locks,
-            script,
-            keys,
-            ..
-        } => match (redisson(&script.text), locks.first()) {
+        LockOp::Wrapped { locks, script, keys, .. } => match (redisson(&script.text), locks.first()) {
             (Some(step), Some((target, _))) => one(&target.key, step.did(command)),
-            _ => by_text(
-                script,
-                command.argv.get(3..).unwrap_or_default(),
-                *keys,
-                now_ms,
-            ),
+            _ => by_text(script, command.argv.get(3..).unwrap_or_default(), *keys, now_ms),
         },
     }
 }
@@ -266,9 +224,7 @@ fn by_text(script: &ScriptFacts, words: &[Bytes], keys: usize, now_ms: u64) -> D
     acts.map(|(key, act)| {
         let did = match act {
             Act::Takes(words) => taken_by_text(&words, now_ms),
-            Act::GivesBack(claim) => {
-                release(claim.map_or(Compares::Unseen, |claim| Compares::with(&claim)))
-            }
+            Act::GivesBack(claim) => release(claim.map_or(Compares::Unseen, |claim| Compares::with(&claim))),
         };
         (key, did)
     })
@@ -290,11 +246,7 @@ fn taken_by_text(words: &[Option<Bytes>], now_ms: u64) -> Did {
             _ => None,
         }
     });
-    acquire(
-        Spelling::Script,
-        word(2).map(|value| &value[..]).unwrap_or_default(),
-        ttl_ms,
-    )
+    acquire(Spelling::Script, word(2).map(|value| &value[..]).unwrap_or_default(), ttl_ms)
 }
 
 /// `HSETNX key field value`.
@@ -308,31 +260,18 @@ pub fn field_taken(key: &[u8], value: &[u8]) -> Doings {
 pub fn watched(mut doings: Doings) -> Doings {
     for (_, did) in &mut doings {
         if let Did::Store { value, ttl_ms, .. } = *did {
-            *did = Did::Acquire {
-                spelling: Spelling::Watched,
-                value,
-                ttl_ms,
-                granted: None,
-            };
+            *did = Did::Acquire { spelling: Spelling::Watched, value, ttl_ms, granted: None };
         }
     }
     doings
 }
 
 fn acquire(spelling: Spelling, value: &[u8], ttl_ms: Option<u64>) -> Did {
-    Did::Acquire {
-        spelling,
-        value: Stored::of(value),
-        ttl_ms,
-        granted: None,
-    }
+    Did::Acquire { spelling, value: Stored::of(value), ttl_ms, granted: None }
 }
 
 fn release(compares: Compares) -> Did {
-    Did::Release {
-        compares,
-        done: None,
-    }
+    Did::Release { compares, done: None }
 }
 
 fn left_ms(ttl: AskedTtl, now_ms: u64) -> Option<u64> {
@@ -362,41 +301,24 @@ pub fn answered(command: &LockCommand, mut doings: Doings, reply: &[u8]) -> Doin
     for (_, did) in &mut doings {
         match did {
             Did::Acquire { granted, .. } => {
-                *granted = libraries::is_done(command, reply)
-                    .unwrap_or_else(|| is_granted(&command.op, reply));
+                *granted = libraries::is_done(command, reply).unwrap_or_else(|| is_granted(&command.op, reply));
             }
             Did::Counted(to) => *to = integer(),
             Did::Extend { done, .. } => {
                 *done = match &command.op {
-                    LockOp::Extend {
-                        comparison: Some(comparison),
-                        ..
-                    } => says(&comparison.replies.done, reply),
-                    _ => libraries::is_done(command, reply)
-                        .unwrap_or_else(|| integer().map(|count| count > 0)),
+                    LockOp::Extend { comparison: Some(comparison), .. } => says(&comparison.replies.done, reply),
+                    _ => libraries::is_done(command, reply).unwrap_or_else(|| integer().map(|count| count > 0)),
                 };
             }
             Did::Release { done, .. } => {
                 *done = match &command.op {
-                    LockOp::Release {
-                        spelling: ReleaseSpelling::GetDel,
-                        ..
-                    } => Some(!is_nil(reply)),
-                    LockOp::Release {
-                        comparison: Some(comparison),
-                        ..
-                    } => says(&comparison.replies.done, reply),
-                    LockOp::Wrapped { .. }
-                        if let Some(done) = libraries::is_done(command, reply) =>
-                    {
-                        done
-                    }
-                    LockOp::Wrapped { script, .. } if redisson(&script.text).is_some() => {
-                        match is_nil(reply) {
-                            true => Some(false),
-                            false => deleted(),
-                        }
-                    }
+                    LockOp::Release { spelling: ReleaseSpelling::GetDel, .. } => Some(!is_nil(reply)),
+                    LockOp::Release { comparison: Some(comparison), .. } => says(&comparison.replies.done, reply),
+                    LockOp::Wrapped { .. } if let Some(done) = libraries::is_done(command, reply) => done,
+                    LockOp::Wrapped { script, .. } if redisson(&script.text).is_some() => match is_nil(reply) {
+                        true => Some(false),
+                        false => deleted(),
+                    },
                     // What it replies is its own.
                     LockOp::Wrapped { .. } => None,
                     _ => deleted(),
@@ -432,10 +354,7 @@ fn is_granted(op: &LockOp, reply: &[u8]) -> Option<bool> {
         LockOp::Wrapped { .. } if is_nil(reply) => Some(false),
         LockOp::Wrapped { .. } if reply == b"+OK\r\n" => Some(true),
         LockOp::Wrapped { .. } => None,
-        LockOp::Store { .. }
-        | LockOp::Extend { .. }
-        | LockOp::Release { .. }
-        | LockOp::ReleaseMany { .. } => None,
+        LockOp::Store { .. } | LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => None,
     }
 }
 
@@ -494,10 +413,7 @@ impl RedissonStep {
                 ttl_ms: argument(0).and_then(number),
                 granted: None,
             },
-            RedissonStep::Renew => Did::Extend {
-                ttl_ms: argument(0).and_then(number),
-                done: None,
-            },
+            RedissonStep::Renew => Did::Extend { ttl_ms: argument(0).and_then(number), done: None },
             RedissonStep::Unlock => release(Compares::Unseen),
         }
     }

@@ -108,14 +108,8 @@ impl Survey {
             .map(|(id, surveyed)| {
                 let shape = self.patterns.shape(*id);
                 let is_named = shape.names().any(|word| is_lock_word(&word));
-                let is_short = surveyed
-                    .longest_value
-                    .is_none_or(|bytes| bytes <= LONG_VALUE);
-                KeysAlike {
-                    glob: shape.glob(),
-                    surveyed: surveyed.clone(),
-                    may_be_locks: is_named && is_short,
-                }
+                let is_short = surveyed.longest_value.is_none_or(|bytes| bytes <= LONG_VALUE);
+                KeysAlike { glob: shape.glob(), surveyed: surveyed.clone(), may_be_locks: is_named && is_short }
             })
             .collect();
         all.sort_by(|a, b| {
@@ -163,12 +157,7 @@ mod tests {
     #[test]
     fn keys_are_counted_by_pattern_and_a_few_looked_at() {
         let mut survey = Survey::default();
-        let look = |ttl_ms| Look {
-            kind: "string".to_owned(),
-            ttl_ms,
-            idle_s: Some(7),
-            length: Some(1),
-        };
+        let look = |ttl_ms| Look { kind: "string".to_owned(), ttl_ms, idle_s: Some(7), length: Some(1) };
         let mut looks = 0;
         for number in 0..100 {
             let key = Bytes::from(format!("order:{number}:lock"));
@@ -182,13 +171,7 @@ mod tests {
         let all = survey.patterns();
         let globs: Vec<&[u8]> = all.iter().map(|one| &one.glob[..]).collect();
         assert_eq!(globs, [&b"order:*:lock"[..], b"page:*"]);
-        assert_eq!(
-            (all[0].surveyed.keys, all[0].surveyed.without_ttl),
-            (100, 4)
-        );
-        assert_eq!(
-            all.iter().map(|one| one.may_be_locks).collect::<Vec<_>>(),
-            [true, false]
-        );
+        assert_eq!((all[0].surveyed.keys, all[0].surveyed.without_ttl), (100, 4));
+        assert_eq!(all.iter().map(|one| one.may_be_locks).collect::<Vec<_>>(), [true, false]);
     }
 }

@@ -43,9 +43,7 @@ pub(crate) fn unlike_others(number: usize) -> String {
         }
         word
     };
-    [number * 7, number * 131, number * 977]
-        .map(letters)
-        .join(":")
+    [number * 7, number * 131, number * 977].map(letters).join(":")
 }
 
 const HOLDER: u64 = 1;
@@ -56,8 +54,7 @@ impl Estate {
     fn did(&mut self, session: u64, key: &str, did: Did) {
         self.now_ms += 1;
         self.collector.expire(self.now_ms);
-        self.collector
-            .see(&sighting(self.now_ms, session, key, did));
+        self.collector.see(&sighting(self.now_ms, session, key, did));
     }
 
     fn acquires(&mut self, session: u64, key: &str, ttl_ms: Option<u64>, granted: bool) {
@@ -71,10 +68,7 @@ impl Estate {
     }
 
     fn deletes(&mut self, session: u64, key: &str) {
-        let did = Did::Release {
-            compares: Compares::No,
-            done: None,
-        };
+        let did = Did::Release { compares: Compares::No, done: None };
         self.did(session, key, did);
     }
 
@@ -105,10 +99,7 @@ fn a_lock_is_known_by_its_holder_who_gives_it_back() {
     assert_eq!(pattern.verdict.kind, Kind::Lock, "{:?}", pattern.verdict);
     assert_eq!(pattern.verdict.confidence, Confidence::Certain);
     let usage = pattern.usage;
-    assert_eq!(
-        (usage.granted, usage.contended, usage.released),
-        (30, 30, 30)
-    );
+    assert_eq!((usage.granted, usage.contended, usage.released), (30, 30, 30));
     let hold = usage.hold_ms(0.99).expect("there are leases");
     assert!((190..=215).contains(&hold), "{hold}");
     assert!((29..=31).contains(&usage.keys()), "{}", usage.keys());
@@ -141,11 +132,7 @@ fn what_is_taken_and_deleted_in_turn_is_handed_over_and_no_cache() {
     }
     let pattern = estate.only();
     let verdict = &pattern.verdict;
-    assert_eq!(
-        (verdict.kind, verdict.confidence),
-        (Kind::Lock, Confidence::Likely),
-        "{verdict:?}"
-    );
+    assert_eq!((verdict.kind, verdict.confidence), (Kind::Lock, Confidence::Likely), "{verdict:?}");
     assert!(verdict.hands_over);
     let text = proposed(&[pattern], &[]);
     assert!(text.contains("hand_over = true # 30 of 30 "), "{text}");
@@ -194,15 +181,8 @@ fn what_is_read_while_it_is_there_is_no_lock_and_what_a_loser_asks_is_no_reading
             estate.deletes(HOLDER, name);
         }
         let verdict = estate.only().verdict;
-        assert_eq!(
-            verdict.kind.is_lock(),
-            is_lock,
-            "{name} {reader}: {verdict:?}"
-        );
-        assert!(
-            verdict.confidence < Confidence::Certain || !name.contains("lock"),
-            "{verdict:?}"
-        );
+        assert_eq!(verdict.kind.is_lock(), is_lock, "{name} {reader}: {verdict:?}");
+        assert!(verdict.confidence < Confidence::Certain || !name.contains("lock"), "{verdict:?}");
     }
     // One that was refused looks whether the holder is late; one that wants to delete, whether it is the holder.
     for refused in [true, false] {
@@ -224,10 +204,7 @@ fn what_is_read_while_it_is_there_is_no_lock_and_what_a_loser_asks_is_no_reading
 
 #[test]
 fn nothing_is_certain_against_its_name() {
-    for (key, sure) in [
-        ("page:7", Confidence::Certain),
-        ("page:7:lock", Confidence::Likely),
-    ] {
+    for (key, sure) in [("page:7", Confidence::Certain), ("page:7:lock", Confidence::Likely)] {
         let mut estate = Estate::default();
         for _ in 0..30 {
             let content = Did::Acquire {
@@ -241,21 +218,9 @@ fn nothing_is_certain_against_its_name() {
             estate.deletes(CLEANER, key);
         }
         let verdict = estate.only().verdict;
-        assert_eq!(
-            (verdict.kind, verdict.confidence),
-            (Kind::Cache, sure),
-            "{verdict:?}"
-        );
+        assert_eq!((verdict.kind, verdict.confidence), (Kind::Cache, sure), "{verdict:?}");
     }
-    for word in [
-        "lock",
-        "joinlock",
-        "mutex",
-        "running",
-        "lease",
-        "singleton",
-        "unlocked",
-    ] {
+    for word in ["lock", "joinlock", "mutex", "running", "lease", "singleton", "unlocked"] {
         assert!(crate::verdict::is_lock_word(word), "{word}");
     }
     for word in ["block", "blocked", "clock", "stock", "run", "release"] {
@@ -268,10 +233,7 @@ fn nothing_is_certain_against_its_name() {
 fn a_release_that_compares_is_evidence_by_itself() {
     let mut estate = Estate::default();
     for number in 0..25 {
-        let did = Did::Release {
-            compares: Compares::with(b"f81d4fae-7dec-11d0"),
-            done: Some(true),
-        };
+        let did = Did::Release { compares: Compares::with(b"f81d4fae-7dec-11d0"), done: Some(true) };
         estate.did(HOLDER, &format!("opaque:{number}"), did);
     }
     let pattern = estate.only();
@@ -321,12 +283,7 @@ fn a_job_that_runs_once_in_a_while_takes_a_timed_lock() {
         estate.waits(60_000);
     }
     let pattern = estate.only();
-    assert_eq!(
-        pattern.verdict.kind,
-        Kind::TimedLock,
-        "{:?}",
-        pattern.verdict
-    );
+    assert_eq!(pattern.verdict.kind, Kind::TimedLock, "{:?}", pattern.verdict);
     assert_eq!(pattern.usage.ran_out, 29);
 }
 
@@ -334,11 +291,7 @@ fn a_job_that_runs_once_in_a_while_takes_a_timed_lock() {
 fn a_counter_is_told_from_a_lock_that_is_counted() {
     let mut counter = Estate::default();
     for number in 0..100 {
-        counter.did(
-            HOLDER,
-            &format!("hits:{}", number % 10),
-            Did::Counted(Some(number / 10 + 1)),
-        );
+        counter.did(HOLDER, &format!("hits:{}", number % 10), Did::Counted(Some(number / 10 + 1)));
     }
     let verdict = counter.only().verdict;
     assert_eq!(verdict.kind, Kind::Counter, "{verdict:?}");
@@ -358,12 +311,7 @@ fn a_counter_is_told_from_a_lock_that_is_counted() {
 #[test]
 fn of_replies_that_were_not_seen_the_order_of_commands_says_enough() {
     let mut estate = Estate::default();
-    let attempt = Did::Acquire {
-        spelling: Spelling::SetNx,
-        value: Stored::of(b"1"),
-        ttl_ms: None,
-        granted: None,
-    };
+    let attempt = Did::Acquire { spelling: Spelling::SetNx, value: Stored::of(b"1"), ttl_ms: None, granted: None };
     for _ in 0..10 {
         estate.did(HOLDER, "lock:a", attempt);
         estate.did(OTHER, "lock:a", attempt);
@@ -373,10 +321,7 @@ fn of_replies_that_were_not_seen_the_order_of_commands_says_enough() {
     }
     let usage = estate.only();
     let usage = usage.usage;
-    assert_eq!(
-        (usage.granted, usage.contended, usage.released, usage.late),
-        (10, 10, 10, 10)
-    );
+    assert_eq!((usage.granted, usage.contended, usage.released, usage.late), (10, 10, 10, 10));
     assert_eq!(usage.without_ttl, 10);
     assert!(usage.one_value);
 }
@@ -398,11 +343,7 @@ fn the_release_of_one_lease_is_not_that_of_the_next() {
 /// Threads of a process take any connection of their pool for each command. What goes to another process is handed over.
 #[test]
 fn a_pool_hands_nothing_over_and_processes_of_one_application_do() {
-    for (processes, hands_over) in [
-        ([Some(1), Some(1)], false),
-        ([None, None], false),
-        ([Some(1), Some(2)], true),
-    ] {
+    for (processes, hands_over) in [([Some(1), Some(1)], false), ([None, None], false), ([Some(1), Some(2)], true)] {
         let mut estate = Estate::default();
         estate.acquires(OTHER, "job:7:lock", Some(5_000), true);
         estate.deletes(OTHER, "job:7:lock");
@@ -414,10 +355,7 @@ fn a_pool_hands_nothing_over_and_processes_of_one_application_do() {
                     ttl_ms: Some(5_000),
                     granted: Some(true),
                 },
-                Did::Release {
-                    compares: Compares::No,
-                    done: Some(true),
-                },
+                Did::Release { compares: Compares::No, done: Some(true) },
             ]
             .into_iter()
             .enumerate()
@@ -447,20 +385,14 @@ fn a_release_that_is_told_after_the_next_grant_ends_its_own_lease() {
         estate.acquires(HOLDER, "lock:a", Some(5_000), true);
         estate.waits(100);
         estate.acquires(OTHER, "lock:a", Some(5_000), true);
-        let done = Did::Release {
-            compares: Compares::No,
-            done: Some(true),
-        };
+        let done = Did::Release { compares: Compares::No, done: Some(true) };
         estate.did(HOLDER, "lock:a", done);
         estate.waits(100);
         estate.did(OTHER, "lock:a", done);
     }
     let pattern = estate.only();
     let usage = pattern.usage;
-    assert_eq!(
-        (usage.released, usage.foreign, usage.handed_over),
-        (20, 0, 0)
-    );
+    assert_eq!((usage.released, usage.foreign, usage.handed_over), (20, 0, 0));
     assert_eq!(usage.without_ttl, 0);
 }
 
@@ -473,10 +405,7 @@ fn names_alone_are_a_guess_that_is_not_proposed() {
     assert_eq!(pattern.verdict.confidence, Confidence::Guess);
     let text = proposed(&[pattern], &[]);
     assert!(!text.contains("[[namespace]]"), "{text}");
-    assert!(
-        text.contains("mutex:a: lock, a guess; by its name"),
-        "{text}"
-    );
+    assert!(text.contains("mutex:a: lock, a guess; by its name"), "{text}");
 }
 
 #[test]
@@ -493,10 +422,7 @@ fn families_that_work_alike_share_a_namespace_and_others_do_not() {
         estate.deletes(HOLDER, "report:lock");
     }
     let text = proposed(&estate.collector.patterns(), &["order-lock".to_owned()]);
-    assert!(
-        text.contains("keys = [\"order:lock\", \"stock:lock\"]"),
-        "{text}"
-    );
+    assert!(text.contains("keys = [\"order:lock\", \"stock:lock\"]"), "{text}");
     assert!(text.contains("name = \"order-lock-2\""), "{text}");
     assert!(text.contains("keys = [\"report:lock\"]"), "{text}");
     assert!(text.contains("ceiling = \"2h\""), "{text}");
@@ -516,15 +442,9 @@ fn a_family_that_others_delete_stands_by_itself() {
         }
     }
     let text = proposed(&estate.collector.patterns(), &[]);
-    assert!(
-        text.contains("keys = [\"cart:lock\", \"order:lock\"]"),
-        "{text}"
-    );
+    assert!(text.contains("keys = [\"cart:lock\", \"order:lock\"]"), "{text}");
     assert!(text.contains("keys = [\"stock:lock\"]"), "{text}");
-    assert!(
-        text.contains("# 3 of 30 were deleted by others than took them"),
-        "{text}"
-    );
+    assert!(text.contains("# 3 of 30 were deleted by others than took them"), "{text}");
 }
 
 #[test]
@@ -537,9 +457,7 @@ fn names_of_keys_end_no_string_and_no_comment() {
     }
     let text = proposed(&estate.collector.patterns(), &[]);
     assert!(!text.contains('\u{1b}'), "{text}");
-    let enforce = text
-        .lines()
-        .filter(|line| line.starts_with("mode = \"enforce\""));
+    let enforce = text.lines().filter(|line| line.starts_with("mode = \"enforce\""));
     assert_eq!(enforce.count(), 0, "{text}");
 }
 
@@ -548,16 +466,8 @@ fn a_key_that_is_no_text_is_left_out() {
     let mut collector = Collector::default();
     for at_ms in 0..60 {
         let did = match at_ms % 2 {
-            0 => Did::Acquire {
-                spelling: Spelling::SetNx,
-                value: Stored::of(b"1"),
-                ttl_ms: None,
-                granted: Some(true),
-            },
-            _ => Did::Release {
-                compares: Compares::No,
-                done: Some(true),
-            },
+            0 => Did::Acquire { spelling: Spelling::SetNx, value: Stored::of(b"1"), ttl_ms: None, granted: Some(true) },
+            _ => Did::Release { compares: Compares::No, done: Some(true) },
         };
         collector.see(&Sighting {
             at_ms,

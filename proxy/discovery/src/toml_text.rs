@@ -40,7 +40,5 @@ pub fn quoted(text: &str) -> String {
 
 /// For a comment of one line.
 pub(crate) fn line(text: &str) -> String {
-    text.chars()
-        .map(|one| if one.is_control() { '?' } else { one })
-        .collect()
+    text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
 }

@@ -51,11 +51,7 @@ impl UnknownScripts {
     }
 
     /// By pattern, the most called first, without those that are known by now.
-    pub(crate) fn by_pattern(
-        &self,
-        patterns: &Patterns,
-        is_known: &dyn Fn(&ScriptSha) -> bool,
-    ) -> Vec<UnknownScript> {
+    pub(crate) fn by_pattern(&self, patterns: &Patterns, is_known: &dyn Fn(&ScriptSha) -> bool) -> Vec<UnknownScript> {
         let mut all: BTreeMap<PatternId, UnknownScript> = BTreeMap::new();
         for ((pattern, sha), (calls, example)) in &self.counted {
             if is_known(sha) {

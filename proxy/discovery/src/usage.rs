@@ -140,11 +140,8 @@ impl Usage {
     pub(crate) fn by(&mut self, application: &Arc<str>) -> &mut ByApplication {
         const REST: &str = "others";
         let is_known = self.applications.contains_key(application);
-        let name = if is_known || self.applications.len() < MAX_APPLICATIONS {
-            application.clone()
-        } else {
-            REST.into()
-        };
+        let name =
+            if is_known || self.applications.len() < MAX_APPLICATIONS { application.clone() } else { REST.into() };
         self.applications.entry(name).or_default()
     }
 

@@ -15,18 +15,8 @@ const LONG_TTL_MS: u64 = 3_600_000;
 /// A longer value is content, not the name of a holder: bytes.
 const LONG_VALUE: usize = 256;
 /// Words by which people name locks; besides, every word that has `lock` in it, but for blocks and clocks.
-const LOCK_WORDS: [&str; 10] = [
-    "lck",
-    "mutex",
-    "mtx",
-    "semaphore",
-    "singleton",
-    "running",
-    "leader",
-    "lease",
-    "guard",
-    "exclusive",
-];
+const LOCK_WORDS: [&str; 10] =
+    ["lck", "mutex", "mtx", "semaphore", "singleton", "running", "leader", "lease", "guard", "exclusive"];
 
 /// Whether people name locks so.
 pub(crate) fn is_lock_word(word: &str) -> bool {
@@ -54,14 +44,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] = [
-        Kind::Lock,
-        Kind::TimedLock,
-        Kind::Marker,
-        Kind::Cache,
-        Kind::Counter,
-        Kind::Unclear,
-    ];
+    pub const ALL: [Kind; 6] = [Kind::Lock, Kind::TimedLock, Kind::Marker, Kind::Cache, Kind::Counter, Kind::Unclear];
 
     /// As people write it.
     pub const fn name(self) -> &'static str {
@@ -135,11 +118,7 @@ impl Verdict {
     /// What the keys of a pattern are, by what was seen of them and by the words of their names.
     pub fn of(usage: &Usage, words: &[String]) -> Verdict {
         let counts = usage.tries.get(&Spelling::Incr).copied().unwrap_or(0);
-        let verdict = if counts * 2 > usage.tried() {
-            counted(usage)
-        } else {
-            taken(usage, words)
-        };
+        let verdict = if counts * 2 > usage.tried() { counted(usage) } else { taken(usage, words) };
         let is_named = words.iter().any(|word| is_lock_word(word));
         match verdict {
             Some(verdict) if is_named && !verdict.kind.is_lock() => Verdict {
@@ -151,7 +130,8 @@ impl Verdict {
             None if usage.granted == 0 && usage.unclear > 0 => Verdict {
                 kind: Kind::Unclear,
                 confidence: Confidence::Guess,
-                why: "scripts that are not understood work on it; named like a lock, it may be one that is no string".to_owned(),
+                why: "scripts that are not understood work on it; named like a lock, it may be one that is no string"
+                    .to_owned(),
                 hands_over: false,
             },
             None if is_named => Verdict {
@@ -172,12 +152,7 @@ impl Verdict {
 
 /// Who gives back is who takes.
 fn plain(kind: Kind, confidence: Confidence, why: String) -> Option<Verdict> {
-    Some(Verdict {
-        kind,
-        confidence,
-        why,
-        hands_over: false,
-    })
+    Some(Verdict { kind, confidence, why, hands_over: false })
 }
 
 fn too_little(usage: &Usage) -> String {
@@ -186,10 +161,7 @@ fn too_little(usage: &Usage) -> String {
         granted if granted < ENOUGH => {
             format!("taken {granted} times so far, which says little; {ENOUGH} are wanted")
         }
-        granted => format!(
-            "taken {granted} times, given back {} times",
-            usage.deleted()
-        ),
+        granted => format!("taken {granted} times, given back {} times", usage.deleted()),
     }
 }
 
@@ -208,25 +180,15 @@ fn counted(usage: &Usage) -> Option<Verdict> {
     if granted < ENOUGH && usage.counted_to < 10 {
         return None;
     }
-    let by_jobs = if usage.is_by_short_lived() {
-        usage.swept
-    } else {
-        0
-    };
+    let by_jobs = if usage.is_by_short_lived() { usage.swept } else { 0 };
     let own = usage.released + usage.handed_over + by_jobs;
     if granted >= ENOUGH && own * 2 >= granted {
-        let why = format!(
-            "INCR to 1 takes it, and whoever did deletes it ({} times)",
-            Of(own, granted)
-        );
+        let why = format!("INCR to 1 takes it, and whoever did deletes it ({} times)", Of(own, granted));
         return plain(Kind::Lock, by(usage, own * 10 >= granted * 9), why);
     }
     let why = match usage.counted_to {
         // Replies were not seen.
-        0 => format!(
-            "counted {} times, and hardly ever deleted by who began",
-            usage.tried()
-        ),
+        0 => format!("counted {} times, and hardly ever deleted by who began", usage.tried()),
         most if own == 0 => {
             format!("counted up to {most}, and never deleted by who counted to 1")
         }
@@ -263,10 +225,7 @@ fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
         return Some(swept(usage, own, has_content || is_looked_up, is_named));
     }
     if has_content && own * 2 < granted {
-        let why = format!(
-            "its values are content, up to {} bytes, and not given back",
-            usage.longest_value
-        );
+        let why = format!("its values are content, up to {} bytes, and not given back", usage.longest_value);
         return plain(Kind::Cache, by(usage, own == 0), why);
     }
     if is_looked_up && (has_content || !is_named) {
@@ -301,18 +260,12 @@ fn swept(usage: &Usage, own: u64, has_content: bool, is_named: bool) -> Verdict 
         return Verdict {
             kind: Kind::Cache,
             confidence: by(usage, own == 0),
-            why: format!(
-                "deleted by clients that never take it ({} times)",
-                Of(usage.swept, deleted)
-            ),
+            why: format!("deleted by clients that never take it ({} times)", Of(usage.swept, deleted)),
             hands_over: false,
         };
     }
     let (how, hands_over) = match usage.is_by_short_lived() {
-        true => (
-            "each by a client that came for that alone, as of a script",
-            false,
-        ),
+        true => ("each by a client that came for that alone, as of a script", false),
         false => ("by other clients than take it", true),
     };
     Verdict {
@@ -344,10 +297,7 @@ fn never_given_back(usage: &Usage, is_named: bool) -> Option<Verdict> {
         return plain(Kind::Marker, by(usage, !is_named), why);
     }
     if usage.read > granted {
-        let why = format!(
-            "{never}, and read more often than taken ({} reads)",
-            usage.read
-        );
+        let why = format!("{never}, and read more often than taken ({} reads)", usage.read);
         return plain(Kind::Cache, Confidence::Likely, why);
     }
     if repeats && usage.contended > 0 {

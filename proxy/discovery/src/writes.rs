@@ -96,15 +96,11 @@ impl Writes {
         let Some(found) = found else {
             return;
         };
-        let locks: SmallVec<[(PatternId, Parts<'_>); 2]> = held
-            .iter()
-            .filter_map(|lock| Some((self.found_lock(lock)?, Parts::of(lock)?)))
-            .collect();
+        let locks: SmallVec<[(PatternId, Parts<'_>); 2]> =
+            held.iter().filter_map(|lock| Some((self.found_lock(lock)?, Parts::of(lock)?))).collect();
         // A further lock may have made one pattern of several.
-        let locks: SmallVec<[(PatternId, Parts<'_>); 2]> = locks
-            .into_iter()
-            .map(|(id, parts)| (self.locks.current(id), parts))
-            .collect();
+        let locks: SmallVec<[(PatternId, Parts<'_>); 2]> =
+            locks.into_iter().map(|(id, parts)| (self.locks.current(id), parts)).collect();
         let data = self.data.entry(found).or_default();
         for (id, _) in &locks {
             if data.under.len() < MAX_LOCKS || data.under.contains_key(id) {
@@ -207,9 +203,7 @@ fn count(all: &mut BTreeMap<Arc<str>, u64>, application: &Arc<str>, times: u64) 
 
 fn most_first(all: &BTreeMap<Arc<str>, u64>) -> Vec<(String, u64)> {
     let all = all.iter();
-    let mut all: Vec<(String, u64)> = all
-        .map(|(application, times)| (application.to_string(), *times))
-        .collect();
+    let mut all: Vec<(String, u64)> = all.map(|(application, times)| (application.to_string(), *times)).collect();
     all.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
     all
 }
@@ -314,10 +308,7 @@ impl Pair {
             outsiders: most_first(&self.outsiders),
             starters: most_first(&self.starters),
             is_unfit: self.is_unfit,
-            outside: self
-                .example
-                .as_ref()
-                .map(|(key, application)| (key.to_vec(), application.to_string())),
+            outside: self.example.as_ref().map(|(key, application)| (key.to_vec(), application.to_string())),
         };
         let tried = self.tried.iter();
         let mut pairs = tried.map(|(key, lock)| candidate.guards(key, lock));

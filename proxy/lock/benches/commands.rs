@@ -15,26 +15,20 @@ use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
 use lockwarden_lock::rules::{
-    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation,
-    OpaqueScripts, Rules, RulesTag, TrustAddress,
+    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules,
+    RulesTag, TrustAddress,
 };
 use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 use lockwarden_lock::settle::{Judged, Lock, Permitted, Said, Settled, settle};
 use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId, stored_form};
-use lockwarden_resp::{
-    OwnedRequest, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestLimits, Step,
-};
+use lockwarden_resp::{OwnedRequest, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestLimits, Step};
 use smallvec::smallvec;
 
 /// So many times in one sample: the clock counts in steps of some nanoseconds.
 const TIMES: u32 = 256;
 
 fn main() {
-    divan::Divan::default()
-        .sample_size(TIMES)
-        .sample_count(400)
-        .config_with_args()
-        .main();
+    divan::Divan::default().sample_size(TIMES).sample_count(400).config_with_args().main();
 }
 
 const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1])==ARGV[1] \
@@ -42,12 +36,7 @@ const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1])==ARGV[1] \
 
 fn namespaces(globs: impl IntoIterator<Item = Vec<String>>) -> Namespaces {
     let read = |globs: Vec<String>| globs.into_iter().map(|glob| Glob::new(glob.into()));
-    Namespaces::new(
-        globs
-            .into_iter()
-            .map(|globs| read(globs).collect())
-            .collect(),
-    )
+    Namespaces::new(globs.into_iter().map(|globs| read(globs).collect()).collect())
 }
 
 fn lock_namespace() -> Namespaces {
@@ -62,10 +51,7 @@ struct Meanings {
 
 impl Meanings {
     fn new() -> Meanings {
-        Meanings {
-            namespaces: lock_namespace(),
-            script: Arc::new(ScriptFacts::of(COMPARE_AND_DELETE.as_bytes())),
-        }
+        Meanings { namespaces: lock_namespace(), script: Arc::new(ScriptFacts::of(COMPARE_AND_DELETE.as_bytes())) }
     }
 
     fn of<'r>(&self, request: Request<'r>) -> Class<'r> {
@@ -127,10 +113,7 @@ fn classify_other(bencher: Bencher<'_, '_>, line: &str) {
 /// As many keys in one MGET.
 #[divan::bench(args = [1, 10, 50])]
 fn classify_mget(bencher: Bencher<'_, '_>, keys: usize) {
-    let (meanings, request) = (
-        Meanings::new(),
-        request(&format!("MGET{}", " user:4711".repeat(keys))),
-    );
+    let (meanings, request) = (Meanings::new(), request(&format!("MGET{}", " user:4711".repeat(keys))));
     bencher.bench_local(|| {
         let class = meanings.of(black_box(request.request()));
         matches!(black_box(&class), Class::PassThrough(_))
@@ -169,14 +152,7 @@ impl fmt::Display for Size {
     }
 }
 
-const SIZES: [Size; 6] = [
-    Size(1, 1),
-    Size(1, 10),
-    Size(10, 1),
-    Size(100, 1),
-    Size(100, 10),
-    Size(1_000, 10),
-];
+const SIZES: [Size; 6] = [Size(1, 1), Size(1, 10), Size(10, 1), Size(100, 1), Size(100, 10), Size(1_000, 10)];
 
 /// Namespaces as people write them: `lock:svc7:3:*`.
 fn by_beginning(Size(namespaces_, globs): Size) -> Namespaces {
@@ -222,15 +198,7 @@ fn namespace_none_by_end(bencher: Bencher<'_, '_>, size: Size) {
     find(bencher, &namespaces(ends), "user:4711:block", false);
 }
 
-const KINDS: [&str; 7] = [
-    "lock:order:42:held",
-    "lock:*",
-    "*:held",
-    "lock:*:held",
-    "lock:*:4?:*",
-    "[lm]ock:*",
-    "*",
-];
+const KINDS: [&str; 7] = ["lock:order:42:held", "lock:*", "*:held", "lock:*:held", "lock:*:4?:*", "[lm]ock:*", "*"];
 
 /// One glob of each kind, and a key that it matches.
 #[divan::bench(args = KINDS)]
@@ -322,10 +290,7 @@ fn permitted(line: &str) -> Permitted {
 fn settled(command: Box<LockCommand>, facts: Facts, decision: Decision) -> Settled {
     let target = command.op.target().clone();
     let key = DbKey::new(0, target.key.clone());
-    let judged = Judged {
-        lock: Lock::new(target, key, facts),
-        said: Said::Command(decision),
-    };
+    let judged = Judged { lock: Lock::new(target, key, facts), said: Said::Command(decision) };
     settle(command.into(), smallvec![judged], &|_| RULES)
 }
 

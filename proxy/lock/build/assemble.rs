@@ -31,10 +31,7 @@ impl<'s> Shared<'s> {
         tokens.retain(|token| token.kind != Kind::Comment || token.text.trim_end() == RARELY);
         for (at, token) in tokens.iter().enumerate() {
             if depth == 0 && token.is("local") {
-                pieces.push(Piece {
-                    names: defined(&tokens[at + 1..]),
-                    code: Vec::new(),
-                });
+                pieces.push(Piece { names: defined(&tokens[at + 1..]), code: Vec::new() });
             }
             depth += opens(token);
             let piece = pieces.last_mut();
@@ -106,9 +103,7 @@ fn defined<'s>(tokens: &[Token<'s>]) -> Vec<&'s str> {
     let names = tokens[is_function..].chunks(2);
     let mut more = true;
     names
-        .take_while(|pair| {
-            std::mem::replace(&mut more, pair.get(1).is_some_and(|sign| sign.is(",")))
-        })
+        .take_while(|pair| std::mem::replace(&mut more, pair.get(1).is_some_and(|sign| sign.is(","))))
         .map(|pair| pair[0].text)
         .collect()
 }
@@ -125,8 +120,7 @@ fn mentioned<'c>(code: &[Token<'c>]) -> impl Iterator<Item = &'c str> {
 
 /// The code as pairs of a usual part and a rare one, which goes from behind [`RARELY`] to the end of its block.
 fn parts<'t, 'c>(mut code: &'t [Token<'c>]) -> Vec<(&'t [Token<'c>], &'t [Token<'c>])> {
-    let is_mark =
-        |token: &Token<'_>| token.kind == Kind::Comment && token.text.trim_end() == RARELY;
+    let is_mark = |token: &Token<'_>| token.kind == Kind::Comment && token.text.trim_end() == RARELY;
     let mut parts = Vec::new();
     while !code.is_empty() {
         let mark = code.iter().position(is_mark).unwrap_or(code.len());
@@ -176,10 +170,7 @@ mod tests {
         let (before, rest) = text.split_once("if a then").expect("it is there");
         assert_eq!(before, "local a,b=1,2 ");
         let (rare, rest) = rest.split_once("else c()").expect("it is there");
-        assert!(
-            rare.trim_start().starts_with("local function has(x)"),
-            "{rare}"
-        );
+        assert!(rare.trim_start().starts_with("local function has(x)"), "{rare}");
         assert!(rare.ends_with("else has(3)end\n"), "{rare}");
         assert!(!rest.contains("function"), "{rest}");
     }
@@ -195,12 +186,7 @@ mod tests {
     fn a_function_comes_with_those_that_it_uses() {
         let shared = Shared::new(SHARED).expect("it is Lua");
         assert_eq!(shared.function("b").expect("Lua"), "local a,b=1,2\n");
-        assert!(
-            shared
-                .function("form")
-                .expect("Lua")
-                .contains("local function has(")
-        );
+        assert!(shared.function("form").expect("Lua").contains("local function has("));
         assert_eq!(shared.function("none").expect("Lua"), "\n");
     }
 

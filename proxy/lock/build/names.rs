@@ -36,8 +36,7 @@ pub(super) fn numbers(code: &[Token<'_>]) -> Result<Option<(String, usize)>, Str
     if path.is_empty() || OTHERS.contains(&path[0]) {
         return Ok(None);
     }
-    let numbers =
-        numbers_of(&path).ok_or_else(|| format!("nothing is called {}", path.join(".")))?;
+    let numbers = numbers_of(&path).ok_or_else(|| format!("nothing is called {}", path.join(".")))?;
     Ok(Some((numbers, path.len() * 2 - 1)))
 }
 
@@ -122,9 +121,7 @@ mod tests {
     }
 
     /// Strings of a known layout, as the scripts call them.
-    const LAID_OUT: [&str; 8] = [
-        "record", "old", "front", "again", "head", "who", "debt", "entry",
-    ];
+    const LAID_OUT: [&str; 8] = ["record", "old", "front", "again", "head", "who", "debt", "entry"];
 
     /// The numbers by which code says where in such a string something stands.
     fn offsets<'s>(code: &[Token<'s>]) -> Vec<&'s str> {
@@ -134,9 +131,7 @@ mod tests {
             let end = arguments.iter().position(|sign| sign.is(")")).unwrap_or(0);
             let arguments: Vec<_> = arguments[..end].split(|sign| sign.is(",")).collect();
             let tells = match token.text {
-                "sub" | "byte" => LAID_OUT
-                    .iter()
-                    .any(|name| arguments[0].iter().any(|one| one.is(name))),
+                "sub" | "byte" => LAID_OUT.iter().any(|name| arguments[0].iter().any(|one| one.is(name))),
                 "amend" | "'SETRANGE'" => true,
                 _ => false,
             };
@@ -150,17 +145,10 @@ mod tests {
     #[test]
     fn no_script_says_by_a_number_where_a_field_stands() {
         let code = "x = sub(record, 52, 67) amend(companion, 2, letter) redis.call('SETRANGE', key, 80, y)";
-        assert_eq!(
-            offsets(&tokens(code).expect("it is Lua")),
-            ["52", "67", "2", "80"]
-        );
+        assert_eq!(offsets(&tokens(code).expect("it is Lua")), ["52", "67", "2", "80"]);
         let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts"));
-        let paths = files
-            .expect("the scripts")
-            .map(|file| file.expect("a file").path());
-        let sources: Vec<_> = paths
-            .filter(|path| path.extension().is_some_and(|kind| kind == "lua"))
-            .collect();
+        let paths = files.expect("the scripts").map(|file| file.expect("a file").path());
+        let sources: Vec<_> = paths.filter(|path| path.extension().is_some_and(|kind| kind == "lua")).collect();
         assert!(sources.len() > 20);
         for path in sources {
             let source = std::fs::read_to_string(&path).expect("a script");

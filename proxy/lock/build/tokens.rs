@@ -43,11 +43,7 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token<'_>>, String> {
         })?;
         let text;
         (text, rest) = code.split_at(length);
-        tokens.push(Token {
-            kind,
-            text,
-            on_new_line,
-        });
+        tokens.push(Token { kind, text, on_new_line });
     }
 }
 
@@ -62,8 +58,8 @@ fn first(code: &str) -> Option<(Kind, usize)> {
         [byte, ..] if is_word(byte) => (Kind::Name, taken(&is_word)),
         _ => {
             let signs = [
-                "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">",
-                "=", "(", ")", "{", "}", "[", "]", ";", ":", ",", ".",
+                "...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{",
+                "}", "[", "]", ";", ":", ",", ".",
             ];
             let sign = signs.into_iter().find(|sign| code.starts_with(sign))?;
             (Kind::Sign, sign.len())
@@ -118,10 +114,7 @@ fn number(code: &str) -> usize {
         before = byte;
         goes_on
     };
-    code.bytes()
-        .map(more)
-        .take_while(|goes_on| *goes_on)
-        .count()
+    code.bytes().map(more).take_while(|goes_on| *goes_on).count()
 }
 
 fn is_word(byte: u8) -> bool {
@@ -135,11 +128,7 @@ pub(super) fn packed(tokens: &[Token<'_>]) -> Result<String, String> {
     let (mut packed, mut rest, mut before) = (String::new(), &code[..], Kind::Sign);
     while let Some(token) = rest.first() {
         let is_field = packed.ends_with('.') && !packed.ends_with("..");
-        let numbers = if is_field {
-            None
-        } else {
-            names::numbers(rest)?
-        };
+        let numbers = if is_field { None } else { names::numbers(rest)? };
         let (kind, text, length) = match &numbers {
             Some((numbers, length)) => (Kind::Number, &numbers[..], *length),
             None => (token.kind, token.text, 1),
@@ -159,10 +148,8 @@ pub(super) fn packed(tokens: &[Token<'_>]) -> Result<String, String> {
 fn must_part(before: Kind, code: &str, kind: Kind, text: &str) -> bool {
     let ends = code.bytes().next_back().unwrap_or_default();
     let begins = text.bytes().next().unwrap_or_default();
-    let joins_signs = matches!(
-        (ends, begins),
-        (b'-', b'-') | (b'.', b'.') | (b'[', b'[' | b'=') | (b'=' | b'~' | b'<' | b'>', b'=')
-    );
+    let joins_signs =
+        matches!((ends, begins), (b'-', b'-') | (b'.', b'.') | (b'[', b'[' | b'=') | (b'=' | b'~' | b'<' | b'>', b'='));
     match (before, kind) {
         (Kind::Text, _) | (_, Kind::Comment) => false,
         (Kind::Number, _) => is_word(begins) || begins == b'.',
@@ -180,12 +167,8 @@ mod tests {
 
     #[test]
     fn blanks_stay_where_they_mean_something() {
-        let code =
-            "  local a, b = x .. ' = ', { 'a b', -1 } -- why\n\nif not (a) then return - 1 end\n";
-        assert_eq!(
-            pack(code),
-            "local a,b=x..' = ',{'a b',-1}if not(a)then return-1 end\n"
-        );
+        let code = "  local a, b = x .. ' = ', { 'a b', -1 } -- why\n\nif not (a) then return - 1 end\n";
+        assert_eq!(pack(code), "local a,b=x..' = ',{'a b',-1}if not(a)then return-1 end\n");
     }
 
     #[test]
@@ -210,15 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_no_lua_is_refused() {
-        for code in [
-            "'open",
-            "a = \"b\nc\"",
-            "[[ x",
-            "--[==[ x ]=]",
-            "a ? b",
-            "a = [= 1",
-            "ü",
-        ] {
+        for code in ["'open", "a = \"b\nc\"", "[[ x", "--[==[ x ]=]", "a ? b", "a = [= 1", "ü"] {
             assert!(tokens(code).is_err(), "{code}");
         }
     }

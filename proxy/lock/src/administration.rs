@@ -18,13 +18,7 @@ pub const MAX_FLUSH_KEYS: u64 = 200_000;
 pub const MAX_FLUSH_LEASES: u64 = 10_000;
 
 /// What `CONFIG GET` may be asked by everybody: client libraries do at connect.
-const HARMLESS_PARAMETERS: [&[u8]; 5] = [
-    b"appendonly",
-    b"databases",
-    b"maxmemory",
-    b"notify-keyspace-events",
-    b"save",
-];
+const HARMLESS_PARAMETERS: [&[u8]; 5] = [b"appendonly", b"databases", b"maxmemory", b"notify-keyspace-events", b"save"];
 
 /// Who may administer the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,10 +55,7 @@ enum Kind {
     Foreign,
     /// Moves or remakes a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not for
     /// administrators alone.
-    Lock {
-        command: Box<OpaqueCommand>,
-        server: bool,
-    },
+    Lock { command: Box<OpaqueCommand>, server: bool },
 }
 
 impl AdminCommand {
@@ -78,12 +69,7 @@ impl AdminCommand {
             "config|get" if is_harmless(&argv) => Kind::Harmless,
             _ => Kind::Server,
         };
-        AdminCommand {
-            name,
-            kind,
-            argv,
-            frame,
-        }
+        AdminCommand { name, kind, argv, frame }
     }
 
     /// One that would change a lock key; whoever is not on the list is judged like anybody.
@@ -103,12 +89,7 @@ impl AdminCommand {
             Reach::Server => Kind::Server,
             Reach::AnyKey => Kind::Foreign,
         };
-        Some(AdminCommand {
-            name,
-            kind,
-            argv: Arguments::new(),
-            frame: Bytes::copy_from_slice(frame),
-        })
+        Some(AdminCommand { name, kind, argv: Arguments::new(), frame: Bytes::copy_from_slice(frame) })
     }
 
     /// The command's name as the table has it.
@@ -122,9 +103,7 @@ impl AdminCommand {
         match self.kind {
             Kind::Harmless => false,
             Kind::Server => server_commands == ServerCommands::Refuse,
-            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } => {
-                true
-            }
+            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } => true,
         }
     }
 
@@ -132,25 +111,20 @@ impl AdminCommand {
     pub fn may_erase_locks(&self) -> bool {
         match self.kind {
             Kind::Server | Kind::Harmless => false,
-            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } => {
-                true
-            }
+            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } => true,
         }
     }
 }
 
 /// Whether it is `SCRIPT DEBUG NO`.
 fn is_off(argv: &Arguments) -> bool {
-    argv.get(2)
-        .is_some_and(|mode| mode.eq_ignore_ascii_case(b"no"))
+    argv.get(2).is_some_and(|mode| mode.eq_ignore_ascii_case(b"no"))
 }
 
 fn is_harmless(argv: &Arguments) -> bool {
-    argv.iter().skip(2).all(|parameter| {
-        HARMLESS_PARAMETERS
-            .iter()
-            .any(|harmless| harmless.eq_ignore_ascii_case(parameter))
-    })
+    argv.iter()
+        .skip(2)
+        .all(|parameter| HARMLESS_PARAMETERS.iter().any(|harmless| harmless.eq_ignore_ascii_case(parameter)))
 }
 
 /// What a ruling depends on.
@@ -171,9 +145,7 @@ impl Setting<'_> {
     }
 
     fn enforces(&self) -> bool {
-        self.namespaces
-            .globs()
-            .any(|(namespace, _)| (self.mode)(namespace) == Mode::Enforce)
+        self.namespaces.globs().any(|(namespace, _)| (self.mode)(namespace) == Mode::Enforce)
     }
 }
 
@@ -252,12 +224,7 @@ impl Flush {
 
 /// Rules on an administration command.
 pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
-    let AdminCommand {
-        name,
-        kind,
-        argv,
-        frame,
-    } = command;
+    let AdminCommand { name, kind, argv, frame } = command;
     let forward = |why| {
         let frame = frame.clone();
         Ruling::Forward(Forward { why, frame })
@@ -265,18 +232,8 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
     let refuses = setting.server_commands == ServerCommands::Refuse && !setting.listed;
     match kind {
         Kind::Harmless => forward(ForwardWhy::Harmless),
-        Kind::Lock {
-            command,
-            server: false,
-        } if !setting.listed => Ruling::Judge(command),
-        Kind::Server
-        | Kind::Flush { .. }
-        | Kind::Swap
-        | Kind::Debug
-        | Kind::Foreign
-        | Kind::Lock { .. }
-            if refuses =>
-        {
+        Kind::Lock { command, server: false } if !setting.listed => Ruling::Judge(command),
+        Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } if refuses => {
             Ruling::NotPermitted
         }
         Kind::Server => forward(ForwardWhy::Harmless),

@@ -28,8 +28,8 @@ use crate::pass_through::PassThrough;
 use crate::rules::Mode;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{
-    Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, Reach, Said,
-    SessionVerb, Verb, arity_ok, for_each_foreign_key, for_each_key, lasting_name, lookup,
+    Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, Reach, Said, SessionVerb, Verb,
+    arity_ok, for_each_foreign_key, for_each_key, lasting_name, lookup,
 };
 
 /// Longest lock key that is judged, in bytes.
@@ -45,13 +45,7 @@ pub const MAX_WRAPPED_BYTES: usize = 1024 * 1024;
 /// Whether this command stores or compares a lock's value that stands in this place: one above [`MAX_VALUE_BYTES`] is refused
 /// there, whatever else the command says. For requests that have not come as a whole.
 pub fn has_value_at(name: &[u8], place: usize) -> bool {
-    const COMMANDS: [(&str, usize); 5] = [
-        ("set", 2),
-        ("setnx", 2),
-        ("getset", 2),
-        ("setex", 3),
-        ("psetex", 3),
-    ];
+    const COMMANDS: [(&str, usize); 5] = [("set", 2), ("setnx", 2), ("getset", 2), ("setex", 3), ("psetex", 3)];
     let mut commands = COMMANDS.iter();
     commands.any(|(known, at)| place == *at && name.eq_ignore_ascii_case(known.as_bytes()))
 }
@@ -163,8 +157,7 @@ fn compares(verb: Verb) -> bool {
 /// The key of `LOCKWARDEN FENCE key`. No server has a command of that name.
 fn asks_for_fence(request: &Request<'_>) -> Option<Bytes> {
     let mut words = request.args();
-    let own = words.next()?.eq_ignore_ascii_case(b"lockwarden")
-        && words.next()?.eq_ignore_ascii_case(b"fence");
+    let own = words.next()?.eq_ignore_ascii_case(b"lockwarden") && words.next()?.eq_ignore_ascii_case(b"fence");
     let key = words.next().filter(|_| own && request.len() == 3)?;
     Some(Bytes::copy_from_slice(key))
 }
@@ -282,10 +275,7 @@ impl Classifier<'_> {
     #[inline]
     fn names_nothing_of_ours(&self, spec: &CommandSpec, request: &Request<'_>) -> bool {
         let ours = |key: &[u8]| self.namespaces.find(key).is_some() || self.may_be_companion(key);
-        if let KeySpec::Range {
-            first: 1, last: 1, ..
-        } = spec.keys
-        {
+        if let KeySpec::Range { first: 1, last: 1, .. } = spec.keys {
             return request.get(1).is_some_and(|key| !ours(key));
         }
         let mut found = false;
@@ -304,13 +294,7 @@ impl Classifier<'_> {
         let mut companion = None;
         let scan = for_each_key(spec, &request, &mut |position, key, access| {
             if let Some(namespace) = self.namespaces.find(key) {
-                locks.push((
-                    position,
-                    Target {
-                        namespace,
-                        key: Bytes::copy_from_slice(key),
-                    },
-                ));
+                locks.push((position, Target { namespace, key: Bytes::copy_from_slice(key) }));
             } else {
                 self.note_forbidden(&mut companion, key, access);
             }
@@ -325,9 +309,7 @@ impl Classifier<'_> {
         let Some((_, first)) = locks.first() else {
             return Class::PassThrough(pass);
         };
-        let too_long = locks
-            .iter()
-            .find(|(_, target)| target.key.len() > MAX_KEY_BYTES);
+        let too_long = locks.iter().find(|(_, target)| target.key.len() > MAX_KEY_BYTES);
         if let Some((_, target)) = too_long {
             let target = target.clone();
             return self.too_long(spec.name, request, target, TooLong::Key);
@@ -354,15 +336,9 @@ impl Classifier<'_> {
         match verbs::read(verb, &argv, locks) {
             Ok(op) => understood(verb, spec.name, op, argv, frame),
             // Redis looks for the key first: nil or this error, and no change either way.
-            Err(error) if verb == Verb::GetEx && error.is_about_a_number() => {
-                Class::PassThrough(pass)
-            }
+            Err(error) if verb == Verb::GetEx && error.is_about_a_number() => Class::PassThrough(pass),
             Err(error) if compares(verb) && !self.is_listed(spec.name) => {
-                Class::ErrorOfOthers(ErrorOfOthers {
-                    pass,
-                    target: first,
-                    text: error.to_string(),
-                })
+                Class::ErrorOfOthers(ErrorOfOthers { pass, target: first, text: error.to_string() })
             }
             Err(error) => Class::Error(error.to_string()),
         }
@@ -370,9 +346,7 @@ impl Classifier<'_> {
 
     /// Whether the server lists a command of this name.
     fn is_listed(&self, name: &str) -> bool {
-        (self.foreign)()
-            .as_ref()
-            .is_some_and(|table| table.lists(name))
+        (self.foreign)().as_ref().is_some_and(|table| table.lists(name))
     }
 
     /// Whether the server says that it has no such command.
@@ -442,8 +416,7 @@ impl Classifier<'_> {
         let reach = match (operator, said) {
             (Some(OperatorSays::Refuse), _) | (None, Said::TooMany) => Reach::AnyKey,
             (None, Said::Has(spec)) => spec.reach(),
-            (Some(OperatorSays::Pass), _)
-            | (None, Said::HasNot | Said::NotAsked | Said::Untold) => Reach::Nothing,
+            (Some(OperatorSays::Pass), _) | (None, Said::HasNot | Said::NotAsked | Said::Untold) => Reach::Nothing,
         };
         match AdminCommand::foreign(name, reach, request.frame()) {
             Some(command) => Class::Admin(Box::new(command)),
@@ -453,14 +426,8 @@ impl Classifier<'_> {
 
     /// A request whose number of keys is a mistake. Redis refuses it; where no word of it could be a
     /// lock, Redis does so itself, in its own words and at its own time: inside MULTI not before EXEC.
-    fn uncountable<'r>(
-        &self,
-        request: Request<'r>,
-        pass: PassThrough<'r>,
-        error: KeyError,
-    ) -> Class<'r> {
-        let could_be_a_lock =
-            |word: &[u8]| self.namespaces.find(word).is_some() || self.companion(word).is_some();
+    fn uncountable<'r>(&self, request: Request<'r>, pass: PassThrough<'r>, error: KeyError) -> Class<'r> {
+        let could_be_a_lock = |word: &[u8]| self.namespaces.find(word).is_some() || self.companion(word).is_some();
         if request.args().skip(1).any(could_be_a_lock) {
             Class::Error(error.to_string())
         } else {
@@ -482,10 +449,7 @@ impl Classifier<'_> {
 
     /// One of the proxy's own keys, in whatever place.
     fn first_companion(&self, request: &Request<'_>) -> Option<(Target, OpaqueKind)> {
-        let target = request
-            .args()
-            .skip(1)
-            .find_map(|word| self.companion(word))?;
+        let target = request.args().skip(1).find_map(|word| self.companion(word))?;
         Some((target, OpaqueKind::Companion))
     }
 
@@ -510,10 +474,7 @@ impl Classifier<'_> {
     #[inline]
     fn forbidden(&self, key: &[u8], access: Access) -> Option<(Target, OpaqueKind)> {
         if let Some(namespace) = self.namespaces.find(key) {
-            let target = Target {
-                namespace,
-                key: Bytes::copy_from_slice(key),
-            };
+            let target = Target { namespace, key: Bytes::copy_from_slice(key) };
             return (access == Access::Write).then_some((target, OpaqueKind::Command));
         }
         self.own_key(key, access)
@@ -538,8 +499,7 @@ impl Classifier<'_> {
     fn may_be_companion(&self, key: &[u8]) -> bool {
         // The first byte by itself settles it for nearly every key, without a call.
         let first = self.companion_prefix.first();
-        (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix)
-            || key == PREFIX_MARK
+        (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix) || key == PREFIX_MARK
     }
 
     /// The lock behind one of the proxy's own keys, as a target that carries the name as sent.
@@ -558,19 +518,10 @@ impl Classifier<'_> {
             all.find(|namespace| (self.enforces)(*namespace))
         };
         let namespace = namespace.or_else(enforced).unwrap_or(NamespaceId(0));
-        Some(Target {
-            namespace,
-            key: Bytes::copy_from_slice(key),
-        })
+        Some(Target { namespace, key: Bytes::copy_from_slice(key) })
     }
 
-    fn opaque<'r>(
-        &self,
-        name: &'static str,
-        request: Request<'r>,
-        target: Target,
-        kind: OpaqueKind,
-    ) -> Class<'r> {
+    fn opaque<'r>(&self, name: &'static str, request: Request<'r>, target: Target, kind: OpaqueKind) -> Class<'r> {
         // Of a command that the server does not know the client hears just that, which some wait for before they
         // fall back to what it does know.
         if kind == OpaqueKind::Command && self.is_lacking(&request) {
@@ -579,13 +530,7 @@ impl Classifier<'_> {
         Class::Opaque(opaque(name, &request, target, kind))
     }
 
-    fn too_long<'r>(
-        &self,
-        name: &'static str,
-        request: Request<'r>,
-        target: Target,
-        what: TooLong,
-    ) -> Class<'r> {
+    fn too_long<'r>(&self, name: &'static str, request: Request<'r>, target: Target, what: TooLong) -> Class<'r> {
         match self.opaque(name, request, target, OpaqueKind::Command) {
             Class::Opaque(command) => Class::TooLong(command.into(), what),
             other => other,
@@ -598,24 +543,13 @@ fn unknown_name<'r>(request: Request<'r>, target: Option<Target>) -> Class<'r> {
     Class::UnknownName(UnknownName { pass, target })
 }
 
-fn understood<'r>(
-    verb: Verb,
-    name: &'static str,
-    op: LockOp,
-    mut argv: Arguments,
-    frame: Bytes,
-) -> Class<'r> {
+fn understood<'r>(verb: Verb, name: &'static str, op: LockOp, mut argv: Arguments, frame: Bytes) -> Class<'r> {
     let value_too_long = carries_too_long_a_value(&op);
     // Without a condition DELEX is DEL, which every server has.
     if verb == Verb::DelEx && op.comparison().is_none() {
         argv[0] = Bytes::from_static(b"DEL");
     }
-    let command = Box::new(LockCommand {
-        name,
-        op,
-        argv,
-        frame,
-    });
+    let command = Box::new(LockCommand { name, op, argv, frame });
     match value_too_long {
         true => Class::TooLong(command.into(), TooLong::Value),
         false => Class::Judge(command),
@@ -625,17 +559,12 @@ fn understood<'r>(
 /// Whether a value that the operation stores or compares with is above what is judged.
 fn carries_too_long_a_value(op: &LockOp) -> bool {
     let stored = match op {
-        LockOp::Acquire { value, .. }
-        | LockOp::Take { value, .. }
-        | LockOp::Store { value, .. } => value.len(),
+        LockOp::Acquire { value, .. } | LockOp::Take { value, .. } | LockOp::Store { value, .. } => value.len(),
         LockOp::AcquireAll { locks, .. } => {
             let lengths = locks.iter().map(|(_, value)| value.len());
             lengths.max().unwrap_or(0)
         }
-        LockOp::Extend { .. }
-        | LockOp::Release { .. }
-        | LockOp::ReleaseMany { .. }
-        | LockOp::Wrapped { .. } => 0,
+        LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => 0,
     };
     let compared = op.comparison().map_or(0, |with| with.claim.expose().len());
     stored.max(compared) > MAX_VALUE_BYTES
@@ -646,18 +575,8 @@ fn is_restore(command: &OpaqueCommand) -> bool {
     command.kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
 }
 
-fn opaque(
-    name: &'static str,
-    request: &Request<'_>,
-    target: Target,
-    kind: OpaqueKind,
-) -> Box<OpaqueCommand> {
-    Box::new(OpaqueCommand {
-        name,
-        target,
-        kind,
-        frame: Bytes::copy_from_slice(request.frame()),
-    })
+fn opaque(name: &'static str, request: &Request<'_>, target: Target, kind: OpaqueKind) -> Box<OpaqueCommand> {
+    Box::new(OpaqueCommand { name, target, kind, frame: Bytes::copy_from_slice(request.frame()) })
 }
 
 /// One copy of the request, and its arguments as slices of that.

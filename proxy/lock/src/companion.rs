@@ -106,9 +106,7 @@ pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8
     let surplus = [prefix, SURPLUS].concat();
     let last = &ending[ending.len().saturating_sub(40)..];
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if last.iter().all(is_hex)
-        && (surplus.starts_with(beginning) || beginning.starts_with(&surplus))
-    {
+    if last.iter().all(is_hex) && (surplus.starts_with(beginning) || beginning.starts_with(&surplus)) {
         return true;
     }
     let fixed = [PREFIX_MARK.to_vec(), index_key(prefix), era_key(prefix)];
@@ -190,10 +188,7 @@ fn all_tags() -> Vec<String> {
         let mut digits = vec![0; length];
         let mut more = true;
         while more && missing > 0 {
-            let text: String = digits
-                .iter()
-                .map(|&digit| char::from(DIGITS[digit]))
-                .collect();
+            let text: String = digits.iter().map(|&digit| char::from(DIGITS[digit])).collect();
             let place = &mut tags[usize::from(slot(text.as_bytes()))];
             if place.is_empty() {
                 *place = text;
@@ -220,9 +215,7 @@ fn count_up(digits: &mut [usize]) -> bool {
 
 /// CRC-16/XMODEM: polynomial 0x1021, no reflection, start 0.
 fn crc16(start: u16, bytes: &[u8]) -> u16 {
-    bytes.iter().fold(start, |crc, &byte| {
-        (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) ^ u16::from(byte))]
-    })
+    bytes.iter().fold(start, |crc, &byte| (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) ^ u16::from(byte))])
 }
 
 static CRC_TABLE: [u16; 256] = crc_table();
@@ -234,11 +227,7 @@ const fn crc_table() -> [u16; 256] {
         let mut crc = (index as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 == 0 {
-                crc << 1
-            } else {
-                (crc << 1) ^ 0x1021
-            };
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
             bit += 1;
         }
         table[index] = crc;

@@ -15,9 +15,7 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::rules::{Mode, Rules};
-use crate::table::{
-    Access, ForeignTable, KeySpec, Lookup, arity_ok, for_each_foreign_key, for_each_key, lookup,
-};
+use crate::table::{Access, ForeignTable, KeySpec, Lookup, arity_ok, for_each_foreign_key, for_each_key, lookup};
 use crate::token::Grant;
 
 /// Guards in one configuration.
@@ -112,17 +110,11 @@ impl DataGuards {
             for pattern in &guard.keys {
                 match pattern.first_byte() {
                     Some(byte) => by_first_byte.0[usize::from(byte)] |= 1 << place,
-                    None => by_first_byte
-                        .0
-                        .iter_mut()
-                        .for_each(|bits| *bits |= 1 << place),
+                    None => by_first_byte.0.iter_mut().for_each(|bits| *bits |= 1 << place),
                 }
             }
         }
-        DataGuards {
-            guards,
-            by_first_byte,
-        }
+        DataGuards { guards, by_first_byte }
     }
 
     /// Whether there are none.
@@ -175,9 +167,7 @@ impl DataGuards {
     #[inline]
     pub fn may_guard(&self, keys: KeySpec, request: &Request<'_>) -> bool {
         match keys {
-            KeySpec::Range {
-                first: 1, last: 1, ..
-            } => {
+            KeySpec::Range { first: 1, last: 1, .. } => {
                 let mut bits = request.get(1).map_or(0, |key| self.candidates(key));
                 while bits != 0 {
                     let guard = &self.guards[bits.trailing_zeros() as usize];
@@ -202,11 +192,7 @@ impl DataGuards {
     }
 
     /// The guards, by their places, that may be about a key of which only the beginning and the end are known.
-    pub fn may_be_about<'g>(
-        &'g self,
-        beginning: &'g [u8],
-        ending: &'g [u8],
-    ) -> impl Iterator<Item = usize> + 'g {
+    pub fn may_be_about<'g>(&'g self, beginning: &'g [u8], ending: &'g [u8]) -> impl Iterator<Item = usize> + 'g {
         let fits = move |guard: &DataGuard| {
             let mut patterns = guard.keys.iter();
             patterns.any(|pattern| pattern.may_be(beginning, ending))
@@ -228,8 +214,7 @@ impl DataGuards {
     /// The guards that a key may belong to, by its first byte.
     #[inline]
     fn candidates(&self, key: &[u8]) -> u64 {
-        key.first()
-            .map_or(0, |first| self.by_first_byte.0[usize::from(*first)])
+        key.first().map_or(0, |first| self.by_first_byte.0[usize::from(*first)])
     }
 
     fn try_one(&self, place: usize, key: &[u8], found: &mut Vec<Guarded>) {
@@ -268,10 +253,7 @@ mod tests {
     }
 
     fn guards() -> DataGuards {
-        DataGuards::new(vec![
-            guard(&["stock:{id}", "order:{id}:*"], "lock_sale_{id}"),
-            guard(&["*:7"], "seven"),
-        ])
+        DataGuards::new(vec![guard(&["stock:{id}", "order:{id}:*"], "lock_sale_{id}"), guard(&["*:7"], "seven")])
     }
 
     /// The keys that a request would write, with their locks.
@@ -342,21 +324,12 @@ mod tests {
     fn each_guard_and_each_key_is_found_once() {
         let found = of(&["DEL", "stock:7", "stock:8", "stock:7"]);
         let pairs: Vec<_> = found.iter().map(|(a, b)| (&a[..], &b[..])).collect();
-        assert_eq!(
-            pairs,
-            [
-                ("stock:7", "lock_sale_7"),
-                ("stock:7", "seven"),
-                ("stock:8", "lock_sale_8")
-            ]
-        );
+        assert_eq!(pairs, [("stock:7", "lock_sale_7"), ("stock:7", "seven"), ("stock:8", "lock_sale_8")]);
     }
 
     #[test]
     fn there_is_a_bound() {
-        let keys: Vec<String> = (0..=MAX_GUARDED_KEYS)
-            .map(|n| format!("stock:a{n}"))
-            .collect();
+        let keys: Vec<String> = (0..=MAX_GUARDED_KEYS).map(|n| format!("stock:a{n}")).collect();
         let words = ["DEL"].into_iter().chain(keys.iter().map(|key| &key[..]));
         let words: Vec<&[u8]> = words.map(str::as_bytes).collect();
         let mut frame = bytes::BytesMut::new();

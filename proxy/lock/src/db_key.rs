@@ -46,10 +46,7 @@ impl DbKey {
     /// client's bytes came in.
     #[must_use]
     pub fn copied(&self, most: usize) -> DbKey {
-        DbKey::new(
-            self.db,
-            Bytes::copy_from_slice(&self.key[..self.key.len().min(most)]),
-        )
+        DbKey::new(self.db, Bytes::copy_from_slice(&self.key[..self.key.len().min(most)]))
     }
 
     /// A number for the place of this key among the shards of a map: of other bits than the map's own

@@ -267,10 +267,7 @@ impl Obligations {
     pub fn merge(self, other: Obligations) -> Obligations {
         let ttl_cap_ms = smaller(self.ttl_cap_ms, other.ttl_cap_ms);
         Obligations {
-            ttl_default_ms: clip(
-                smaller(self.ttl_default_ms, other.ttl_default_ms),
-                ttl_cap_ms,
-            ),
+            ttl_default_ms: clip(smaller(self.ttl_default_ms, other.ttl_default_ms), ttl_cap_ms),
             ttl_cap_ms,
             keep_alive_ms: smaller(self.keep_alive_ms, other.keep_alive_ms),
             max_hold_ms: smaller(self.max_hold_ms, other.max_hold_ms),
@@ -284,9 +281,7 @@ impl Obligations {
             },
             current_fence_only: self.current_fence_only || other.current_fence_only,
             take_over: match (self.take_over, other.take_over) {
-                (Some(TakeOverRule::Never), _) | (_, Some(TakeOverRule::Never)) => {
-                    Some(TakeOverRule::Never)
-                }
+                (Some(TakeOverRule::Never), _) | (_, Some(TakeOverRule::Never)) => Some(TakeOverRule::Never),
                 (a, b) => a.or(b),
             },
         }
@@ -417,11 +412,7 @@ impl Verdict {
 impl Decision {
     /// Where every policy that was asked permitted, and wanted nothing.
     pub fn permit() -> Decision {
-        Decision {
-            verdict: Verdict::Permit,
-            obligations: Obligations::default(),
-            fault: None,
-        }
+        Decision { verdict: Verdict::Permit, obligations: Obligations::default(), fault: None }
     }
 
     /// What is said to a command that may turn out as either of two things: the stricter of each.

@@ -122,20 +122,9 @@ impl Era {
 
     /// What is written.
     pub fn entry(&self) -> String {
-        let Era {
-            run,
-            since,
-            rules,
-            longest_ms,
-            ..
-        } = self;
-        let epoch = self
-            .epoch
-            .map_or(UNKNOWN.to_owned(), |epoch| epoch.to_string());
-        format!(
-            "{run} {} {epoch} {longest_ms} {} {rules}",
-            since.0, self.mixed_until.0
-        )
+        let Era { run, since, rules, longest_ms, .. } = self;
+        let epoch = self.epoch.map_or(UNKNOWN.to_owned(), |epoch| epoch.to_string());
+        format!("{run} {} {epoch} {longest_ms} {} {rules}", since.0, self.mixed_until.0)
     }
 }
 
@@ -182,15 +171,7 @@ mod tests {
     use super::*;
 
     fn look(run: &str, epoch: Option<u64>, now: u64) -> Look {
-        Look {
-            run: run.into(),
-            epoch,
-            rules: "r".into(),
-            longest_ms: 50,
-            now: RedisTime(now),
-            age: None,
-            anew: false,
-        }
+        Look { run: run.into(), epoch, rules: "r".into(), longest_ms: 50, now: RedisTime(now), age: None, anew: false }
     }
 
     #[test]
@@ -216,29 +197,15 @@ mod tests {
         assert_eq!(since(&look("a", Some(1), 5_000)), 1_000, "it lags behind");
         assert_eq!(since(&look("a", Some(3), 5_000)), 5_000);
         assert_eq!(since(&look("b", Some(2), 5_000)), 5_000);
-        assert_eq!(
-            since(&look("a", Some(2), 900)),
-            900,
-            "the clock was put back"
-        );
+        assert_eq!(since(&look("a", Some(2), 900)), 900, "the clock was put back");
         let by_own_clock = |now, known| {
-            let look = Look {
-                age: Some(Duration::from_millis(4_000)),
-                ..look("a", Some(2), now)
-            };
+            let look = Look { age: Some(Duration::from_millis(4_000)), ..look("a", Some(2), now) };
             Era::after(Some(&first), known, &look).since.0
         };
         assert_eq!(by_own_clock(5_100, Some(&first)), 1_000);
-        assert_eq!(
-            by_own_clock(4_500, Some(&first)),
-            500,
-            "put back by half a second"
-        );
+        assert_eq!(by_own_clock(4_500, Some(&first)), 500, "put back by half a second");
         assert_eq!(by_own_clock(4_500, None), 1_000);
-        let anew = Look {
-            anew: true,
-            ..look("a", Some(2), 5_000)
-        };
+        let anew = Look { anew: true, ..look("a", Some(2), 5_000) };
         assert_eq!(since(&anew), 5_000);
         let uncounted = Era::after(None, None, &look("a", None, 1_000));
         let counted = Era::after(Some(&uncounted), None, &look("a", Some(9), 5_000));
@@ -248,22 +215,11 @@ mod tests {
     #[test]
     fn shorter_rules_count_once_all_leases_of_the_longer_ones_are_over() {
         let long = Era::after(None, None, &look("a", None, 1_000));
-        let short = |now| Look {
-            rules: "s".into(),
-            longest_ms: 10,
-            ..look("a", None, now)
-        };
+        let short = |now| Look { rules: "s".into(), longest_ms: 10, ..look("a", None, now) };
         let mixed = Era::after(Some(&long), None, &short(2_000));
         assert_eq!((mixed.longest_ms, mixed.mixed_until.0), (50, 2_100));
         assert_eq!((mixed.since.0, &*mixed.rules), (1_000, "s"));
-        let elsewhere = Era::after(
-            Some(&mixed),
-            None,
-            &Look {
-                run: "b".into(),
-                ..short(2_050)
-            },
-        );
+        let elsewhere = Era::after(Some(&mixed), None, &Look { run: "b".into(), ..short(2_050) });
         assert_eq!((elsewhere.longest_ms, elsewhere.mixed_until.0), (50, 2_100));
         let emptied = Era::after(None, Some(&long), &short(2_000));
         assert_eq!(emptied.longest_ms, 50, "this proxy knew of them");
@@ -274,16 +230,10 @@ mod tests {
     #[test]
     fn proxies_with_different_rules_do_not_write_in_turns() {
         let first = Era::after(None, None, &look("a", None, 1_000));
-        let other = |now| Look {
-            rules: "s".into(),
-            ..look("a", None, now)
-        };
+        let other = |now| Look { rules: "s".into(), ..look("a", None, now) };
         let mixed = Era::after(Some(&first), None, &other(1_000));
         assert_eq!(mixed.mixed_until.0, 1_100);
-        assert_eq!(
-            Era::after(Some(&mixed), None, &look("a", None, 1_050)),
-            mixed
-        );
+        assert_eq!(Era::after(Some(&mixed), None, &look("a", None, 1_050)), mixed);
         assert_eq!(Era::after(Some(&mixed), None, &other(1_050)), mixed);
         let further = Era::after(Some(&mixed), None, &look("a", None, 1_051));
         assert_eq!((&*further.rules, further.mixed_until.0), ("r", 1_151));
@@ -293,26 +243,11 @@ mod tests {
     fn a_clock_that_goes_on_by_more_than_time_does_has_jumped() {
         let sent = Instant::now();
         let ms = Duration::from_millis;
-        let reading = Reading {
-            redis: RedisTime(10_000),
-            sent,
-            heard: sent + ms(5),
-        };
+        let reading = Reading { redis: RedisTime(10_000), sent, heard: sent + ms(5) };
         assert_eq!(reading.jump(RedisTime(11_000), sent + ms(1_000)), None);
         assert_eq!(reading.jump(RedisTime(11_250), sent + ms(1_000)), None);
-        assert_eq!(
-            reading.jump(RedisTime(13_000), sent + ms(1_000)),
-            Some(ms(2_000))
-        );
-        assert_eq!(
-            reading.jump(RedisTime(9_000), sent + ms(1_000)),
-            None,
-            "put back"
-        );
-        assert_eq!(
-            reading.jump(RedisTime(11_000), sent + ms(9_000)),
-            None,
-            "late"
-        );
+        assert_eq!(reading.jump(RedisTime(13_000), sent + ms(1_000)), Some(ms(2_000)));
+        assert_eq!(reading.jump(RedisTime(9_000), sent + ms(1_000)), None, "put back");
+        assert_eq!(reading.jump(RedisTime(11_000), sent + ms(9_000)), None, "late");
     }
 }

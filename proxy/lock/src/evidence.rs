@@ -128,10 +128,7 @@ impl Evidence {
     pub fn facts(&mut self, key: &DbKey, now: Instant) -> Facts {
         let attempts = self.attempts.of(key, now);
         let Some(memory) = self.memory.get_mut(key) else {
-            return Facts {
-                attempts,
-                ..Facts::default()
-            };
+            return Facts { attempts, ..Facts::default() };
         };
         if memory.own.as_ref().is_some_and(|own| forgotten(own, now)) {
             memory.own = None;
@@ -142,10 +139,7 @@ impl Evidence {
             seen: memory.seen.clone(),
             refused_since: memory.refused,
             refused_with: memory.refused_with,
-            own_runs: memory
-                .own
-                .as_ref()
-                .is_some_and(|own| is_surely_running(own, now)),
+            own_runs: memory.own.as_ref().is_some_and(|own| is_surely_running(own, now)),
             same_identity: false,
             attempts,
             shared_token: false,
@@ -190,8 +184,7 @@ impl Evidence {
         let before = memory.own.as_ref();
         // A grant that is told once more is no other lease.
         if before.is_none_or(|before| before.grant != own.grant) {
-            let is_left =
-                |now| before.is_some_and(|before| !before.came_back && is_over(before, now));
+            let is_left = |now| before.is_some_and(|before| !before.came_back && is_over(before, now));
             memory.overran = ran_out.is_some_and(is_left);
         }
         memory.refused = false;
@@ -202,11 +195,7 @@ impl Evidence {
 
     /// Its lease goes on with another end, and perhaps another value.
     pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<StoredToken>) {
-        if let Some(own) = self
-            .memory
-            .get_mut(key)
-            .and_then(|memory| memory.own.as_mut())
-        {
+        if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
             (own.ends, own.unwitnessed) = (ends, false);
             if let Some(stored) = stored {
                 own.stored = stored;
@@ -224,11 +213,7 @@ impl Evidence {
 
     /// A TTL was asked for its lease, which ends then; `None`: none.
     pub fn asked(&mut self, key: &DbKey, end: Option<Instant>) {
-        if let Some(own) = self
-            .memory
-            .get_mut(key)
-            .and_then(|memory| memory.own.as_mut())
-        {
+        if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
             own.asked_end = end;
         }
     }
@@ -259,10 +244,7 @@ impl Evidence {
     pub fn latest(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
         self.latest.iter().filter_map(|key| {
             let own = self.memory.get(key)?.own.as_ref();
-            Some((
-                key,
-                own.filter(|own| own.lapsed.is_none() && !own.unwitnessed)?,
-            ))
+            Some((key, own.filter(|own| own.lapsed.is_none() && !own.unwitnessed)?))
         })
     }
 
@@ -276,11 +258,7 @@ impl Evidence {
 
     /// A script found that this connection's lease is over.
     pub fn lapsed(&mut self, key: &DbKey, now: Instant) {
-        if let Some(own) = self
-            .memory
-            .get_mut(key)
-            .and_then(|memory| memory.own.as_mut())
-        {
+        if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {
             own.lapsed.get_or_insert(now);
         }
     }
@@ -288,10 +266,7 @@ impl Evidence {
     /// This connection wants to give back or extend a lock. Returns whether its own lease of it, or that of another of its
     /// identity (which a step `found`), is over, and this is the first time that it comes back to that.
     pub fn comes_back(&mut self, key: &DbKey, found: bool, now: Instant) -> bool {
-        let own = self
-            .memory
-            .get_mut(key)
-            .and_then(|memory| memory.own.as_mut());
+        let own = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut());
         let Some(own) = own else {
             return found;
         };
@@ -302,14 +277,7 @@ impl Evidence {
     /// This connection read a value (`None`: there was none). A lease of its own that is not the
     /// current one, though its time is not over, was given back by other means, as over another
     /// connection of its pool: it is forgotten, for whoever lost nothing is not late.
-    pub fn observed(
-        &mut self,
-        key: DbKey,
-        grant: Option<Grant>,
-        value: Option<&Bytes>,
-        watched: bool,
-        now: Instant,
-    ) {
+    pub fn observed(&mut self, key: DbKey, grant: Option<Grant>, value: Option<&Bytes>, watched: bool, now: Instant) {
         let Some(value) = value else {
             if let Some(memory) = self.memory.get_mut(&key)
                 && memory.seen.take().is_some()
@@ -343,11 +311,7 @@ impl Evidence {
     /// Every WATCH of this connection is over.
     pub fn unwatched(&mut self) {
         for key in &self.observed {
-            if let Some(seen) = self
-                .memory
-                .get_mut(key)
-                .and_then(|memory| memory.seen.as_mut())
-            {
+            if let Some(seen) = self.memory.get_mut(key).and_then(|memory| memory.seen.as_mut()) {
                 seen.watched = false;
             }
         }
@@ -361,10 +325,7 @@ impl Evidence {
 
     fn bound_observed(&mut self) {
         while self.observed.len() > MAX_OBSERVED {
-            let oldest = self
-                .observed
-                .pop_front()
-                .expect("longer than a bound above zero");
+            let oldest = self.observed.pop_front().expect("longer than a bound above zero");
             if let Some(memory) = self.memory.get_mut(&oldest) {
                 memory.seen = None;
             }
@@ -379,8 +340,7 @@ impl Evidence {
             return;
         }
         // That a lock was refused is the least to lose: it decides only which proofs are doubted.
-        self.memory
-            .retain(|_, memory| memory.own.is_some() || memory.seen.is_some());
+        self.memory.retain(|_, memory| memory.own.is_some() || memory.seen.is_some());
         let mut ends: Vec<(Option<Instant>, DbKey)> = self
             .memory
             .iter()
@@ -398,8 +358,7 @@ impl Evidence {
 }
 
 fn forgotten(own: &Own, now: Instant) -> bool {
-    own.lapsed
-        .is_some_and(|at| now.duration_since(at) > LAPSED_MEMORY)
+    own.lapsed.is_some_and(|at| now.duration_since(at) > LAPSED_MEMORY)
 }
 
 fn is_over(own: &Own, now: Instant) -> bool {
@@ -439,12 +398,7 @@ mod tests {
         let (mut evidence, start) = (Evidence::default(), Instant::now());
         evidence.granted(key("a"), own(1), None);
         evidence.lapsed(&key("a"), start);
-        assert!(
-            evidence
-                .facts(&key("a"), start + LAPSED_MEMORY)
-                .own
-                .is_some()
-        );
+        assert!(evidence.facts(&key("a"), start + LAPSED_MEMORY).own.is_some());
         let later = start + LAPSED_MEMORY + Duration::from_secs(1);
         assert!(evidence.facts(&key("a"), later).own.is_none());
     }
@@ -456,11 +410,7 @@ mod tests {
         let value = Bytes::from_static(b"v");
         let own_after_reading = |grant: Option<Grant>, lapsed, now| {
             let mut evidence = Evidence::default();
-            let own = Own {
-                ends: Some(ends),
-                lapsed,
-                ..own(1)
-            };
+            let own = Own { ends: Some(ends), lapsed, ..own(1) };
             evidence.granted(key("a"), own, None);
             evidence.observed(key("a"), grant, Some(&value), false, now);
             evidence.facts(&key("a"), now).own
@@ -471,10 +421,7 @@ mod tests {
         assert!(own_after_reading(mine, None, start).is_some());
         assert!(own_after_reading(None, None, start).is_some(), "no record");
         let late = ends - SURELY_BEFORE_END;
-        assert!(
-            own_after_reading(others, None, late).is_some(),
-            "may be over"
-        );
+        assert!(own_after_reading(others, None, late).is_some(), "may be over");
         let lapsed = own_after_reading(others, Some(start), start);
         assert!(lapsed.is_some(), "a script said that it is over");
     }
@@ -506,13 +453,7 @@ mod tests {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         evidence.observed(key("a"), None, Some(&Bytes::from_static(b"1")), true, now);
         evidence.unwatched();
-        assert!(
-            !evidence
-                .facts(&key("a"), now)
-                .seen
-                .expect("was read")
-                .watched
-        );
+        assert!(!evidence.facts(&key("a"), now).seen.expect("was read").watched);
     }
 
     #[test]
@@ -572,9 +513,7 @@ mod tests {
         let now = Instant::now();
         let names = |evidence: &Evidence| {
             let keys = evidence.latest().map(|(key, _)| key.key.to_vec());
-            keys.map(|key| String::from_utf8(key).expect("it is text"))
-                .collect::<Vec<_>>()
-                .join(" ")
+            keys.map(|key| String::from_utf8(key).expect("it is text")).collect::<Vec<_>>().join(" ")
         };
         for name in ["a", "b", "a", "c"] {
             evidence.granted(key(name), own(1), None);
@@ -585,11 +524,7 @@ mod tests {
         evidence.lapsed(&key("b"), now);
         assert_eq!(names(&evidence), "c");
         for number in 0..100 {
-            evidence.granted(
-                DbKey::new(0, Bytes::from(format!("{number}"))),
-                own(1),
-                None,
-            );
+            evidence.granted(DbKey::new(0, Bytes::from(format!("{number}"))), own(1), None);
         }
         assert_eq!(names(&evidence), "92 93 94 95 96 97 98 99");
     }
@@ -616,10 +551,7 @@ mod tests {
     fn a_lease_that_follows_one_that_ran_out_unreleased_is_told() {
         let (mut evidence, start) = (Evidence::default(), Instant::now());
         let lock = key("a");
-        let until = |byte: u8, s: u64| Own {
-            ends: Some(start + Duration::from_secs(s)),
-            ..own(byte)
-        };
+        let until = |byte: u8, s: u64| Own { ends: Some(start + Duration::from_secs(s)), ..own(byte) };
         let at = |s: u64| start + Duration::from_secs(s);
         evidence.granted(lock.clone(), until(1, 5), Some(at(0)));
         assert!(!evidence.overran(&lock), "there is none before it");
@@ -630,10 +562,7 @@ mod tests {
         evidence.granted(lock.clone(), until(3, 25), Some(at(10)));
         assert!(!evidence.overran(&lock), "its own had time left");
         evidence.granted(lock.clone(), until(4, 35), None);
-        assert!(
-            !evidence.overran(&lock),
-            "given back over another connection"
-        );
+        assert!(!evidence.overran(&lock), "given back over another connection");
         assert!(evidence.comes_back(&lock, false, at(36)));
         evidence.granted(lock.clone(), until(5, 45), Some(at(36)));
         assert!(!evidence.overran(&lock), "it was to be given back, late");

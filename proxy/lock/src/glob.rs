@@ -42,20 +42,11 @@ impl Glob {
         let shape = match &pattern[rest..] {
             [] => Shape::Exact,
             [b'*'] if rest == 0 => Shape::Everything,
-            stars if !prefix.is_empty() && stars.iter().all(|&byte| byte == b'*') => {
-                Shape::StartsWith
-            }
-            _ if !suffix.is_empty() && pattern[rest..tail].iter().all(|&byte| byte == b'*') => {
-                Shape::Ends
-            }
+            stars if !prefix.is_empty() && stars.iter().all(|&byte| byte == b'*') => Shape::StartsWith,
+            _ if !suffix.is_empty() && pattern[rest..tail].iter().all(|&byte| byte == b'*') => Shape::Ends,
             _ => Shape::General,
         };
-        Glob {
-            pattern,
-            prefix: prefix.into(),
-            suffix: suffix.into(),
-            shape,
-        }
+        Glob { pattern, prefix: prefix.into(), suffix: suffix.into(), shape }
     }
 
     /// The pattern, as it was given.
@@ -120,9 +111,7 @@ impl Glob {
         match self.shape {
             Shape::Exact => {
                 let text = &self.prefix;
-                starts_with(text, beginning)
-                    && ends_with(text, ending)
-                    && beginning.len() + ending.len() <= text.len()
+                starts_with(text, beginning) && ends_with(text, ending) && beginning.len() + ending.len() <= text.len()
             }
             Shape::StartsWith | Shape::Everything => begins,
             Shape::Ends | Shape::General => begins && ends,
@@ -314,10 +303,7 @@ fn matches_by_byte(pattern: &[u8], key: &[u8]) -> bool {
             return pattern[at..].iter().all(|&byte| byte == b'*');
         }
         if pattern.get(at) == Some(&b'*') {
-            at += pattern[at..]
-                .iter()
-                .take_while(|&&byte| byte == b'*')
-                .count();
+            at += pattern[at..].iter().take_while(|&&byte| byte == b'*').count();
             if at == pattern.len() {
                 return true;
             }

@@ -103,11 +103,7 @@ fn shown_of_push(frame: &[u8], own: OwnKeys<'_>) -> Option<Shown> {
     } else {
         channel.starts_with(b"__keyevent@") && own.contains_bulk(payload)
     };
-    Some(if about_own {
-        Shown::Nothing
-    } else {
-        Shown::Whole
-    })
+    Some(if about_own { Shown::Nothing } else { Shown::Whole })
 }
 
 /// A frame that ends with the array of the keys that are invalid. A null in their place means all.
@@ -200,19 +196,13 @@ mod tests {
 
     fn of_listing(kind: Listing, frame: &[u8]) -> Option<Vec<u8>> {
         let namespaces = locks();
-        let own = OwnKeys {
-            prefix: b"lw:",
-            namespaces: &namespaces,
-        };
+        let own = OwnKeys { prefix: b"lw:", namespaces: &namespaces };
         told(listing(kind, frame, own, Protocol::Resp2), frame)
     }
 
     fn of_push(frame: &[u8]) -> Option<Vec<u8>> {
         let namespaces = locks();
-        let own = OwnKeys {
-            prefix: b"lw:",
-            namespaces: &namespaces,
-        };
+        let own = OwnKeys { prefix: b"lw:", namespaces: &namespaces };
         told(push(frame, own), frame)
     }
 
@@ -220,25 +210,14 @@ mod tests {
 
     #[test]
     fn listings_lose_companions_and_nothing_else() {
-        let all: &[&[u8]] = &[
-            OURS,
-            b"a",
-            b"lw:{0j4}:other",
-            b"lw:a",
-            OURS,
-            b"lock:a",
-            OURS,
-        ];
+        let all: &[&[u8]] = &[OURS, b"a", b"lw:{0j4}:other", b"lw:a", OURS, b"lock:a", OURS];
         let rest: &[&[u8]] = &[b"a", b"lw:{0j4}:other", b"lw:a", b"lock:a"];
         assert_eq!(of_listing(Listing::Keys, &array(all)), Some(array(rest)));
         assert_eq!(of_listing(Listing::Keys, &array(&[OURS])), Some(array(&[])));
         let page = |names: &[&[u8]]| [b"*2\r\n$2\r\n17\r\n".to_vec(), array(names)].concat();
         assert_eq!(of_listing(Listing::Scan, &page(all)), Some(page(rest)));
         assert_eq!(of_listing(Listing::Scan, &page(&[OURS])), Some(page(&[])));
-        assert_eq!(
-            of_listing(Listing::RandomKey, &bulk(OURS)),
-            Some(b"$-1\r\n".to_vec())
-        );
+        assert_eq!(of_listing(Listing::RandomKey, &bulk(OURS)), Some(b"$-1\r\n".to_vec()));
         for (kind, frame) in [
             (Listing::Keys, array(rest)),
             (Listing::Keys, b"-NOPERM lw:{0j4}:lock:a\r\n".to_vec()),
@@ -254,10 +233,7 @@ mod tests {
     #[test]
     fn invalidations_lose_companions() {
         let both: &[&[u8]] = &[OURS, b"lock:a"];
-        for head in [
-            &b">2\r\n$10\r\ninvalidate\r\n"[..],
-            b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n",
-        ] {
+        for head in [&b">2\r\n$10\r\ninvalidate\r\n"[..], b"*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n"] {
             let of = |keys: &[u8]| [head, keys].concat();
             assert_eq!(of_push(&of(&array(both))), Some(of(&array(&[b"lock:a"]))));
             assert_eq!(of_push(&of(&array(&[OURS]))), None);
@@ -270,30 +246,15 @@ mod tests {
     #[test]
     fn notifications_about_companions_are_not_shown() {
         let namespaces = locks();
-        let own = OwnKeys {
-            prefix: b"lw:",
-            namespaces: &namespaces,
-        };
+        let own = OwnKeys { prefix: b"lw:", namespaces: &namespaces };
         let keyspace = [b"__keyspace@12__:", OURS].concat();
         for (words, expected) in [
             (vec![&b"message"[..], &keyspace, b"set"], Shown::Nothing),
             (vec![b"pmessage", b"*", &keyspace, b"set"], Shown::Nothing),
-            (
-                vec![b"message", b"__keyevent@0__:set", OURS],
-                Shown::Nothing,
-            ),
-            (
-                vec![b"pmessage", b"__key*", b"__keyevent@3__:set", OURS],
-                Shown::Nothing,
-            ),
-            (
-                vec![b"message", b"__keyevent@0__:set", b"lock:a"],
-                Shown::Whole,
-            ),
-            (
-                vec![b"message", b"__keyspace@0__:lock:a", OURS],
-                Shown::Whole,
-            ),
+            (vec![b"message", b"__keyevent@0__:set", OURS], Shown::Nothing),
+            (vec![b"pmessage", b"__key*", b"__keyevent@3__:set", OURS], Shown::Nothing),
+            (vec![b"message", b"__keyevent@0__:set", b"lock:a"], Shown::Whole),
+            (vec![b"message", b"__keyspace@0__:lock:a", OURS], Shown::Whole),
             (vec![b"message", b"news", OURS], Shown::Whole),
             (vec![b"pmessage", OURS, b"news", OURS], Shown::Whole),
             (vec![b"message", OURS, b"x"], Shown::Whole),

@@ -51,23 +51,15 @@ mod tests {
 
     #[test]
     fn a_library_stands_for_each_of_its_scripts_and_a_sha_for_itself() {
-        for (name, scripts) in [
-            ("asynq@0.26.0", 2),
-            ("bull@4.16.5", 9),
-            ("bullmq@6.7.0", 12),
-        ] {
+        for (name, scripts) in [("asynq@0.26.0", 2), ("bull@4.16.5", 9), ("bullmq@6.7.0", 12)] {
             assert_eq!(named(name).len(), scripts, "{name}");
         }
         assert_eq!(names(), "asynq@0.26.0, bull@4.16.5, bullmq@6.7.0");
         let one = named("5bf9083c794d9aca062606b3c5431e4050262cf1");
         assert_eq!((one.len(), name_of(&one[0]).as_str()), (1, "bull@4.16.5"));
         let other = may_be_trusted(&ScriptSha::of(b"return 1"));
-        let words =
-            format!("hand them over in KEYS{other}; what the script had done before stands");
-        assert_eq!(
-            asked_for(&words),
-            Some("e0e1f9fabfc9d4800c877a703b823ac0578ff8db")
-        );
+        let words = format!("hand them over in KEYS{other}; what the script had done before stands");
+        assert_eq!(asked_for(&words), Some("e0e1f9fabfc9d4800c877a703b823ac0578ff8db"));
         assert!(named("bull").is_empty() && named("e0e1").is_empty());
     }
 }

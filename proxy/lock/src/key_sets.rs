@@ -97,18 +97,11 @@ impl Taken {
         for piece in &pieces {
             complement = intersection(&complement, &piece.complement())?;
         }
-        Ok(Taken {
-            pieces,
-            widened,
-            complement,
-        })
+        Ok(Taken { pieces, widened, complement })
     }
 
     /// What is left of these globs. One that shares no key with those that are taken stays as it is written.
-    pub fn from<'a>(
-        &self,
-        globs: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<Remainder, KeySetError> {
+    pub fn from<'a>(&self, globs: impl Iterator<Item = &'a [u8]>) -> Result<Remainder, KeySetError> {
         let mut left = Remainder::default();
         for glob in globs {
             let (piece, exact) = Piece::around(glob);
@@ -171,10 +164,7 @@ fn is_forbidden(byte: u8) -> bool {
 
 impl Piece {
     fn everything() -> Piece {
-        Piece {
-            head: Vec::new(),
-            tail: Some(Vec::new()),
-        }
+        Piece { head: Vec::new(), tail: Some(Vec::new()) }
     }
 
     /// The smallest piece that has all keys of a glob, and whether it has no others.
@@ -195,10 +185,7 @@ impl Piece {
             return (Piece { head, tail: None }, true);
         };
         let exact = elements[first..=last].iter().all(is_star);
-        let piece = Piece {
-            head: bytes(&elements[..first]),
-            tail: Some(bytes(&elements[last + 1..])),
-        };
+        let piece = Piece { head: bytes(&elements[..first]), tail: Some(bytes(&elements[last + 1..])) };
         (piece, exact)
     }
 
@@ -209,10 +196,7 @@ impl Piece {
 
     fn has_keys(&self) -> bool {
         let tail = self.tail.iter().flatten();
-        self.head
-            .iter()
-            .chain(tail)
-            .all(|set| *set != Bytes256::NONE)
+        self.head.iter().chain(tail).all(|set| *set != Bytes256::NONE)
     }
 
     /// All other keys, each in exactly one of the pieces.
@@ -231,10 +215,7 @@ impl Piece {
             add([begin, &[self.head[at].not()]].concat(), Some(Vec::new()));
         }
         match &self.tail {
-            None => add(
-                [&self.head[..], &[Bytes256::ANY]].concat(),
-                Some(Vec::new()),
-            ),
+            None => add([&self.head[..], &[Bytes256::ANY]].concat(), Some(Vec::new())),
             Some(tail) => {
                 for at in 0..tail.len() {
                     // Too short for both ends.
@@ -265,10 +246,7 @@ impl Piece {
                 for length in lengths {
                     add(self.of_length(other, length));
                 }
-                add(Some(Piece {
-                    head,
-                    tail: Some(tail),
-                }));
+                add(Some(Piece { head, tail: Some(tail) }));
             }
         }
         found
@@ -277,11 +255,7 @@ impl Piece {
     /// The keys of this length that both have.
     fn of_length(&self, other: &Piece, length: usize) -> Option<Piece> {
         let (one, two) = (self.spelled(length)?, other.spelled(length)?);
-        let head = one
-            .iter()
-            .zip(&two)
-            .map(|(one, two)| one.and(*two))
-            .collect();
+        let head = one.iter().zip(&two).map(|(one, two)| one.and(*two)).collect();
         Some(Piece { head, tail: None })
     }
 
@@ -327,9 +301,7 @@ fn merged(one: &[Bytes256], two: &[Bytes256], end: End) -> Vec<Bytes256> {
         let set = place.and_then(|place| list.get(place));
         set.copied().unwrap_or(Bytes256::ANY)
     };
-    (0..length)
-        .map(|place| at(one, place).and(at(two, place)))
-        .collect()
+    (0..length).map(|place| at(one, place).and(at(two, place))).collect()
 }
 
 /// The keys that both lists have. Where no key is in two pieces of a list, none is in two of the answer.

@@ -199,12 +199,7 @@ impl LeaseTable {
     /// Folds one event into the view; answers the lease that it ended, if any.
     pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
-            LeaseEvent::Granted {
-                grant,
-                fence,
-                session,
-                ttl,
-            } => {
+            LeaseEvent::Granted { grant, fence, session, ttl } => {
                 let lease = Lease {
                     grant,
                     fence,
@@ -218,12 +213,7 @@ impl LeaseTable {
                 };
                 self.begin(key, lease)
             }
-            LeaseEvent::Found {
-                grant,
-                fence,
-                since,
-                ttl,
-            } => {
+            LeaseEvent::Found { grant, fence, since, ttl } => {
                 let known = self.get(key).is_some_and(|lease| lease.grant == grant);
                 let ends = ttl.map(|ttl| now + ttl);
                 if known {
@@ -293,17 +283,10 @@ impl LeaseTable {
                 Some(lease) if !lease.unknown => how_it_ended(told, end),
                 _ => End::Expired,
             };
-            let needs_record = lease
-                .is_some_and(|lease| lease.needs_record(now) && !self.has_vanished(lease.grant));
+            let needs_record = lease.is_some_and(|lease| lease.needs_record(now) && !self.has_vanished(lease.grant));
             let transition = self.remove(&key, how, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
-                ended.push(Lapse {
-                    key,
-                    grant,
-                    transition,
-                    told,
-                    needs_record,
-                });
+                ended.push(Lapse { key, grant, transition, told, needs_record });
             }
         }
         ended
@@ -357,13 +340,7 @@ impl LeaseTable {
 
     /// This lease was not there on the server any more at this time, or was over there. Returns how it ended, where it is the
     /// current one here: one that was not given back was lost where its holder could still rely on it.
-    pub fn is_not_there(
-        &mut self,
-        key: &DbKey,
-        grant: Grant,
-        end: End,
-        at: Instant,
-    ) -> Option<Transition> {
+    pub fn is_not_there(&mut self, key: &DbKey, grant: Grant, end: End, at: Instant) -> Option<Transition> {
         let lease = self.get(key).filter(|lease| lease.grant == grant)?;
         let end = match end {
             End::Expired => how_it_ended(lease.told(), at),
@@ -374,13 +351,9 @@ impl LeaseTable {
 
     /// Forgets the leases of a database, or of all, that began before: they were erased with it.
     pub fn forget(&mut self, db: Option<u32>, before: Instant) {
-        let erased =
-            |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db) && lease.since < before;
-        let keys: Vec<DbKey> = self
-            .iter()
-            .filter(|(key, lease)| erased(key, lease))
-            .map(|(key, _)| key.clone())
-            .collect();
+        let erased = |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db) && lease.since < before;
+        let keys: Vec<DbKey> =
+            self.iter().filter(|(key, lease)| erased(key, lease)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.remove(&key, End::Released, before);
         }
@@ -403,10 +376,7 @@ impl LeaseTable {
                 Some(_) => held.finite += 1,
                 None => held.endless += 1,
             }
-            held.oldest = Some(
-                held.oldest
-                    .map_or(lease.since, |oldest| oldest.min(lease.since)),
-            );
+            held.oldest = Some(held.oldest.map_or(lease.since, |oldest| oldest.min(lease.since)));
         }
     }
 
@@ -430,8 +400,7 @@ impl LeaseTable {
         }
         for ((end, place), key) in self.ends.iter().take(64) {
             let placed = self.leases.get(key);
-            if placed.map(|placed| (placed.lease.ends, placed.place)) != Some((Some(*end), *place))
-            {
+            if placed.map(|placed| (placed.lease.ends, placed.place)) != Some((Some(*end), *place)) {
                 return Err("every end belongs to a lease with a TTL");
             }
         }
@@ -566,11 +535,7 @@ mod tests {
         let extended = LeaseEvent::Extended { ttl: None };
         assert!(vanishes(granted(None), Some(extended), lately + ms(1)));
         assert!(!vanishes(granted(None), Some(LeaseEvent::Released), ms(5)));
-        assert!(!vanishes(
-            granted(None),
-            Some(LeaseEvent::Unwitnessed),
-            ms(5)
-        ));
+        assert!(!vanishes(granted(None), Some(LeaseEvent::Unwitnessed), ms(5)));
         // Nobody knows who was granted it, and through which proxy.
         assert!(!vanishes(found(60_000, start), None, ms(5)));
     }
@@ -625,8 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_another_had_the_place_of_while_its_holder_relied_on_it_is_lost_however_late_that_is_seen()
-     {
+    fn one_that_another_had_the_place_of_while_its_holder_relied_on_it_is_lost_however_late_that_is_seen() {
         let start = Instant::now();
         for (since, end) in [(150, End::Lost), (290, End::Expired)] {
             let (since, late) = (start + ms(since), start + ms(900));
@@ -663,39 +627,17 @@ mod tests {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
         table.apply(&key(1), granted(Some(100)), start);
         let late = start + Duration::from_millis(500);
-        let ended = table
-            .apply(&key(1), granted(None), late)
-            .expect("the first lease ended");
-        assert_eq!(
-            (ended.end, ended.held),
-            (End::Expired, Duration::from_millis(100))
-        );
-        assert_eq!(
-            held(&table, late),
-            Held {
-                unknown: 0,
-                finite: 0,
-                endless: 1,
-                oldest: Some(late)
-            }
-        );
+        let ended = table.apply(&key(1), granted(None), late).expect("the first lease ended");
+        assert_eq!((ended.end, ended.held), (End::Expired, Duration::from_millis(100)));
+        assert_eq!(held(&table, late), Held { unknown: 0, finite: 0, endless: 1, oldest: Some(late) });
     }
 
     #[test]
     fn a_release_in_time_is_a_release() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
         table.apply(&key(1), granted(Some(100)), start);
-        let ended = table
-            .apply(
-                &key(1),
-                LeaseEvent::Released,
-                start + Duration::from_millis(40),
-            )
-            .expect("it was held");
-        assert_eq!(
-            (ended.end, ended.held),
-            (End::Released, Duration::from_millis(40))
-        );
+        let ended = table.apply(&key(1), LeaseEvent::Released, start + Duration::from_millis(40)).expect("it was held");
+        assert_eq!((ended.end, ended.held), (End::Released, Duration::from_millis(40)));
     }
 
     #[test]
@@ -707,10 +649,7 @@ mod tests {
         table.apply(&elsewhere, granted(None), start);
         table.apply(&key(3), granted(None), flushed);
         table.forget(Some(0), flushed);
-        let left: Vec<bool> = [key(1), elsewhere, key(3)]
-            .iter()
-            .map(|key| table.leases.contains_key(key))
-            .collect();
+        let left: Vec<bool> = [key(1), elsewhere, key(3)].iter().map(|key| table.leases.contains_key(key)).collect();
         assert_eq!(left, [false, true, true]);
         table.forget(None, flushed + Duration::from_millis(1));
         assert!(table.leases.is_empty() && table.ends.is_empty());

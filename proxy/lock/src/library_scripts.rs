@@ -134,11 +134,7 @@ static MANNERS: LazyLock<HashMap<&'static str, Manner>> = LazyLock::new(|| {
 
 static SCRIPTS: LazyLock<HashMap<ScriptSha, Known>> = LazyLock::new(|| {
     let known = lines().filter_map(|[digest, section, library, versions]| {
-        let known = Known {
-            library,
-            versions,
-            manner: MANNERS.get(section)?,
-        };
+        let known = Known { library, versions, manner: MANNERS.get(section)? };
         Some((ScriptSha::from_hex(digest.as_bytes())?, known))
     });
     known.collect()
@@ -182,9 +178,7 @@ mod tests {
 
     #[test]
     fn every_line_of_both_files_is_read() {
-        let sections = include_str!("library_scripts.lua")
-            .matches("\n--- ")
-            .count();
+        let sections = include_str!("library_scripts.lua").matches("\n--- ").count();
         assert_eq!(MANNERS.len(), sections);
         let lines = include_str!("library_scripts.tsv").lines().count();
         assert_eq!(SCRIPTS.len(), lines);
@@ -224,41 +218,13 @@ mod tests {
     #[test]
     fn libraries_are_found_by_the_digests_that_they_send() {
         for (digest, library, section) in [
-            (
-                "c3f8721cbb97f72bc19e972846bd7aaf91901658",
-                "redis",
-                "delete-or-zero",
-            ),
-            (
-                "a4e8783852e6b949f9ef3a97212805108459a890",
-                "redis",
-                "prolong-or-replace",
-            ),
-            (
-                "e5a322e2634ef59a516e8ea150cb085afafee684",
-                "redlock",
-                "take-all",
-            ),
-            (
-                "aed6f382e410db8ba7926d4e5e9aab410bf2a78a",
-                "redlock",
-                "store-again-all",
-            ),
-            (
-                "e950836ed1e694540c503ef9972b8de518044d3b",
-                "github.com/go-redsync/redsync/v4",
-                "delete-or-why",
-            ),
-            (
-                "90da91872223f85eb1376a17e3c4df21ace8c54b",
-                "python-redis-lock",
-                "signal-and-delete",
-            ),
-            (
-                "7157921a7cc7cfba979acf6d63f073151df17d12",
-                "redis-semaphore",
-                "delete-or-zero",
-            ),
+            ("c3f8721cbb97f72bc19e972846bd7aaf91901658", "redis", "delete-or-zero"),
+            ("a4e8783852e6b949f9ef3a97212805108459a890", "redis", "prolong-or-replace"),
+            ("e5a322e2634ef59a516e8ea150cb085afafee684", "redlock", "take-all"),
+            ("aed6f382e410db8ba7926d4e5e9aab410bf2a78a", "redlock", "store-again-all"),
+            ("e950836ed1e694540c503ef9972b8de518044d3b", "github.com/go-redsync/redsync/v4", "delete-or-why"),
+            ("90da91872223f85eb1376a17e3c4df21ace8c54b", "python-redis-lock", "signal-and-delete"),
+            ("7157921a7cc7cfba979acf6d63f073151df17d12", "redis-semaphore", "delete-or-zero"),
         ] {
             let sha = ScriptSha::from_hex(digest.as_bytes()).expect("40 digits");
             let known = find(&sha).unwrap_or_else(|| panic!("{library}: {digest}"));

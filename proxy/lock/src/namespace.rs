@@ -80,10 +80,7 @@ impl Namespaces {
             first_bytes: first_bytes.chain((0..=u8::MAX).filter(may_begin)).collect(),
             last_bytes: by_ending.first_bytes().collect(),
             by_neither: by_neither().map(|(number, _)| number).collect(),
-            of_empty: globs
-                .iter()
-                .find(|(_, glob)| glob.matches(b""))
-                .map(|(id, _)| *id),
+            of_empty: globs.iter().find(|(_, glob)| glob.matches(b"")).map(|(id, _)| *id),
             by_beginning,
             by_ending,
             globs,
@@ -114,9 +111,7 @@ impl Namespaces {
     #[inline]
     fn is_own(&self, key: &[u8]) -> bool {
         let prefix = &self.own_prefix[..];
-        !prefix.is_empty()
-            && (starts_with(key, prefix) || key == PREFIX_MARK)
-            && names_companion(prefix, key, self)
+        !prefix.is_empty() && (starts_with(key, prefix) || key == PREFIX_MARK) && names_companion(prefix, key, self)
     }
 
     /// The same by the globs alone: the proxy's own keys may be among those.
@@ -127,19 +122,11 @@ impl Namespaces {
         };
         let by_beginning = self.first_bytes.contains(*first);
         let by_ending = self.last_bytes.contains(*last);
-        if by_beginning || by_ending {
-            self.find_by_glob(key, by_ending)
-        } else {
-            None
-        }
+        if by_beginning || by_ending { self.find_by_glob(key, by_ending) } else { None }
     }
 
     /// The namespaces to which some key may belong that begins and ends like this, in order.
-    pub fn find_between(
-        &self,
-        beginning: &[u8],
-        ending: &[u8],
-    ) -> impl Iterator<Item = NamespaceId> {
+    pub fn find_between(&self, beginning: &[u8], ending: &[u8]) -> impl Iterator<Item = NamespaceId> {
         self.globs
             .iter()
             .filter(move |(_, glob)| glob.may_match_between(beginning, ending))
@@ -172,21 +159,12 @@ mod tests {
 
     fn namespaces(patterns: &[&[&str]]) -> Namespaces {
         let glob = |pattern: &&str| Glob::new(Bytes::copy_from_slice(pattern.as_bytes()));
-        Namespaces::new(
-            patterns
-                .iter()
-                .map(|globs| globs.iter().map(glob).collect())
-                .collect(),
-        )
+        Namespaces::new(patterns.iter().map(|globs| globs.iter().map(glob).collect()).collect())
     }
 
     #[test]
     fn the_first_namespace_that_matches_wins() {
-        let namespaces = namespaces(&[
-            &["lock:order:*", "*:mutex"],
-            &["lock:*"],
-            &["lock:order:1", "[xy]z"],
-        ]);
+        let namespaces = namespaces(&[&["lock:order:*", "*:mutex"], &["lock:*"], &["lock:order:1", "[xy]z"]]);
         for (key, expected) in [
             ("lock:order:1", Some(0)),
             ("lock:a:mutex", Some(0)),
@@ -196,24 +174,14 @@ mod tests {
             ("Lock:a", None),
             ("", None),
         ] {
-            assert_eq!(
-                namespaces.find(key.as_bytes()),
-                expected.map(NamespaceId),
-                "{key}"
-            );
+            assert_eq!(namespaces.find(key.as_bytes()), expected.map(NamespaceId), "{key}");
         }
     }
 
     #[test]
     fn the_empty_key_belongs_to_a_namespace_of_everything() {
-        assert_eq!(
-            namespaces(&[&["a*"], &["*"]]).find(b""),
-            Some(NamespaceId(1))
-        );
-        assert_eq!(
-            namespaces(&[&["a*"], &[""]]).find(b""),
-            Some(NamespaceId(1))
-        );
+        assert_eq!(namespaces(&[&["a*"], &["*"]]).find(b""), Some(NamespaceId(1)));
+        assert_eq!(namespaces(&[&["a*"], &[""]]).find(b""), Some(NamespaceId(1)));
         assert_eq!(namespaces(&[]).find(b""), None);
         assert_eq!(namespaces(&[&[]]).find(b"a"), None);
     }
@@ -234,9 +202,7 @@ mod tests {
             ("job-1", ":a", Some(2)),
             ("job-1", ":b", Some(2)),
         ] {
-            let found = namespaces
-                .find_between(beginning.as_bytes(), ending.as_bytes())
-                .next();
+            let found = namespaces.find_between(beginning.as_bytes(), ending.as_bytes()).next();
             assert_eq!(found, expected.map(NamespaceId), "{beginning}*{ending}");
         }
     }
@@ -245,14 +211,8 @@ mod tests {
     fn the_proxys_own_keys_are_no_locks_whatever_the_globs_say() {
         for (glob, keys) in [
             ("*", ["lw:{0j4}:a", "lw:{0j4}#a", "lw:{0j4}:lw:{0j4}:a"]),
-            (
-                "*_on",
-                ["lw:{0j4}:a_on", "lw:{0j4}#a_on", "lw:{x}:lw:{x}:a_on"],
-            ),
-            (
-                "lw:*",
-                ["lw:{0j4}:lw:a", "lw:{0j4}#lw:a", "lw:{0j4}:lockwarden_on"],
-            ),
+            ("*_on", ["lw:{0j4}:a_on", "lw:{0j4}#a_on", "lw:{x}:lw:{x}:a_on"]),
+            ("lw:*", ["lw:{0j4}:lw:a", "lw:{0j4}#lw:a", "lw:{0j4}:lockwarden_on"]),
         ] {
             let all = namespaces(&[&[glob]]);
             let locks = all.clone().without_own_keys(Bytes::from_static(b"lw:"));
@@ -260,14 +220,7 @@ mod tests {
                 assert!(all.find(own.as_bytes()).is_some(), "{glob} {own}");
                 assert_eq!(locks.find(own.as_bytes()), None, "{glob} {own}");
             }
-            for other in [
-                "a_on",
-                "lw:a",
-                "lw:{0j4}_on",
-                "lw:{0j4}x:_on",
-                "lw:}:a_on",
-                "",
-            ] {
+            for other in ["a_on", "lw:a", "lw:{0j4}_on", "lw:{0j4}x:_on", "lw:}:a_on", ""] {
                 let found = locks.find(other.as_bytes());
                 assert_eq!(found, all.find(other.as_bytes()), "{glob} {other}");
             }

@@ -449,9 +449,7 @@ impl LockOp {
             | LockOp::AcquireAll { ttl, .. }
             | LockOp::Store { ttl, .. }
             | LockOp::Extend { ttl, .. } => *ttl,
-            LockOp::Release { .. } | LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => {
-                AskedTtl::None
-            }
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => AskedTtl::None,
         }
     }
 
@@ -497,12 +495,8 @@ impl LockOp {
         match self {
             LockOp::Acquire { value, .. } | LockOp::Take { value, .. } => Some(value),
             LockOp::AcquireAll { locks, .. } => locks.get(index).map(|(_, value)| value),
-            LockOp::Store {
-                value, comparison, ..
-            } => named(comparison).or(Some(value)),
-            LockOp::Extend { comparison, .. } | LockOp::Release { comparison, .. } => {
-                named(comparison)
-            }
+            LockOp::Store { value, comparison, .. } => named(comparison).or(Some(value)),
+            LockOp::Extend { comparison, .. } | LockOp::Release { comparison, .. } => named(comparison),
             LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => None,
         }
     }
@@ -512,25 +506,11 @@ impl LockOp {
     /// it on Redis's.
     pub fn operation(&self, now: ProxyTime) -> Operation {
         match self {
-            LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } => {
-                Operation::Acquire
-            }
-            LockOp::Store {
-                wants_old: true,
-                only_if_exists: false,
-                ..
-            }
-            | LockOp::Store {
-                wants_old: true,
-                comparison: None,
-                ..
-            } => Operation::TakeOver,
+            LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } => Operation::Acquire,
+            LockOp::Store { wants_old: true, only_if_exists: false, .. }
+            | LockOp::Store { wants_old: true, comparison: None, .. } => Operation::TakeOver,
             LockOp::Extend { ttl, .. } if ttl.is_over(now) => Operation::Release,
-            LockOp::Store {
-                only_if_exists: true,
-                ..
-            }
-            | LockOp::Extend { .. } => Operation::Extend,
+            LockOp::Store { only_if_exists: true, .. } | LockOp::Extend { .. } => Operation::Extend,
             LockOp::Store { .. } => Operation::Acquire,
             LockOp::Release { .. } | LockOp::ReleaseMany { .. } => Operation::Release,
             LockOp::Wrapped { .. } => Operation::Write,

@@ -60,9 +60,8 @@ impl OperatorCommand {
             return None;
         }
         let word = words.next().unwrap_or_default();
-        let Some((command, usage)) = COMMANDS
-            .into_iter()
-            .find(|(command, _)| word.eq_ignore_ascii_case(command.as_bytes()))
+        let Some((command, usage)) =
+            COMMANDS.into_iter().find(|(command, _)| word.eq_ignore_ascii_case(command.as_bytes()))
         else {
             let word = Bytes::copy_from_slice(&word[..word.len().min(MAX_TOLD_BYTES)]);
             return Some(OperatorCommand::Unknown { word });
@@ -105,10 +104,7 @@ const COMMANDS: [(&str, &str); 6] = [
     ("FENCE", "LOCKWARDEN FENCE key"),
     ("LOCKS", "LOCKWARDEN LOCKS [pattern]"),
     ("WHY", "LOCKWARDEN WHY id"),
-    (
-        "MODE",
-        "LOCKWARDEN MODE [namespace] enforce|monitor [ANYWAY]",
-    ),
+    ("MODE", "LOCKWARDEN MODE [namespace] enforce|monitor [ANYWAY]"),
     ("CLIENTS", "LOCKWARDEN CLIENTS"),
     ("HELP", "LOCKWARDEN HELP"),
 ];
@@ -117,9 +113,7 @@ fn understood(command: &str, words: &[&[u8]]) -> Option<OperatorCommand> {
     let copied = |word: &[u8]| Bytes::copy_from_slice(word);
     match (command, words) {
         ("LOCKS", []) => Some(OperatorCommand::Locks { pattern: None }),
-        ("LOCKS", [pattern]) => Some(OperatorCommand::Locks {
-            pattern: Some(copied(pattern)),
-        }),
+        ("LOCKS", [pattern]) => Some(OperatorCommand::Locks { pattern: Some(copied(pattern)) }),
         ("WHY", [id]) => Some(OperatorCommand::Why { id: copied(id) }),
         ("MODE", words) => {
             let (words, anyway) = match words {
@@ -131,11 +125,7 @@ fn understood(command: &str, words: &[&[u8]]) -> Option<OperatorCommand> {
                 [namespace, mode] => (Some(copied(namespace)), mode),
                 _ => return None,
             };
-            Some(OperatorCommand::Mode {
-                namespace,
-                mode: mode_of(mode)?,
-                anyway,
-            })
+            Some(OperatorCommand::Mode { namespace, mode: mode_of(mode)?, anyway })
         }
         ("CLIENTS", []) => Some(OperatorCommand::Clients),
         ("HELP", []) => Some(OperatorCommand::Help),
@@ -145,9 +135,7 @@ fn understood(command: &str, words: &[&[u8]]) -> Option<OperatorCommand> {
 
 fn mode_of(word: &[u8]) -> Option<Mode> {
     let modes = [Mode::Enforce, Mode::Monitor];
-    modes
-        .into_iter()
-        .find(|mode| word.eq_ignore_ascii_case(mode.word().as_bytes()))
+    modes.into_iter().find(|mode| word.eq_ignore_ascii_case(mode.word().as_bytes()))
 }
 
 #[cfg(test)]
@@ -168,31 +156,15 @@ mod tests {
             mode,
             anyway: false,
         };
-        let anyway = OperatorCommand::Mode {
-            namespace: Some(Bytes::from_static(b"orders")),
-            mode: Mode::Enforce,
-            anyway: true,
-        };
+        let anyway =
+            OperatorCommand::Mode { namespace: Some(Bytes::from_static(b"orders")), mode: Mode::Enforce, anyway: true };
         for (line, expected) in [
             ("LOCKWARDEN HELP", OperatorCommand::Help),
             ("lockwarden Clients", OperatorCommand::Clients),
             ("LOCKWARDEN LOCKS", OperatorCommand::Locks { pattern: None }),
-            (
-                "LOCKWARDEN LOCKS lock:*",
-                OperatorCommand::Locks {
-                    pattern: Some(Bytes::from_static(b"lock:*")),
-                },
-            ),
-            (
-                "LOCKWARDEN WHY 7F3K2A",
-                OperatorCommand::Why {
-                    id: Bytes::from_static(b"7F3K2A"),
-                },
-            ),
-            (
-                "LOCKWARDEN MODE orders Enforce",
-                mode(Some("orders"), Mode::Enforce),
-            ),
+            ("LOCKWARDEN LOCKS lock:*", OperatorCommand::Locks { pattern: Some(Bytes::from_static(b"lock:*")) }),
+            ("LOCKWARDEN WHY 7F3K2A", OperatorCommand::Why { id: Bytes::from_static(b"7F3K2A") }),
+            ("LOCKWARDEN MODE orders Enforce", mode(Some("orders"), Mode::Enforce)),
             ("LOCKWARDEN MODE monitor", mode(None, Mode::Monitor)),
             ("LOCKWARDEN MODE orders enforce anyway", anyway),
         ] {
@@ -217,16 +189,10 @@ mod tests {
             (&long, "LOCKS"),
         ] {
             let read = read(line).expect(line);
-            assert!(
-                matches!(read, OperatorCommand::Mistaken { .. }),
-                "{line}: {read:?}"
-            );
+            assert!(matches!(read, OperatorCommand::Mistaken { .. }), "{line}: {read:?}");
             assert_eq!(read.word(), command);
         }
-        for (line, word) in [
-            ("LOCKWARDEN", &b""[..]),
-            ("lockwarden Status now", b"Status"),
-        ] {
+        for (line, word) in [("LOCKWARDEN", &b""[..]), ("lockwarden Status now", b"Status")] {
             let word = Bytes::from_static(word);
             let read = read(line).expect(line);
             assert!(read.is_for_everybody());

@@ -16,8 +16,8 @@ pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
 pub use guarded::{Guarded, Left, read_guarded};
 pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
-    BulkRefusal, GuardLine, OTHERS_STAND, RefusalLine, bulk_line, debug_line, guard_limit_line,
-    guard_line, limit_line, not_permitted_line, refusal_line,
+    BulkRefusal, GuardLine, OTHERS_STAND, RefusalLine, bulk_line, debug_line, guard_limit_line, guard_line, limit_line,
+    not_permitted_line, refusal_line,
 };
 pub use reply::{Answered, answer, native_nothing, plain};
 pub use unconfirmed::{unconfirmed_line, unconfirmed_words};
@@ -362,10 +362,7 @@ impl Answers {
 
     /// The locks of a command, each with what is said of it. One answer counts for all, as where MSETNX takes none.
     /// Nothing where the whole step failed.
-    pub fn of_each<'a, L>(
-        &'a self,
-        locks: &'a [L],
-    ) -> Result<SmallVec<[(&'a L, &'a Answer); 1]>, NotAnAnswer> {
+    pub fn of_each<'a, L>(&'a self, locks: &'a [L]) -> Result<SmallVec<[(&'a L, &'a Answer); 1]>, NotAnAnswer> {
         let each: &[Answer] = match self {
             Answers::One(one) => return Ok(locks.iter().map(|lock| (lock, one)).collect()),
             Answers::Many(_, each) | Answers::Script(_, each, _) => each,
@@ -379,32 +376,15 @@ impl Answers {
 
     /// Whether a script was refused, and what it did to keys that are no locks stands.
     pub fn others_stand(&self) -> bool {
-        matches!(
-            self,
-            Answers::Script(
-                ScriptEnd::Undone {
-                    others_stand: true,
-                    ..
-                },
-                ..
-            )
-        )
+        matches!(self, Answers::Script(ScriptEnd::Undone { others_stand: true, .. }, ..))
     }
 
     /// Whether the step found a lease that may be the client's own, so that trying once more, a
     /// moment later, is worthwhile. It has changed nothing then.
     pub fn perhaps_own(&self) -> bool {
         match self {
-            Answers::One(one) => matches!(
-                one.outcome,
-                Outcome::Busy {
-                    perhaps_own: true,
-                    ..
-                }
-            ),
-            Answers::Many(..) | Answers::Script(..) | Answers::Error(_) | Answers::Lacking(_) => {
-                false
-            }
+            Answers::One(one) => matches!(one.outcome, Outcome::Busy { perhaps_own: true, .. }),
+            Answers::Many(..) | Answers::Script(..) | Answers::Error(_) | Answers::Lacking(_) => false,
         }
     }
 }

@@ -122,8 +122,7 @@ impl fmt::Debug for Password<'_> {
 }
 
 /// Whether a text compiles as a chunk of its own.
-const COMPILES: &str =
-    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
+const COMPILES: &str = "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
 
 /// An error to look at.
 const RAISES: &str = "error('x')";
@@ -181,34 +180,20 @@ impl<'a> OwnRequest<'a> {
             | OwnRequest::Server
             | OwnRequest::Ping => {}
             OwnRequest::LogIn { user, password } => words.extend([user.into(), password.0.into()]),
-            OwnRequest::GrantOf {
-                lock,
-                companion_prefix,
-            } => {
+            OwnRequest::GrantOf { lock, companion_prefix } => {
                 words.push(companion_key(companion_prefix, lock).into());
                 words.extend([b"3".as_slice().into(), b"18".as_slice().into()]);
             }
-            OwnRequest::Head {
-                lock,
-                companion_prefix,
-            } => {
+            OwnRequest::Head { lock, companion_prefix } => {
                 words.push(companion_key(companion_prefix, lock).into());
                 let last = HEAD_BYTES - 1;
-                words.extend([
-                    Cow::Borrowed(b"0".as_slice()),
-                    last.to_string().into_bytes().into(),
-                ]);
+                words.extend([Cow::Borrowed(b"0".as_slice()), last.to_string().into_bytes().into()]);
             }
-            OwnRequest::WatchRecords {
-                locks,
-                companion_prefix,
-            } => {
+            OwnRequest::WatchRecords { locks, companion_prefix } => {
                 let record = |lock: &&[u8]| companion_key(companion_prefix, lock).into();
                 words.extend(locks.iter().map(record));
             }
-            OwnRequest::Value(word) | OwnRequest::Load(word) | OwnRequest::IsThere(word) => {
-                words.push(word.into())
-            }
+            OwnRequest::Value(word) | OwnRequest::Load(word) | OwnRequest::IsThere(word) => words.push(word.into()),
             OwnRequest::Raises { flagged } => {
                 words.extend([reading(RAISES, flagged), b"0".as_slice().into()]);
             }
@@ -221,10 +206,7 @@ impl<'a> OwnRequest<'a> {
                 words.push(companion_key(companion_prefix, b"lockwarden:offset").into());
                 words.extend([b"".as_slice(), b"PX", b"1"].map(Cow::Borrowed));
             }
-            OwnRequest::Wait {
-                replicas,
-                within_ms,
-            } => {
+            OwnRequest::Wait { replicas, within_ms } => {
                 let numbers = [replicas, within_ms].map(|number| number.to_string());
                 words.extend(numbers.map(|number| Cow::Owned(number.into_bytes())));
             }
@@ -255,53 +237,17 @@ mod tests {
             (OwnRequest::IsThere(b"lock:a"), "EXISTS lock:a".to_owned()),
             (OwnRequest::SpoilBlock, "GET".to_owned()),
             (OwnRequest::Value(b"lock:a"), "GET lock:a".to_owned()),
+            (OwnRequest::GrantOf { lock: b"lock:a", companion_prefix }, format!("GETRANGE {record} 3 18")),
+            (OwnRequest::Head { lock: b"lock:a", companion_prefix }, format!("GETRANGE {record} 0 79")),
             (
-                OwnRequest::GrantOf {
-                    lock: b"lock:a",
-                    companion_prefix,
-                },
-                format!("GETRANGE {record} 3 18"),
-            ),
-            (
-                OwnRequest::Head {
-                    lock: b"lock:a",
-                    companion_prefix,
-                },
-                format!("GETRANGE {record} 0 79"),
-            ),
-            (
-                OwnRequest::WatchRecords {
-                    locks: &[b"lock:a", b"lock:a"],
-                    companion_prefix,
-                },
+                OwnRequest::WatchRecords { locks: &[b"lock:a", b"lock:a"], companion_prefix },
                 format!("WATCH {record} {record}"),
             ),
-            (
-                OwnRequest::Offset { companion_prefix },
-                format!("SET {offset}  PX 1"),
-            ),
-            (
-                OwnRequest::Wait {
-                    replicas: 2,
-                    within_ms: 50,
-                },
-                "WAIT 2 50".to_owned(),
-            ),
-            (
-                OwnRequest::Raises { flagged: true },
-                format!("EVAL {ONLY_READS}{RAISES} 0"),
-            ),
-            (
-                OwnRequest::Compiles {
-                    flagged: false,
-                    chunk: b"return 1",
-                },
-                format!("EVAL {COMPILES} 0 return 1"),
-            ),
-            (
-                OwnRequest::Notices(&[b"MAINT_NOTIFICATIONS", b"ON"]),
-                "CLIENT MAINT_NOTIFICATIONS ON".to_owned(),
-            ),
+            (OwnRequest::Offset { companion_prefix }, format!("SET {offset}  PX 1")),
+            (OwnRequest::Wait { replicas: 2, within_ms: 50 }, "WAIT 2 50".to_owned()),
+            (OwnRequest::Raises { flagged: true }, format!("EVAL {ONLY_READS}{RAISES} 0")),
+            (OwnRequest::Compiles { flagged: false, chunk: b"return 1" }, format!("EVAL {COMPILES} 0 return 1")),
+            (OwnRequest::Notices(&[b"MAINT_NOTIFICATIONS", b"ON"]), "CLIENT MAINT_NOTIFICATIONS ON".to_owned()),
         ] {
             let words: Vec<_> = request.words().into_iter().map(Cow::into_owned).collect();
             assert_eq!(words.join(&b' '), expected.as_bytes(), "{request:?}");

@@ -43,13 +43,7 @@ pub struct PassThrough<'a> {
 
 impl<'a> PassThrough<'a> {
     pub(crate) fn of(frame: &'a [u8], blocking: bool) -> PassThrough<'a> {
-        PassThrough {
-            frame,
-            blocking,
-            only_reads: false,
-            effect: Effect::Neutral,
-            keys: KeySpec::Subcommands,
-        }
+        PassThrough { frame, blocking, only_reads: false, effect: Effect::Neutral, keys: KeySpec::Subcommands }
     }
 
     /// Of a command whose keys stand here.
@@ -64,11 +58,7 @@ impl<'a> PassThrough<'a> {
 
     /// Of a command that means this to a lock, if its keys are any.
     pub(crate) fn with_effect(self, effect: Effect, only_reads: bool) -> PassThrough<'a> {
-        PassThrough {
-            only_reads,
-            effect,
-            ..self
-        }
+        PassThrough { only_reads, effect, ..self }
     }
 
     /// What the command would mean to a lock, if its keys were any.
@@ -98,11 +88,7 @@ impl<'a> PassThrough<'a> {
 
     /// A copy that outlives the buffer that the request came in.
     pub fn keep(&self) -> Kept {
-        Kept {
-            frame: Bytes::copy_from_slice(self.frame),
-            blocking: self.blocking,
-            only_reads: self.only_reads,
-        }
+        Kept { frame: Bytes::copy_from_slice(self.frame), blocking: self.blocking, only_reads: self.only_reads }
     }
 
     /// Leave to send this buffer as it is, where the request is all that it holds.
@@ -121,11 +107,7 @@ pub struct Kept {
 
 impl Kept {
     pub(crate) fn of(frame: Bytes) -> Kept {
-        Kept {
-            frame,
-            blocking: false,
-            only_reads: false,
-        }
+        Kept { frame, blocking: false, only_reads: false }
     }
 
     /// The leave.
@@ -150,10 +132,7 @@ pub struct WholeBuffer {
 
 impl WholeBuffer {
     fn of(buffer: &[u8]) -> WholeBuffer {
-        WholeBuffer {
-            at: buffer.as_ptr() as usize,
-            length: buffer.len(),
-        }
+        WholeBuffer { at: buffer.as_ptr() as usize, length: buffer.len() }
     }
 
     /// The buffer; `None` where it is another than the one that was looked at.

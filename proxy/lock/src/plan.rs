@@ -34,15 +34,12 @@ pub use asked::{KnownLease, ask_for_lease, known_lease};
 pub use breaking::{Broke, break_lease, broke};
 pub use era::{Surveyed, enter_era, survey, surveyed};
 pub use flush::flush;
-pub use index::{
-    IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans,
-};
+pub use index::{IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans};
 pub(crate) use lease::lengthened_to;
 pub use lease::{EnforcedTerms, keep_alive_ms, outlive_ms};
 pub use needs::{Guard, Needs, all_rights, own_rights};
 pub use record::{
-    GaveBack, Noticed, gave_back, give_back, identify, let_go, notice, noticed, undelivered,
-    unwitnessed,
+    GaveBack, Noticed, gave_back, give_back, identify, let_go, notice, noticed, undelivered, unwitnessed,
 };
 pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use script::guarded;
@@ -123,10 +120,9 @@ impl Plan {
     #[must_use]
     pub fn checked(self, needs: Needs) -> Plan {
         match self.text {
-            Text::Own(_) | Text::Enveloped(_, Envelope { judged: true, .. }) => Plan {
-                checked: Some(needs.own),
-                ..self
-            },
+            Text::Own(_) | Text::Enveloped(_, Envelope { judged: true, .. }) => {
+                Plan { checked: Some(needs.own), ..self }
+            }
             Text::Question(_) | Text::Enveloped(..) => self,
         }
     }
@@ -161,9 +157,7 @@ impl Plan {
                 name = script.sha_in(envelope);
                 (b"EVALSHA", name.as_bytes().into())
             }
-            (Form::Text, Text::Enveloped(script, envelope)) => {
-                (b"EVAL", envelope.around(&script.text).into())
-            }
+            (Form::Text, Text::Enveloped(script, envelope)) => (b"EVAL", envelope.around(&script.text).into()),
         };
         let script: Cow<'_, [u8]> = match flags.is_empty() {
             true => script,
@@ -217,12 +211,7 @@ impl Allowed {
 }
 
 /// Plans a permitted command. `draw` gives random names for the leases that its step may grant.
-pub fn plan(
-    permitted: &mut Permitted,
-    who: &Who,
-    companion_prefix: &[u8],
-    draw: &mut dyn FnMut() -> Grant,
-) -> Plan {
+pub fn plan(permitted: &mut Permitted, who: &Who, companion_prefix: &[u8], draw: &mut dyn FnMut() -> Grant) -> Plan {
     let monitor = !permitted.enforces();
     let (command, locks) = permitted.parts();
     let targets = command.op.targets();
@@ -235,70 +224,28 @@ pub fn plan(
     };
     let lock = &mut locks[0];
     match &command.op {
-        LockOp::Acquire {
-            value, ttl, reply, ..
-        } => {
+        LockOp::Acquire { value, ttl, reply, .. } => {
             let grant = lock.drawn(draw);
             acquire::plan(&planning, lock, value, *ttl, reply, grant)
         }
-        LockOp::Take {
-            value, ttl, script, ..
-        } => {
+        LockOp::Take { value, ttl, script, .. } => {
             let grant = lock.drawn(draw);
             take::plan(&planning, lock, value, *ttl, script, grant)
         }
-        LockOp::AcquireAll { locks: pairs, ttl } => {
-            acquire_all::plan(&planning, locks, (pairs, *ttl), draw)
-        }
-        LockOp::Store {
-            value,
-            ttl,
-            only_if_exists,
-            wants_old,
-            comparison,
-            ..
-        } => {
+        LockOp::AcquireAll { locks: pairs, ttl } => acquire_all::plan(&planning, locks, (pairs, *ttl), draw),
+        LockOp::Store { value, ttl, only_if_exists, wants_old, comparison, .. } => {
             let how = (*only_if_exists, *wants_old);
             let grant = lock.drawn(draw);
             let comparison = comparison.as_ref();
             store::plan(&planning, lock, value, *ttl, how, comparison, grant)
         }
-        LockOp::Extend {
-            ttl,
-            condition,
-            spelling,
-            comparison,
-            ..
-        } => extend::plan(
-            &planning,
-            lock,
-            *ttl,
-            *condition,
-            *spelling,
-            comparison.as_ref(),
-        ),
-        LockOp::Release {
-            spelling,
-            comparison,
-            ..
-        } => release::plan(&planning, lock, *spelling, comparison.as_ref()),
-        LockOp::ReleaseMany { others, unlink, .. } => {
-            release_many::plan(&planning, locks, others, *unlink)
+        LockOp::Extend { ttl, condition, spelling, comparison, .. } => {
+            extend::plan(&planning, lock, *ttl, *condition, *spelling, comparison.as_ref())
         }
-        LockOp::Wrapped {
-            locks: places,
-            script,
-            keys,
-            named,
-            reach,
-            data,
-        } => {
-            let about = script::About {
-                keys: *keys,
-                named,
-                reach,
-                data,
-            };
+        LockOp::Release { spelling, comparison, .. } => release::plan(&planning, lock, *spelling, comparison.as_ref()),
+        LockOp::ReleaseMany { others, unlink, .. } => release_many::plan(&planning, locks, others, *unlink),
+        LockOp::Wrapped { locks: places, script, keys, named, reach, data } => {
+            let about = script::About { keys: *keys, named, reach, data };
             script::plan(&planning, locks, places, script, &about, draw)
         }
     }

@@ -59,13 +59,9 @@ pub enum Withheld {
 
 /// What may be promised in a namespace with a quarantine.
 pub fn now(terms: &Terms<'_>, reckoned: Option<&Reckoned>, heard: Heard, now: Instant) -> Promise {
-    let nothing = |why| Promise {
-        free: Err(why),
-        longest: Some(Duration::ZERO),
-    };
+    let nothing = |why| Promise { free: Err(why), longest: Some(Duration::ZERO) };
     // Longer leases than the entry tells others of must not be promised before it does.
-    let tells =
-        |reckoned: &&Reckoned| terms.quarantine <= Duration::from_millis(reckoned.era.longest_ms);
+    let tells = |reckoned: &&Reckoned| terms.quarantine <= Duration::from_millis(reckoned.era.longest_ms);
     let Some(reckoned) = reckoned.filter(tells) else {
         return nothing(Withheld::NoEra);
     };
@@ -84,9 +80,7 @@ pub fn now(terms: &Terms<'_>, reckoned: Option<&Reckoned>, heard: Heard, now: In
         (None, Some(longest)) => !longest.is_zero(),
         (_, None) => true,
     };
-    let left = quarantine(terms, reckoned)
-        .saturating_add(MARGIN)
-        .saturating_sub(reckoned.age(now));
+    let left = quarantine(terms, reckoned).saturating_add(MARGIN).saturating_sub(reckoned.age(now));
     let free = match fits {
         false => Err(Withheld::Unheard),
         true if left.is_zero() => Ok(()),

@@ -77,9 +77,7 @@ impl Reason {
 
     /// The reason a word stands for.
     pub fn from_word(word: &[u8]) -> Option<Reason> {
-        Reason::ALL
-            .into_iter()
-            .find(|reason| reason.word().as_bytes() == word)
+        Reason::ALL.into_iter().find(|reason| reason.word().as_bytes() == word)
     }
 }
 

@@ -39,30 +39,15 @@ pub const RECORD: [Field; 12] = [
 ];
 
 /// Who asks, as steps are told it. Behind it may stand the grant and the value that were observed.
-pub const WHO: [Field; 5] = [
-    ("SESSION", RANDOM),
-    ("CLIENT", HASH),
-    ("PROCESS", HASH),
-    ("RULES", RULES),
-    ("SEEN", REST),
-];
+pub const WHO: [Field; 5] =
+    [("SESSION", RANDOM), ("CLIENT", HASH), ("PROCESS", HASH), ("RULES", RULES), ("SEEN", REST)];
 
 /// What a new record is made of, then the rules and how long a debt lives.
-pub const HEAD: [Field; 5] = [
-    ("GRANT", RANDOM),
-    ("SESSION", RANDOM),
-    ("CLIENT", HASH),
-    ("PROCESS", HASH),
-    ("DEBT", REST),
-];
+pub const HEAD: [Field; 5] =
+    [("GRANT", RANDOM), ("SESSION", RANDOM), ("CLIENT", HASH), ("PROCESS", HASH), ("DEBT", REST)];
 
 /// One release debt.
-pub const DEBT: [Field; 4] = [
-    ("LETTER", LETTER),
-    ("CLIENT", HASH),
-    ("PROCESS", HASH),
-    ("ENDS", MS),
-];
+pub const DEBT: [Field; 4] = [("LETTER", LETTER), ("CLIENT", HASH), ("PROCESS", HASH), ("ENDS", MS)];
 
 /// Where the time begins at which a debt ends.
 pub const DEBT_ENDS: usize = LETTER + HASH + HASH;
@@ -184,9 +169,6 @@ mod tests {
         assert_eq!(MAX_TTL_MS.to_string().len(), MS, "and no longer one fits");
         assert_eq!(RECORD[3..7], HEAD[..4]);
         assert_eq!(RECORD[4..7], WHO[..3]);
-        assert_eq!(
-            DEBT.iter().map(|(_, width)| width).sum::<usize>(),
-            DEBT_BYTES
-        );
+        assert_eq!(DEBT.iter().map(|(_, width)| width).sum::<usize>(), DEBT_BYTES);
     }
 }

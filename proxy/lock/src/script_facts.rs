@@ -107,20 +107,14 @@ impl ScriptFacts {
 
     /// The facts of a script whose text was not seen, from one that does the same.
     pub fn standing_in(sha: ScriptSha, text: &[u8]) -> ScriptFacts {
-        ScriptFacts {
-            sha,
-            stands_in: true,
-            ..ScriptFacts::of(text)
-        }
+        ScriptFacts { sha, stands_in: true, ..ScriptFacts::of(text) }
     }
 
     /// Whether its text has a word by which keys or members are removed.
     pub fn may_release(&self) -> bool {
         let text = self.text.to_ascii_lowercase();
         let removes: [&[u8]; 3] = [b"del", b"unlink", b"rem"];
-        removes
-            .iter()
-            .any(|word| memchr::memmem::find(&text, word).is_some())
+        removes.iter().any(|word| memchr::memmem::find(&text, word).is_some())
     }
 
     /// How many bytes these facts take, roughly.
@@ -131,10 +125,7 @@ impl ScriptFacts {
     /// The name by which EVALSHA calls its text in this envelope. Not to be run before
     /// [`ScriptFacts::compiles`].
     pub fn sha_in(&self, envelope: &Envelope) -> Arc<str> {
-        let mut known = self
-            .enveloped
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.enveloped.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, sha)) = known.iter().find(|(one, _)| one == envelope) {
             return sha.clone();
         }
@@ -232,10 +223,7 @@ impl Envelope {
                     true => companion::tags(),
                     false => "",
                 };
-                (
-                    guard::HEAD,
-                    format!("local ONLY,TAGS={only},'{tags}'\n{behind}"),
-                )
+                (guard::HEAD, format!("local ONLY,TAGS={only},'{tags}'\n{behind}"))
             }
         };
         let tail = match self.judged {
@@ -248,15 +236,8 @@ impl Envelope {
             (true, true) => ",...) ",
         };
         // The application's first line stays the first line, and a comment on its last one ends.
-        let parts: [&[u8]; 7] = [
-            shebang,
-            head.as_bytes(),
-            more.as_bytes(),
-            chunk,
-            b"\nend\n",
-            guard.as_bytes(),
-            tail.as_bytes(),
-        ];
+        let parts: [&[u8]; 7] =
+            [shebang, head.as_bytes(), more.as_bytes(), chunk, b"\nend\n", guard.as_bytes(), tail.as_bytes()];
         parts.concat()
     }
 }
@@ -269,8 +250,7 @@ fn only_line(shebang: &[u8], chunk: &[u8]) -> Option<usize> {
 }
 
 /// What wrap.lua finds of a guard where there is none.
-const NO_GUARD: &str =
-    "local TAGS,ENFORCES,declared,home,refused,noted,adopt,before,placed=nil,2,{}\n";
+const NO_GUARD: &str = "local TAGS,ENFORCES,declared,home,refused,noted,adopt,before,placed=nil,2,{}\n";
 
 fn nibble(digit: u8) -> Option<u8> {
     match digit {
@@ -306,12 +286,9 @@ mod tests {
         let text = "redis.call('MSET', 'a', 'v', 'b', 'v') redis.call('sort', 'c', 'store', 'd') \
             redis.call('zunionstore', 'e', 1, 'f') redis.call('copy', 'g', 'h') redis.call('get', 'i')";
         let mut written = Vec::new();
-        ScriptFacts::of(text.as_bytes())
-            .analysis
-            .names
-            .in_call(&[], &[], &mut |name| {
-                written.push(name.beginning().to_vec());
-            });
+        ScriptFacts::of(text.as_bytes()).analysis.names.in_call(&[], &[], &mut |name| {
+            written.push(name.beginning().to_vec());
+        });
         assert_eq!(written, ["a", "b", "d", "e", "h"].map(Vec::from));
         for computed in ["json.set", "flushall", "select"] {
             let library = names_of_library(format!("redis.call('{computed}', 'a')").as_bytes());

@@ -101,10 +101,7 @@ impl Script {
 
     /// Those of them that it cannot do without.
     pub fn needs(&self) -> impl Iterator<Item = &'static str> {
-        self.commands
-            .iter()
-            .copied()
-            .filter(|command| rights::is_needed(command))
+        self.commands.iter().copied().filter(|command| rights::is_needed(command))
     }
 }
 
@@ -182,17 +179,11 @@ scripts! {
 }
 
 /// The check of every right that a step of a client may take.
-pub static ALL_RIGHTS: LazyLock<Text> = LazyLock::new(|| {
-    Text::new(question(
-        &[Purpose::Locks, Purpose::Scripts]
-            .map(Purpose::commands)
-            .concat(),
-    ))
-});
+pub static ALL_RIGHTS: LazyLock<Text> =
+    LazyLock::new(|| Text::new(question(&[Purpose::Locks, Purpose::Scripts].map(Purpose::commands).concat())));
 
 /// The check of every right that the proxy's own connection takes.
-pub static OWN_RIGHTS: LazyLock<Text> =
-    LazyLock::new(|| Text::new(question(&Purpose::Own.commands())));
+pub static OWN_RIGHTS: LazyLock<Text> = LazyLock::new(|| Text::new(question(&Purpose::Own.commands())));
 
 /// The words by which a command that ACLs name so can be tried on a key so that nothing is changed; `None` for `EVAL`
 /// and `EVALSHA`.
@@ -220,15 +211,10 @@ impl Purpose {
             Purpose::Locks => &["eval", "evalsha", "getrange"],
             Purpose::Scripts => &[],
             Purpose::Flush => &["eval", "evalsha", "select"],
-            Purpose::Own => &[
-                "command", "eval", "evalsha", "info", "ping", "scan", "select",
-            ],
+            Purpose::Own => &["command", "eval", "evalsha", "info", "ping", "scan", "select"],
         };
         let scripts = all().into_iter().filter(|script| script.purpose == self);
-        let mut commands: Vec<_> = scripts
-            .flat_map(Script::needs)
-            .chain(more.iter().copied())
-            .collect();
+        let mut commands: Vec<_> = scripts.flat_map(Script::needs).chain(more.iter().copied()).collect();
         commands.sort_unstable();
         commands.dedup();
         if self == Purpose::Scripts {
@@ -245,22 +231,14 @@ pub const ONLY_READS: &str = "#!lua flags=no-writes\n";
 
 /// A check and nothing behind it.
 fn question(needed: &[&'static str]) -> String {
-    rights::check(&rights::Check {
-        commands: needed,
-        lock: "KEYS[1]",
-        companion: "KEYS[2]",
-        takes_own: true,
-    }) + "return{'Q',''}"
+    rights::check(&rights::Check { commands: needed, lock: "KEYS[1]", companion: "KEYS[2]", takes_own: true })
+        + "return{'Q',''}"
 }
 
 /// A script with the checks that may stand in front of it.
 fn script(name: &'static str, body: &str, purpose: Purpose) -> Script {
     let commands = rights::commands(body);
-    let needed: Vec<_> = commands
-        .iter()
-        .copied()
-        .filter(|command| rights::is_needed(command))
-        .collect();
+    let needed: Vec<_> = commands.iter().copied().filter(|command| rights::is_needed(command)).collect();
     let is_wrap = name == "wrap";
     let check = rights::check(&rights::Check {
         commands: &needed,
@@ -269,11 +247,7 @@ fn script(name: &'static str, body: &str, purpose: Purpose) -> Script {
         takes_own: !is_wrap,
     });
     // What an application's script does cannot be taken back for want of a right, so it is always looked for.
-    let plain = if is_wrap {
-        check.clone() + body
-    } else {
-        body.to_owned()
-    };
+    let plain = if is_wrap { check.clone() + body } else { body.to_owned() };
     Script {
         name,
         checked: Text::new(check + &plain),
@@ -305,18 +279,9 @@ mod tests {
     fn the_page_on_rights_names_the_commands_that_the_scripts_use() {
         let page = include_str!("../../../docs/rights.md");
         let lists: Vec<&str> = page.lines().filter(|line| line.starts_with('+')).collect();
-        let purposes = [
-            Purpose::Locks,
-            Purpose::Scripts,
-            Purpose::Flush,
-            Purpose::Own,
-        ];
+        let purposes = [Purpose::Locks, Purpose::Scripts, Purpose::Flush, Purpose::Own];
         let wanted = purposes.map(|purpose| {
-            let rules: Vec<_> = purpose
-                .commands()
-                .iter()
-                .map(|name| format!("+{name}"))
-                .collect();
+            let rules: Vec<_> = purpose.commands().iter().map(|name| format!("+{name}")).collect();
             rules.join(" ")
         });
         assert_eq!(lists, wanted, "docs/rights.md");

@@ -14,9 +14,7 @@ use smallvec::SmallVec;
 use crate::decision::{Decision, Denial, Obligations, Proofs, Verdict};
 use crate::evidence::{DbKey, Facts};
 use crate::namespace::NamespaceId;
-use crate::op::{
-    Command, Comparison, ExtendSpelling, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target,
-};
+use crate::op::{Command, Comparison, ExtendSpelling, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::outcome::NothingRun;
 use crate::pass_through::PassThrough;
 use crate::plan::lengthened_to;
@@ -56,12 +54,7 @@ pub struct Lock {
 impl Lock {
     /// A lock whose command was not judged yet.
     pub fn new(target: Target, key: DbKey, facts: Facts) -> Lock {
-        Lock {
-            target,
-            key,
-            facts,
-            grant: None,
-        }
+        Lock { target, key, facts, grant: None }
     }
 
     /// The name drawn for the lease that the step may grant, where it may grant one.
@@ -217,9 +210,7 @@ impl Permitted {
 
     /// Whether refusals are carried out: where any of the locks enforces, for all.
     pub fn enforces(&self) -> bool {
-        self.locks
-            .iter()
-            .any(|allowed| allowed.rules.mode == Mode::Enforce)
+        self.locks.iter().any(|allowed| allowed.rules.mode == Mode::Enforce)
     }
 }
 
@@ -252,13 +243,7 @@ pub struct Refused {
 impl Refused {
     /// The refusal of a script or function that computes names of keys, with a word on what it did or may do.
     pub fn computes_names(command: Command, target: Target, detail: String) -> Refused {
-        Refused {
-            command,
-            target,
-            code: Code::Denied,
-            denial: computes_names(detail),
-            native: false,
-        }
+        Refused { command, target, code: Code::Denied, denial: computes_names(detail), native: false }
     }
 
     /// The refusal of a command that would write a key of the proxy's own which is about no lock: it is no data of any
@@ -273,9 +258,7 @@ impl Refused {
             code: Code::Denied,
             denial: Denial {
                 reason: opaque.kind.reason(),
-                detail: Some(
-                    "this key is lockwarden's own, for all locks on this server".to_owned(),
-                ),
+                detail: Some("this key is lockwarden's own, for all locks on this server".to_owned()),
                 policy: built_in(),
             },
             native: false,
@@ -285,10 +268,7 @@ impl Refused {
 
 /// Why a script or function that computes names of keys is refused, with a word on what it did or may do.
 pub fn computes_names(detail: String) -> Denial {
-    Denial {
-        detail: Some(detail),
-        ..unsafe_script()
-    }
+    Denial { detail: Some(detail), ..unsafe_script() }
 }
 
 /// What is to be done with a command.
@@ -338,11 +318,7 @@ pub fn built_in() -> Arc<str> {
 }
 
 /// Applies the rules of the namespaces to what their chains said.
-pub fn settle(
-    command: Command,
-    locks: SmallVec<[Judged; 1]>,
-    rules: &dyn Fn(NamespaceId) -> Rules,
-) -> Settled {
+pub fn settle(command: Command, locks: SmallVec<[Judged; 1]>, rules: &dyn Fn(NamespaceId) -> Rules) -> Settled {
     let command = match command {
         Command::Lock(command) => command,
         Command::Opaque(command) => {
@@ -352,9 +328,7 @@ pub fn settle(
         }
     };
     // A refusal is of the whole command, so one lock that is enforced decides for all.
-    let enforces = locks
-        .iter()
-        .any(|judged| rules(judged.lock.target.namespace).mode == Mode::Enforce);
+    let enforces = locks.iter().any(|judged| rules(judged.lock.target.namespace).mode == Mode::Enforce);
     if let LockOp::Wrapped { .. } = command.op {
         return settle_script(command, locks, rules, enforces);
     }
@@ -367,8 +341,7 @@ pub fn settle(
             Verdict::Deny(denial) => Some((Code::Denied, denial)),
             Verdict::Permit => fault_of(decision.fault, rules),
         };
-        let no =
-            no.or_else(|| Some((Code::Denied, unpromised(&command.op, &obligations, &rules)?)));
+        let no = no.or_else(|| Some((Code::Denied, unpromised(&command.op, &obligations, &rules)?)));
         if let Some((code, denial)) = no {
             // Who releases must know where it could not even be judged.
             let native = code == Code::Denied
@@ -381,22 +354,10 @@ pub fn settle(
                 obligations.require = Some(Proofs::NONE);
             } else {
                 let target = lock.target;
-                return Settled::Refused(Refused {
-                    command: command.into(),
-                    target,
-                    code,
-                    denial,
-                    native,
-                });
+                return Settled::Refused(Refused { command: command.into(), target, code, denial, native });
             }
         }
-        allowed.push(Allowed {
-            lock,
-            obligations,
-            rules,
-            would,
-            terms: None,
-        });
+        allowed.push(Allowed { lock, obligations, rules, would, terms: None });
     }
     let locks = allowed;
     Settled::Permitted(Permitted { command, locks })
@@ -407,14 +368,9 @@ fn settle_opaque(command: Box<OpaqueCommand>, said: Option<Decision>, rules: Rul
     let denial = match (command.kind, said.map(|decision| decision.verdict)) {
         (OpaqueKind::Script, _) => unsafe_script(),
         (_, Some(Verdict::Deny(denial))) => denial,
-        (
-            OpaqueKind::Command | OpaqueKind::Companion | OpaqueKind::Own,
-            Some(Verdict::Permit) | None,
-        ) => Denial {
-            reason: command.kind.reason(),
-            detail: None,
-            policy: built_in(),
-        },
+        (OpaqueKind::Command | OpaqueKind::Companion | OpaqueKind::Own, Some(Verdict::Permit) | None) => {
+            Denial { reason: command.kind.reason(), detail: None, policy: built_in() }
+        }
     };
     match rules.mode {
         Mode::Monitor => Settled::Forward(Forwarded(command.into()), denial),
@@ -452,10 +408,7 @@ fn settle_script(
             native: false,
         });
     }
-    if locks
-        .iter()
-        .all(|judged| has(judged, OpaqueScripts::Forward))
-    {
+    if locks.iter().all(|judged| has(judged, OpaqueScripts::Forward)) {
         return Settled::Unjudged(Forwarded(command.into()));
     }
     let mut allowed = SmallVec::with_capacity(locks.len());
@@ -465,13 +418,7 @@ fn settle_script(
         let faults = [&acquire, &extend, &release].map(|decision| decision.fault.clone());
         if let Some((code, denial)) = faults.into_iter().find_map(|fault| fault_of(fault, rules)) {
             let target = lock.target;
-            return Settled::Refused(Refused {
-                command: command.into(),
-                target,
-                code,
-                denial,
-                native: false,
-            });
+            return Settled::Refused(Refused { command: command.into(), target, code, denial, native: false });
         }
         let obligations = acquire.obligations.merge(extend.obligations.clone());
         let mut terms = Terms {
@@ -485,13 +432,7 @@ fn settle_script(
         if let Some(denial) = unpromised(&command.op, &obligations, &rules) {
             terms.extend.1.get_or_insert(denial);
         }
-        allowed.push(Allowed {
-            lock,
-            obligations,
-            rules,
-            would: None,
-            terms: Some(Box::new(terms)),
-        });
+        allowed.push(Allowed { lock, obligations, rules, would: None, terms: Some(Box::new(terms)) });
     }
     let locks = allowed;
     Settled::Permitted(Permitted { command, locks })
@@ -505,35 +446,20 @@ fn unpromised(op: &LockOp, obligations: &Obligations, rules: &Rules) -> Option<D
 }
 
 fn quarantine() -> Denial {
-    Denial {
-        reason: Reason::Quarantine,
-        detail: None,
-        policy: built_in(),
-    }
+    Denial { reason: Reason::Quarantine, detail: None, policy: built_in() }
 }
 
 /// To a policy a script is a write like any other; people are told which.
 fn unsafe_script() -> Denial {
-    Denial {
-        reason: Reason::UnsafeScript,
-        detail: None,
-        policy: Arc::from("scripts"),
-    }
+    Denial { reason: Reason::UnsafeScript, detail: None, policy: Arc::from("scripts") }
 }
 
 /// What a policy that did not answer means.
 fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code, Denial)> {
     match (fault, rules.on_fault, rules.mode) {
         (Some(fault), OnFault::Deny, Mode::Enforce) => {
-            let detail = Some(format!(
-                "the policy failed ({}); try again",
-                fault.kind.word()
-            ));
-            let denial = Denial {
-                reason: Reason::Other,
-                detail,
-                policy: fault.policy,
-            };
+            let detail = Some(format!("the policy failed ({}); try again", fault.kind.word()));
+            let denial = Denial { reason: Reason::Other, detail, policy: fault.policy };
             Some((Code::Policy, denial))
         }
         (Some(_), OnFault::Deny, Mode::Monitor) | (Some(_), OnFault::Allow, _) | (None, ..) => None,
@@ -545,27 +471,14 @@ fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code
 pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
     match op {
         LockOp::ReleaseMany { .. } => true,
-        LockOp::Release { comparison, .. } => {
-            comparison.as_ref().is_none_or(Comparison::has_plain_no)
-        }
-        LockOp::Extend {
-            spelling,
-            comparison,
-            ..
-        } => {
+        LockOp::Release { comparison, .. } => comparison.as_ref().is_none_or(Comparison::has_plain_no),
+        LockOp::Extend { spelling, comparison, .. } => {
             *spelling == ExtendSpelling::Expire
                 && denial.reason != Reason::NoTtl
                 && comparison.as_ref().is_none_or(Comparison::has_plain_no)
         }
-        LockOp::Store {
-            only_if_exists,
-            wants_old,
-            ..
-        } => *only_if_exists && !wants_old,
-        LockOp::Acquire { .. }
-        | LockOp::Take { .. }
-        | LockOp::AcquireAll { .. }
-        | LockOp::Wrapped { .. } => false,
+        LockOp::Store { only_if_exists, wants_old, .. } => *only_if_exists && !wants_old,
+        LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } | LockOp::Wrapped { .. } => false,
     }
 }
 

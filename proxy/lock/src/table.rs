@@ -14,8 +14,7 @@ mod rows;
 mod scripted;
 
 pub use foreign::{
-    Categories, ForeignSpec, ForeignTable, Reach, SET_CONDITIONS, Said, for_each_foreign_key,
-    lasting_name,
+    Categories, ForeignSpec, ForeignTable, Reach, SET_CONDITIONS, Said, for_each_foreign_key, lasting_name,
 };
 pub use integer::{NotAnInteger, parse_integer};
 pub use keys::{KeyError, for_each_key};
@@ -126,13 +125,9 @@ impl Effect {
     /// What is neither a read nor known to be harmless counts as a write.
     pub const fn access(self) -> Access {
         match self {
-            Effect::Neutral | Effect::Read | Effect::Session(_) | Effect::Listing(_) => {
-                Access::Read
-            }
+            Effect::Neutral | Effect::Read | Effect::Session(_) | Effect::Listing(_) => Access::Read,
             Effect::Verb(Verb::Get | Verb::MGet) => Access::Read,
-            Effect::Script(ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo) => {
-                Access::Read
-            }
+            Effect::Script(ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo) => Access::Read,
             Effect::Write | Effect::Verb(_) | Effect::Script(_) | Effect::Admin => Access::Write,
         }
     }
@@ -346,11 +341,7 @@ pub(crate) fn verbs() -> impl Iterator<Item = &'static str> {
 /// the error itself and touches nothing.
 pub fn arity_ok(spec: &CommandSpec, argc: usize) -> bool {
     let wanted = usize::from(spec.arity.unsigned_abs());
-    if spec.arity < 0 {
-        argc >= wanted
-    } else {
-        argc == wanted
-    }
+    if spec.arity < 0 { argc >= wanted } else { argc == wanted }
 }
 
 #[cfg(test)]

@@ -127,9 +127,8 @@ pub fn hex(bytes: &[u8]) -> String {
 pub fn looks_like_deadline(value: &[u8]) -> bool {
     let mut parts = value.splitn(2, |&byte| byte == b'.');
     let whole = parts.next().unwrap_or_default();
-    let fraction_fits = parts
-        .next()
-        .is_none_or(|fraction| !fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit));
+    let fraction_fits =
+        parts.next().is_none_or(|fraction| !fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit));
     matches!(whole.len(), 10 | 13) && whole.iter().all(u8::is_ascii_digit) && fraction_fits
 }
 
@@ -172,9 +171,7 @@ sixteen_bytes! {
 impl Grant {
     /// The name of one more lease that the same step grants, counted from 1. The script makes it likewise.
     pub fn further(self, count: u16) -> Grant {
-        let hash = Sha1::new()
-            .chain_update(self.0)
-            .chain_update(count.to_string());
+        let hash = Sha1::new().chain_update(self.0).chain_update(count.to_string());
         let mut name = [0; 16];
         name.copy_from_slice(&hex(&hash.finalize()).as_bytes()[..16]);
         Grant(name)
@@ -236,8 +233,7 @@ impl Identity {
     /// Whether both may be one client: all that their connections tell is equal, and their processes
     /// are not known to differ. The scripts' `kin`.
     pub fn may_be(self, other: Identity) -> bool {
-        self.0[..8] == other.0[..8]
-            && (self.0[8..] == other.0[8..] || !self.has_process() || !other.has_process())
+        self.0[..8] == other.0[..8] && (self.0[8..] == other.0[8..] || !self.has_process() || !other.has_process())
     }
 
     /// This one, or the other where only that names a process. Both may be one client.
@@ -361,18 +357,12 @@ mod tests {
         let client = Identity::of(&[b"app"]);
         let (one, two) = (Process::of(&[b"7", b"100"]), Process::of(&[b"7", b"101"]));
         assert_ne!(client.with_process(one), client.with_process(two));
-        assert_ne!(
-            client.with_process(one),
-            client.with_process(Process::Pending)
-        );
+        assert_ne!(client.with_process(one), client.with_process(Process::Pending));
         assert_eq!(client.with_process(one).with_process(Process::None), client);
         for other in [Process::None, Process::Pending, one] {
             let other = client.with_process(other);
             assert!(client.with_process(one).may_be(other));
-            assert_eq!(
-                other.or_known(client.with_process(one)),
-                client.with_process(one)
-            );
+            assert_eq!(other.or_known(client.with_process(one)), client.with_process(one));
         }
         assert!(!client.with_process(one).may_be(client.with_process(two)));
         assert!(!client.may_be(Identity::of(&[b"other"])));

@@ -63,24 +63,14 @@ impl Analysis {
             return Meaning::Unknown;
         };
         let is_lock = |key: &[u8]| key == lock;
-        let call = Call {
-            keys,
-            arguments,
-            lock,
-            is_lock: &is_lock,
-            any: false,
-        };
+        let call = Call { keys, arguments, lock, is_lock: &is_lock, any: false };
         if let ([key], [_, others @ ..]) = (keys, arguments)
             && let Some(release) = self.releases.get(others.len())
             && let Some(release) = release.get_or_init(|| Release::of(tree, arguments.len()))
             && key == lock
         {
             let meaning = release.meaning(arguments);
-            debug_assert_eq!(
-                meaning,
-                recognise::meaning(tree, call),
-                "of all calls and of this"
-            );
+            debug_assert_eq!(meaning, recognise::meaning(tree, call), "of all calls and of this");
             return meaning;
         }
         recognise::meaning(tree, call)
@@ -90,20 +80,9 @@ impl Analysis {
     /// use the script's own words. The locks may be of any type; keys that are no locks count as absent. Returns `None`
     /// if the script is not understood, or would still change something. [`Reply::Left`] stands for the remaining TTL
     /// of the lock, which the caller puts in; [`Reply::Stored`] and [`Reply::CommandResult`] are never returned.
-    pub fn refusal_reply(
-        &self,
-        keys: &[Bytes],
-        arguments: &[Bytes],
-        is_lock: &dyn Fn(&[u8]) -> bool,
-    ) -> Option<Reply> {
+    pub fn refusal_reply(&self, keys: &[Bytes], arguments: &[Bytes], is_lock: &dyn Fn(&[u8]) -> bool) -> Option<Reply> {
         let lock = keys.iter().find(|key| is_lock(key))?;
-        let call = Call {
-            keys,
-            arguments,
-            lock,
-            is_lock,
-            any: false,
-        };
+        let call = Call { keys, arguments, lock, is_lock, any: false };
         recognise::refusal(self.tree.as_ref()?, call)
     }
 

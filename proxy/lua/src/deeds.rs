@@ -210,10 +210,7 @@ impl<'s> Walk<'s> {
                 self.locals.truncate(outer);
             }
             Statement::Count(name, first, last, step, body) => {
-                for one in [Some(first), Some(last), step.as_ref()]
-                    .into_iter()
-                    .flatten()
-                {
+                for one in [Some(first), Some(last), step.as_ref()].into_iter().flatten() {
                     self.value(one);
                 }
                 let outer = self.locals.len();
@@ -335,8 +332,7 @@ impl<'s> Walk<'s> {
             return OTHER;
         }
         let text = |text: &'static [u8]| Word::Text(Bytes::from_static(text));
-        let is_nx =
-            |word: &Word| matches!(word, Word::Text(text) if text.eq_ignore_ascii_case(b"nx"));
+        let is_nx = |word: &Word| matches!(word, Word::Text(text) if text.eq_ignore_ascii_case(b"nx"));
         let set = |value: usize, more: &[Word]| {
             let front = [text(b"SET"), key.clone()];
             let value = words.get(value).cloned();
@@ -372,19 +368,11 @@ fn index(list: &Value, place: &Value) -> Value {
         number.checked_sub(1)
     };
     match (list, place) {
-        (Value::Keys, Value::Word(Word::Text(text))) => {
-            Value::Word(at(text).map_or(Word::Other, Word::Key))
-        }
+        (Value::Keys, Value::Word(Word::Text(text))) => Value::Word(at(text).map_or(Word::Other, Word::Key)),
         // Counted, from the first to the last as a rule.
         (Value::Keys, _) => Value::Word(Word::EachKey),
-        (Value::Arguments, Value::Word(Word::Text(text))) => {
-            Value::Word(at(text).map_or(Word::Other, Word::Argument))
-        }
-        (Value::Redis, Value::Word(Word::Text(text)))
-            if matches!(&text[..], b"call" | b"pcall") =>
-        {
-            Value::Command
-        }
+        (Value::Arguments, Value::Word(Word::Text(text))) => Value::Word(at(text).map_or(Word::Other, Word::Argument)),
+        (Value::Redis, Value::Word(Word::Text(text))) if matches!(&text[..], b"call" | b"pcall") => Value::Command,
         _ => OTHER,
     }
 }
@@ -450,20 +438,11 @@ mod tests {
                  if v == ARGV[2] then c('unlink', k) end",
                 "DEL k1 IF a2",
             ),
-            (
-                "redis.call('hset', KEYS[2], 'a', 1) return redis.call('setnx', KEYS[1], ARGV[1])",
-                "SET k1 a1 NX",
-            ),
-            (
-                "redis.call('set', KEYS[1], ARGV[1]) redis.call('del', KEYS[2])",
-                "",
-            ),
+            ("redis.call('hset', KEYS[2], 'a', 1) return redis.call('setnx', KEYS[1], ARGV[1])", "SET k1 a1 NX"),
+            ("redis.call('set', KEYS[1], ARGV[1]) redis.call('del', KEYS[2])", ""),
             ("redis.call('set', ARGV[1], ARGV[1], 'NX')", ""),
             ("redis.call('set', KEYS[3], ARGV[1], 'NX')", ""),
-            (
-                "return redis.call('set', KEYS[1], ARGV[1] .. 'x', 'NX')",
-                "SET k1 ? NX",
-            ),
+            ("return redis.call('set', KEYS[1], ARGV[1] .. 'x', 'NX')", "SET k1 ? NX"),
         ] {
             assert_eq!(said(text), deeds, "{text}");
         }

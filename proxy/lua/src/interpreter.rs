@@ -114,8 +114,7 @@ impl<'s> Run<'s> {
         match statement {
             Statement::Local(names, values) => {
                 let values = self.assigned(names.len(), values)?;
-                self.locals
-                    .extend(names.iter().map(|name| &name[..]).zip(values));
+                self.locals.extend(names.iter().map(|name| &name[..]).zip(values));
             }
             Statement::Assign(names, values) => {
                 let values = self.assigned(names.len(), values)?;
@@ -162,12 +161,7 @@ impl<'s> Run<'s> {
     }
 
     /// `for index, value in ipairs(list) do … end`
-    fn iterate(
-        &mut self,
-        names: &'s [Name],
-        lists: &'s [Expression],
-        body: &'s Block,
-    ) -> Followed<Flow> {
+    fn iterate(&mut self, names: &'s [Name], lists: &'s [Expression], body: &'s Block) -> Followed<Flow> {
         let (index, value) = match names {
             [index] => (index, None),
             [index, value] => (index, Some(value)),
@@ -209,12 +203,7 @@ impl<'s> Run<'s> {
     }
 
     /// One turn of a loop, with its variables.
-    fn turn(
-        &mut self,
-        index: (&'s [u8], Value),
-        value: Option<(&'s [u8], Value)>,
-        body: &'s Block,
-    ) -> Followed<Flow> {
+    fn turn(&mut self, index: (&'s [u8], Value), value: Option<(&'s [u8], Value)>, body: &'s Block) -> Followed<Flow> {
         self.step()?;
         let outer = self.locals.len();
         self.locals.push(index);
@@ -254,11 +243,7 @@ impl<'s> Run<'s> {
     }
 
     fn local(&mut self, name: &[u8]) -> Option<&mut Value> {
-        self.locals
-            .iter_mut()
-            .rev()
-            .find(|(local, _)| *local == name)
-            .map(|(_, value)| value)
+        self.locals.iter_mut().rev().find(|(local, _)| *local == name).map(|(_, value)| value)
     }
 
     fn truth(&mut self, expression: &'s Expression) -> Followed<bool> {

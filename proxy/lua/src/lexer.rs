@@ -96,18 +96,12 @@ pub(super) fn tokens(text: &[u8]) -> Option<Tokens<'_>> {
     if text.contains(&0) {
         return None;
     }
-    let mut lexer = Lexer {
-        rest: text,
-        plain: true,
-    };
+    let mut lexer = Lexer { rest: text, plain: true };
     let mut tokens = Vec::new();
     loop {
         let on_new_line = lexer.skip_blanks()?;
         if lexer.rest.is_empty() {
-            return Some(Tokens {
-                plain: lexer.plain && tokens.len() <= MAX_PLAIN_TOKENS,
-                tokens,
-            });
+            return Some(Tokens { plain: lexer.plain && tokens.len() <= MAX_PLAIN_TOKENS, tokens });
         }
         if tokens.len() == MAX_TOKENS {
             return None;
@@ -149,11 +143,7 @@ impl<'t> Lexer<'t> {
             return Some(comment.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
         }
         // A carriage return alone ends a comment too: what follows it is code.
-        let end = self
-            .rest
-            .iter()
-            .position(|byte| matches!(byte, b'\n' | b'\r'))
-            .unwrap_or(self.rest.len());
+        let end = self.rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(self.rest.len());
         self.rest = &self.rest[end..];
         Some(false)
     }
@@ -246,9 +236,7 @@ impl<'t> Lexer<'t> {
 
     /// To Lua, letters and points after digits belong to the number, and so does a sign after an `e`.
     fn number(&mut self) -> Option<Token<'t>> {
-        let mut number = self
-            .take_while(|byte| byte.is_ascii_digit() || byte == b'.')
-            .to_vec();
+        let mut number = self.take_while(|byte| byte.is_ascii_digit() || byte == b'.').to_vec();
         if let [b'e' | b'E', rest @ ..] = self.rest {
             number.push(b'e');
             self.rest = rest;
@@ -259,9 +247,7 @@ impl<'t> Lexer<'t> {
         }
         number.extend_from_slice(self.take_while(is_word_byte));
         if number.len() <= MAX_DIGITS && number.iter().all(u8::is_ascii_digit) {
-            let value = number
-                .iter()
-                .fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+            let value = number.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
             return Some(Token::Number(value));
         }
         let number = std::str::from_utf8(&number).ok()?;
@@ -274,11 +260,7 @@ impl<'t> Lexer<'t> {
     }
 
     fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t [u8] {
-        let end = self
-            .rest
-            .iter()
-            .position(|byte| !wanted(*byte))
-            .unwrap_or(self.rest.len());
+        let end = self.rest.iter().position(|byte| !wanted(*byte)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at(end);
         self.rest = rest;
         taken
@@ -383,15 +365,9 @@ fn unescape<'t>(rest: &'t [u8], string: &mut Vec<u8>) -> Option<&'t [u8]> {
         b't' => b'\t',
         b'v' => 0x0b,
         b'0'..=b'9' => {
-            let length = rest
-                .iter()
-                .take(3)
-                .take_while(|byte| byte.is_ascii_digit())
-                .count();
+            let length = rest.iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
             let (digits, after) = rest.split_at(length);
-            let code = digits
-                .iter()
-                .fold(0, |code: u16, digit| code * 10 + u16::from(digit - b'0'));
+            let code = digits.iter().fold(0, |code: u16, digit| code * 10 + u16::from(digit - b'0'));
             string.push(u8::try_from(code).ok()?);
             return Some(after);
         }

@@ -31,7 +31,6 @@ pub use lexer::MAX_TEXT_LEN;
 pub use names::{Name, Names, Pattern};
 pub use places::{Commands, InScript, Places, is_option};
 pub use recipe::{
-    AcquireReplies, DeleteCommand, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies,
-    TtlUnit,
+    AcquireReplies, DeleteCommand, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies, TtlUnit,
 };
 pub use shebang::shebang_and_chunk;

@@ -54,10 +54,7 @@ impl Names {
 
     /// No names beside `KEYS`.
     pub fn none() -> Names {
-        Names::Known {
-            names: Vec::new(),
-            commands: Vec::new(),
-        }
+        Names::Known { names: Vec::new(), commands: Vec::new() }
     }
 
     /// Calls `each` with the keys that the names may be in a call, see [`Name::in_call`]. Does nothing for
@@ -77,9 +74,7 @@ impl Names {
             Names::Computed => &[],
         };
         // Without the argument Redis raises an error.
-        commands
-            .iter()
-            .filter_map(|place| arguments.get(usize::from(*place)).copied())
+        commands.iter().filter_map(|place| arguments.get(usize::from(*place)).copied())
     }
 
     /// Whether every name comes from `KEYS` alone, in every call.

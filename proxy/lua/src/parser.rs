@@ -25,15 +25,7 @@ const MAX_PLAIN_NAMES: usize = 100;
 
 /// Names that a recipe may not give to a local: where one of them means something else, the text does not show what
 /// the script does.
-const RESERVED: [&[u8]; 7] = [
-    b"KEYS",
-    b"ARGV",
-    b"redis",
-    b"string",
-    b"tostring",
-    b"tonumber",
-    b"ipairs",
-];
+const RESERVED: [&[u8]; 7] = [b"KEYS", b"ARGV", b"redis", b"string", b"tostring", b"tonumber", b"ipairs"];
 
 /// Longest row of `.field`, `[index]` and call after a name, in any text and in a recipe; `redis.call(…)` is two.
 const MAX_SUFFIXES: usize = 32;
@@ -61,11 +53,7 @@ pub(super) fn parse(text: Tokens<'_>) -> Option<Tree> {
     };
     let block = parser.block()?;
     match parser.tokens.next() {
-        None => Some(Tree {
-            block,
-            plain: parser.plain,
-            takes_more: parser.takes_more,
-        }),
+        None => Some(Tree { block, plain: parser.plain, takes_more: parser.takes_more }),
         Some(_) => None,
     }
 }
@@ -87,9 +75,7 @@ impl<'t> Parser<'t> {
 
     /// Skips the next token if it is this one; returns whether it was.
     fn accept(&mut self, token: &Token<'_>) -> bool {
-        self.tokens
-            .next_if(|spanned| spanned.token == *token)
-            .is_some()
+        self.tokens.next_if(|spanned| spanned.token == *token).is_some()
     }
 
     fn expect(&mut self, token: &Token<'_>) -> Option<()> {
@@ -192,11 +178,7 @@ impl<'t> Parser<'t> {
         let first = self.name()?;
         let names = self.names(first)?;
         self.plain &= !names.iter().any(|name| is_reserved(name));
-        let values = if self.accept(&Token::Assign) {
-            self.expressions()?
-        } else {
-            Vec::new()
-        };
+        let values = if self.accept(&Token::Assign) { self.expressions()? } else { Vec::new() };
         Some(Statement::Local(names, values))
     }
 
@@ -258,11 +240,7 @@ impl<'t> Parser<'t> {
         let body = self.block()?;
         self.functions -= 1;
         self.expect(&Token::End)?;
-        Some(Function {
-            parameters,
-            takes_more,
-            body,
-        })
+        Some(Function { parameters, takes_more, body })
     }
 
     fn condition(&mut self) -> Option<Statement> {
@@ -318,10 +296,7 @@ impl<'t> Parser<'t> {
 
     fn result(&mut self) -> Option<Statement> {
         let values = match self.peek() {
-            None
-            | Some(Token::End | Token::Else | Token::ElseIf | Token::Until | Token::Semicolon) => {
-                Vec::new()
-            }
+            None | Some(Token::End | Token::Else | Token::ElseIf | Token::Until | Token::Semicolon) => Vec::new(),
             Some(_) => self.expressions()?,
         };
         self.plain &= values.len() <= 1;

@@ -3,10 +3,7 @@
 use bytes::Bytes;
 
 /// What one call of a script means for a lock key.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once a call and taken apart at once"
-)]
+#[expect(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// It does this, and nothing else.

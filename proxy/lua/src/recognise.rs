@@ -4,9 +4,7 @@
 use bytes::Bytes;
 
 use super::interpreter::follow;
-use super::recipe::{
-    AcquireReplies, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies, TtlUnit,
-};
+use super::recipe::{AcquireReplies, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies, TtlUnit};
 use super::syntax::Block;
 use super::trace::{Call, Claim, Effect, End, State, Trace};
 
@@ -14,9 +12,7 @@ use super::trace::{Call, Claim, Effect, End, State, Trace};
 pub(super) fn meaning(script: &Block, call: Call<'_>) -> Meaning {
     match states(script, call) {
         None => Meaning::Unknown,
-        Some(states) if states.writes() => {
-            states.recipe().map_or(Meaning::Unknown, Meaning::Recipe)
-        }
+        Some(states) if states.writes() => states.recipe().map_or(Meaning::Unknown, Meaning::Recipe),
         Some(_) => Meaning::Reads,
     }
 }
@@ -52,16 +48,8 @@ fn states(script: &Block, call: Call<'_>) -> Option<States> {
     Some(States {
         absent: follow(script, call, State::Absent)?,
         other_type: follow(script, call, State::OtherType)?,
-        own_eternal: if asked(&own) {
-            Some(held(true, false)?)
-        } else {
-            None
-        },
-        different_eternal: if asked(&different) {
-            Some(held(false, false)?)
-        } else {
-            None
-        },
+        own_eternal: if asked(&own) { Some(held(true, false)?) } else { None },
+        different_eternal: if asked(&different) { Some(held(false, false)?) } else { None },
         own,
         different,
     })
@@ -70,10 +58,7 @@ fn states(script: &Block, call: Call<'_>) -> Option<States> {
 impl States {
     fn all(&self) -> impl Iterator<Item = &Trace> {
         let eternal = self.own_eternal.iter().chain(&self.different_eternal);
-        [&self.absent, &self.other_type, &self.own, &self.different]
-            .into_iter()
-            .chain(eternal)
-            .flatten()
+        [&self.absent, &self.other_type, &self.own, &self.different].into_iter().chain(eternal).flatten()
     }
 
     fn writes(&self) -> bool {
@@ -99,10 +84,7 @@ impl States {
         let own = only(&self.own)?;
         let different = only(&self.different)?;
         let compares_otherwise = |trace: &Trace| trace.claim.is_some() && trace.claim != own.claim;
-        if self
-            .all()
-            .any(|trace| trace.uncertain || compares_otherwise(trace))
-        {
+        if self.all().any(|trace| trace.uncertain || compares_otherwise(trace)) {
             return None;
         }
         if different.effect.is_some() || other_type.effect.is_some() {
@@ -165,11 +147,7 @@ impl Agreed<'_> {
         let extension = match effect {
             Effect::Delete(_) if asks_for_ttl => return None,
             Effect::Delete(command) => {
-                return Some(Recipe::CompareAndDelete {
-                    token,
-                    command: *command,
-                    replies,
-                });
+                return Some(Recipe::CompareAndDelete { token, command: *command, replies });
             }
             Effect::Expire(unit, ttl) => Extension::Expire(*unit, *ttl),
             // There must be a TTL to add to.
@@ -178,27 +156,17 @@ impl Agreed<'_> {
             Effect::Put(value, Some(ttl)) if *value == token => Extension::Store(*ttl),
             Effect::Prolong(_) | Effect::Persist | Effect::Put(..) => return None,
         };
-        Some(Recipe::CompareAndExtend {
-            token,
-            extension,
-            replies,
-        })
+        Some(Recipe::CompareAndExtend { token, extension, replies })
     }
 
     /// A script that stores a value where there is no key, and changes nothing else.
     fn acquires(self, value: &Bytes, ttl_ms: Option<i64>) -> Option<Recipe> {
-        let is_refusal = |trace: &Trace| {
-            trace.effect.is_none() && replied(trace).as_ref() == Some(&self.different)
-        };
+        let is_refusal = |trace: &Trace| trace.effect.is_none() && replied(trace).as_ref() == Some(&self.different);
         if !is_refusal(self.own) || !self.own_eternal.is_none_or(is_refusal) {
             return None;
         }
         // A script that does not look at the type takes a key of any type for a held lock.
-        if self
-            .other_type
-            .as_ref()
-            .is_some_and(|reply| *reply != self.different)
-        {
+        if self.other_type.as_ref().is_some_and(|reply| *reply != self.different) {
             return None;
         }
         Some(Recipe::Acquire {
@@ -213,17 +181,8 @@ impl Agreed<'_> {
     }
 
     /// A script that stores a value where there is no key, and extends the key that holds its own.
-    fn acquires_or_extends(
-        self,
-        value: &Bytes,
-        ttl_ms: i64,
-        effect: &Effect,
-        claim: &Claim,
-    ) -> Option<Recipe> {
-        if self
-            .own_eternal
-            .is_some_and(|eternal| !does_the_same(eternal, self.own))
-        {
+    fn acquires_or_extends(self, value: &Bytes, ttl_ms: i64, effect: &Effect, claim: &Claim) -> Option<Recipe> {
+        if self.own_eternal.is_some_and(|eternal| !does_the_same(eternal, self.own)) {
             return None;
         }
         let (by_expire, ttl_of_own) = match effect {
@@ -236,9 +195,7 @@ impl Agreed<'_> {
         };
         let owner = match claim {
             Claim::Whole(token) if token == value => Owner::Whole,
-            Claim::Prefix(token) if value.starts_with(token) && !by_expire => {
-                Owner::Prefix(token.len())
-            }
+            Claim::Prefix(token) if value.starts_with(token) && !by_expire => Owner::Prefix(token.len()),
             Claim::Whole(_) | Claim::Prefix(_) => return None,
         };
         let replies = TakeReplies {

@@ -34,11 +34,7 @@ impl Release {
             is_lock: &|_| false,
             any: true,
         };
-        let Meaning::Recipe(Recipe::CompareAndDelete {
-            token,
-            command,
-            replies,
-        }) = recognise::meaning(script, call)
+        let Meaning::Recipe(Recipe::CompareAndDelete { token, command, replies }) = recognise::meaning(script, call)
         else {
             return None;
         };
@@ -48,11 +44,7 @@ impl Release {
         if said.into_iter().chain(&replies.other_type).any(is_bulk) {
             return None;
         }
-        Some(Release {
-            argument: (0..arguments).find(|index| marker(*index) == token)?,
-            command,
-            replies,
-        })
+        Some(Release { argument: (0..arguments).find(|index| marker(*index) == token)?, command, replies })
     }
 
     /// Returns what this call means.
@@ -86,26 +78,10 @@ mod tests {
             ("ARGV[2]==redis.call('GET',KEYS[1])", 3, Some(1)),
             ("redis.call('get',KEYS[1])==ARGV[1] and ARGV[2]", 2, Some(0)),
             ("redis.call('get',KEYS[1])==ARGV[2]", 1, None),
-            (
-                "redis.call('get',KEYS[1])==ARGV[1] or redis.call('get',KEYS[1])==ARGV[2]",
-                2,
-                None,
-            ),
-            (
-                "redis.call('get',KEYS[1])==ARGV[1] and ARGV[2]=='force'",
-                2,
-                None,
-            ),
-            (
-                "redis.call('get',KEYS[1])==ARGV[1] or redis.call('get',KEYS[1])=='0'",
-                1,
-                None,
-            ),
-            (
-                "redis.call('get',KEYS[1])==ARGV[1] and KEYS[1]~='lock:a'",
-                1,
-                None,
-            ),
+            ("redis.call('get',KEYS[1])==ARGV[1] or redis.call('get',KEYS[1])==ARGV[2]", 2, None),
+            ("redis.call('get',KEYS[1])==ARGV[1] and ARGV[2]=='force'", 2, None),
+            ("redis.call('get',KEYS[1])==ARGV[1] or redis.call('get',KEYS[1])=='0'", 1, None),
+            ("redis.call('get',KEYS[1])==ARGV[1] and KEYS[1]~='lock:a'", 1, None),
             ("redis.call('get',KEYS[1])==ARGV[1] and #ARGV[1]>3", 1, None),
             ("redis.call('get',KEYS[1])==ARGV[1]..':x'", 1, None),
             ("redis.call('get',ARGV[1])==ARGV[1]", 1, None),

@@ -31,9 +31,7 @@ pub(super) fn says_no_writes(text: &[u8]) -> bool {
         let Some(flags) = option.strip_prefix(b"flags=") else {
             return false;
         };
-        no_writes |= flags
-            .split(|byte| *byte == b',')
-            .any(|flag| flag == b"no-writes");
+        no_writes |= flags.split(|byte| *byte == b',').any(|flag| flag == b"no-writes");
     }
     no_writes
 }

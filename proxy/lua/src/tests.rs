@@ -24,8 +24,9 @@ pub(super) fn commands(name: &[u8]) -> Option<InScript> {
     let written = match &name.to_ascii_lowercase()[..] {
         b"flushall" | b"migrate" | b"select" => return Some(InScript::Sweeping),
         b"get" | b"keys" | b"llen" | b"memory" => Places::None,
-        b"hset" | b"incr" | b"lpop" | b"move" | b"sadd" | b"set" | b"spop" | b"zadd"
-        | b"zunionstore" => places(1, 1, 1),
+        b"hset" | b"incr" | b"lpop" | b"move" | b"sadd" | b"set" | b"spop" | b"zadd" | b"zunionstore" => {
+            places(1, 1, 1)
+        }
         b"copy" | b"xgroup" => places(2, 2, 1),
         b"rename" => places(1, 2, 1),
         b"del" => places(1, -1, 1),
@@ -43,21 +44,14 @@ pub(super) fn commands(name: &[u8]) -> Option<InScript> {
 }
 
 const fn replies(done: Reply, different: Reply, absent: Reply) -> Replies {
-    Replies {
-        done,
-        different,
-        absent,
-        no_ttl: None,
-        other_type: None,
-    }
+    Replies { done, different, absent, no_ttl: None, other_type: None }
 }
 
 const DONE_OR_ZERO: Replies = replies(Reply::CommandResult, Reply::Integer(0), Reply::Integer(0));
 const ONE_OR_ZERO: Replies = replies(Reply::Integer(1), Reply::Integer(0), Reply::Integer(0));
 const ONE_OR_NIL: Replies = replies(Reply::Integer(1), Reply::Nil, Reply::Nil);
 const DONE_OR_NIL: Replies = replies(Reply::CommandResult, Reply::Nil, Reply::Nil);
-const DONE_OR_MINUS_ONE: Replies =
-    replies(Reply::CommandResult, Reply::Integer(-1), Reply::Integer(-1));
+const DONE_OR_MINUS_ONE: Replies = replies(Reply::CommandResult, Reply::Integer(-1), Reply::Integer(-1));
 const SILENT: Replies = replies(Reply::Nil, Reply::Nil, Reply::Nil);
 
 /// The call that the tables are about: one lock key and another, the owner token, a time, and "1".
@@ -66,10 +60,7 @@ const ARGUMENTS: [&str; 3] = ["a1", "30000", "1"];
 const TOKEN: Bytes = Bytes::from_static(b"a1");
 
 fn bytes(words: &[&str]) -> Vec<Bytes> {
-    words
-        .iter()
-        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
-        .collect()
+    words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
 }
 
 fn meaning(text: &str, keys: &[&str], arguments: &[&str]) -> Meaning {
@@ -85,27 +76,15 @@ fn recognise(text: &[u8]) -> Option<Recipe> {
 }
 
 fn deletes(replies: Replies) -> Recipe {
-    Recipe::CompareAndDelete {
-        token: TOKEN,
-        command: DeleteCommand::Del,
-        replies,
-    }
+    Recipe::CompareAndDelete { token: TOKEN, command: DeleteCommand::Del, replies }
 }
 
 fn unlinks(replies: Replies) -> Recipe {
-    Recipe::CompareAndDelete {
-        token: TOKEN,
-        command: DeleteCommand::Unlink,
-        replies,
-    }
+    Recipe::CompareAndDelete { token: TOKEN, command: DeleteCommand::Unlink, replies }
 }
 
 fn extends(extension: Extension, replies: Replies) -> Recipe {
-    Recipe::CompareAndExtend {
-        token: TOKEN,
-        extension,
-        replies,
-    }
+    Recipe::CompareAndExtend { token: TOKEN, extension, replies }
 }
 
 /// PEXPIRE with the second argument, as most libraries extend.
@@ -126,10 +105,7 @@ fn catching(mut recipe: Recipe, other_type: Reply) -> Recipe {
 
 #[test]
 fn every_library_text_is_recognised_and_is_the_published_one() {
-    for (library, sha, text, recipe) in releases::published()
-        .into_iter()
-        .chain(extends::published())
-    {
+    for (library, sha, text, recipe) in releases::published().into_iter().chain(extends::published()) {
         let facts = analysed(text.as_bytes());
         assert_eq!(recognise(text.as_bytes()), Some(recipe), "{library}");
         if let Some(sha) = sha {
@@ -143,10 +119,7 @@ fn every_library_text_is_recognised_and_is_the_published_one() {
 
 #[test]
 fn hand_written_spellings_are_recognised() {
-    for (text, recipe) in releases::hand_written()
-        .into_iter()
-        .chain(extends::hand_written())
-    {
+    for (text, recipe) in releases::hand_written().into_iter().chain(extends::hand_written()) {
         assert_eq!(recognise(text.as_bytes()), Some(recipe), "{text}");
     }
 }
@@ -166,9 +139,7 @@ fn a_script_may_use_any_key_and_argument() {
     let text = "if redis.call('get', KEYS[2]) == ARGV[3] then \
                 return redis.call('expire', KEYS[2], ARGV[1]) end return 0";
     let recognised = |keys: &[&str], arguments: &[&str]| match meaning(text, keys, arguments) {
-        Meaning::Recipe(Recipe::CompareAndExtend {
-            token, extension, ..
-        }) => Some((token, extension)),
+        Meaning::Recipe(Recipe::CompareAndExtend { token, extension, .. }) => Some((token, extension)),
         _ => None,
     };
     let seconds = |token: &'static str, seconds| {
@@ -177,26 +148,11 @@ fn a_script_may_use_any_key_and_argument() {
     };
     let two = ["plain:b", "lock:a"];
     assert_eq!(recognised(&two, &["30", "x", "a1"]), seconds("a1", 30));
-    assert_eq!(
-        recognised(&["x", "lock:a", "y"], &["-1", "x", "a2", "y"]),
-        seconds("a2", -1)
-    );
-    assert_eq!(
-        meaning(text, &["lock:a", "plain:b"], &["30", "x", "a1"]),
-        Meaning::Unknown,
-        "another key"
-    );
-    assert_eq!(
-        meaning(text, &["lock:a"], &["30", "x", "a1"]),
-        Meaning::Unknown,
-        "there is no KEYS[2]"
-    );
+    assert_eq!(recognised(&["x", "lock:a", "y"], &["-1", "x", "a2", "y"]), seconds("a2", -1));
+    assert_eq!(meaning(text, &["lock:a", "plain:b"], &["30", "x", "a1"]), Meaning::Unknown, "another key");
+    assert_eq!(meaning(text, &["lock:a"], &["30", "x", "a1"]), Meaning::Unknown, "there is no KEYS[2]");
     // A missing argument is nil, which equals no text.
-    assert_eq!(
-        meaning(text, &two, &["30", "x"]),
-        Meaning::Reads,
-        "there is no ARGV[3]"
-    );
+    assert_eq!(meaning(text, &two, &["30", "x"]), Meaning::Reads, "there is no ARGV[3]");
 }
 
 #[test]
@@ -216,9 +172,7 @@ fn the_owner_token_false_is_what_an_absent_key_reads_as_text() {
             Reply::Integer(-1),
         ),
     ] {
-        let Meaning::Recipe(Recipe::CompareAndDelete { replies, .. }) =
-            meaning(text, &KEYS, &["false"])
-        else {
+        let Meaning::Recipe(Recipe::CompareAndDelete { replies, .. }) = meaning(text, &KEYS, &["false"]) else {
             panic!("{text}");
         };
         assert_eq!(replies.absent, reply, "{text}");
@@ -236,7 +190,8 @@ fn a_missing_owner_token_or_ttl_is_what_lua_makes_of_it() {
     assert!(!recipe(&["a1", "5e3"]));
     assert_eq!(meaning(text, &[], &["a1", "5000"]), Meaning::Unknown);
     // `tostring(nil)` is a text too, which a value may equal.
-    let text = "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) end";
+    let text =
+        "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) end";
     let Meaning::Recipe(Recipe::CompareAndDelete { token, .. }) = meaning(text, &KEYS, &[]) else {
         panic!("not recognised");
     };
@@ -273,10 +228,7 @@ fn a_shebang_is_told_and_no_writes_only_where_the_server_must_read_it() {
     for (text, no_writes) in [
         ("#!lua flags=no-writes\nreturn 1", true),
         ("#!lua  flags=allow-stale,no-writes \nreturn 1", true),
-        (
-            "#!lua flags=allow-stale flags=no-writes\nreturn redis.call('get', KEYS[1])",
-            true,
-        ),
+        ("#!lua flags=allow-stale flags=no-writes\nreturn redis.call('get', KEYS[1])", true),
         ("#!lua\nreturn 1", false),
         ("#!lua flags=\nreturn 1", false),
         ("#!lua flags=allow-stale\nreturn 1", false),

@@ -159,9 +159,7 @@ pub(super) fn canonical_integer(text: &[u8]) -> Option<i64> {
 
 /// The number as a value, if a double holds it exactly.
 pub(super) fn exact(number: Option<i64>) -> Option<Value> {
-    number
-        .filter(|number| (-MAX_EXACT..=MAX_EXACT).contains(number))
-        .map(Value::Number)
+    number.filter(|number| (-MAX_EXACT..=MAX_EXACT).contains(number)).map(Value::Number)
 }
 
 /// The texts joined, unless that is longer than [`MAX_CONCATENATED`].

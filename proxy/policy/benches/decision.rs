@@ -14,21 +14,14 @@ use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost, PolicySou
 const TIMES: u32 = 256;
 
 fn main() {
-    divan::Divan::default()
-        .sample_size(TIMES)
-        .sample_count(400)
-        .config_with_args()
-        .main();
+    divan::Divan::default().sample_size(TIMES).sample_count(400).config_with_args().main();
 }
 
 /// A namespace with these policies: those of `more` by their own names, the rest built in.
 fn chain<'a>(more: &[PolicySource], names: impl IntoIterator<Item = &'a str>) -> Chains {
     let host = PolicyHost::new().expect("an engine");
     let names = names.into_iter().map(|name| (name.to_owned(), Vec::new()));
-    let chain = ChainSpec {
-        namespace: "default".to_owned(),
-        policies: names.collect(),
-    };
+    let chain = ChainSpec { namespace: "default".to_owned(), policies: names.collect() };
     let generation = host.load(more, &[chain]).expect("the policies load");
     let mut chains = Chains::new();
     chains.follow(&Arc::new(generation));
@@ -43,11 +36,7 @@ fn question(operation: Operation) -> Question<'static> {
         key: b"lock:order:42",
         owner_token: acquires.then_some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
         ttl_ms: (operation == Operation::Acquire).then_some(AskedMs(30_000)),
-        proofs: if acquires {
-            Proofs::NONE
-        } else {
-            Proofs::SESSION
-        },
+        proofs: if acquires { Proofs::NONE } else { Proofs::SESSION },
         traits: Traits::CONDITIONAL,
         fencing_token: FencingToken(0),
         remaining_ms: 0,
@@ -80,10 +69,7 @@ fn built_in(bencher: Bencher<'_, '_>, (_, operation): (&str, Operation)) {
 fn chain_of(bencher: Bencher<'_, '_>, policies: usize) {
     let fencing = builtin("fencing").expect("it is built in");
     let more: Vec<PolicySource> = (0..policies)
-        .map(|number| PolicySource {
-            name: format!("fencing-{number}"),
-            ..PolicySource::built_in(fencing)
-        })
+        .map(|number| PolicySource { name: format!("fencing-{number}"), ..PolicySource::built_in(fencing) })
         .collect();
     let names = more.iter().map(|policy| policy.name.as_str());
     decide(bencher, chain(&more, names), &question(Operation::Acquire));

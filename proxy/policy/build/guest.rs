@@ -37,14 +37,7 @@ pub(crate) fn build(
         .current_dir(root)
         .args(["rustc", "--locked", "-p", package])
         .args(target)
-        .args([
-            "--crate-type",
-            "cdylib",
-            "--profile",
-            "guest",
-            "--target",
-            TARGET,
-        ])
+        .args(["--crate-type", "cdylib", "--profile", "guest", "--target", TARGET])
         .arg("--target-dir")
         .arg(target_dir);
     for variable in NOT_FOR_GUESTS {
@@ -52,9 +45,7 @@ pub(crate) fn build(
     }
     match command.status() {
         Ok(status) if status.success() => Ok(target_dir.join(TARGET).join("guest")),
-        Ok(status) => Err(format!(
-            "building {package} for {TARGET} ended with {status}"
-        )),
+        Ok(status) => Err(format!("building {package} for {TARGET} ended with {status}")),
         Err(error) => Err(format!("cannot run cargo for {package}: {error}")),
     }
 }
@@ -63,10 +54,7 @@ pub(crate) fn build(
 /// rust-toolchain.toml names the target does not install it where the toolchain was there before.
 fn look_for_the_target(root: &Path) -> Result<(), String> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
-    let printed = Command::new(rustc)
-        .current_dir(root)
-        .args(["--print", "target-libdir", "--target", TARGET])
-        .output();
+    let printed = Command::new(rustc).current_dir(root).args(["--print", "target-libdir", "--target", TARGET]).output();
     let printed = printed.map_err(|error| format!("cannot run rustc: {error}"))?;
     let path = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     if Path::new(&path).is_dir() {

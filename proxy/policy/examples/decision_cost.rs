@@ -19,17 +19,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let host = PolicyHost::new()?;
     let default_chain = ChainSpec {
         namespace: "default".to_owned(),
-        policies: BUILT_IN_NAMES
-            .map(|name| (name.to_owned(), Vec::new()))
-            .to_vec(),
+        policies: BUILT_IN_NAMES.map(|name| (name.to_owned(), Vec::new())).to_vec(),
     };
     let started = Instant::now();
     let generation = host.load(&[], &[default_chain]).map_err(in_one_text)?;
-    println!(
-        "{:<36}{:>8.1} ms",
-        "compile and check the chain",
-        started.elapsed().as_secs_f64() * 1e3
-    );
+    println!("{:<36}{:>8.1} ms", "compile and check the chain", started.elapsed().as_secs_f64() * 1e3);
 
     let mut chains = Chains::new();
     chains.follow(&Arc::new(generation));
@@ -54,15 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         proofs: Proofs::SESSION,
         ..acquire.clone()
     };
-    let take_over = Question {
-        operation: Operation::TakeOver,
-        ttl_ms: None,
-        ..acquire.clone()
-    };
-    let persist = Question {
-        operation: Operation::Extend,
-        ..release.clone()
-    };
+    let take_over = Question { operation: Operation::TakeOver, ttl_ms: None, ..acquire.clone() };
+    let persist = Question { operation: Operation::Extend, ..release.clone() };
     for (what, question) in [
         ("acquire: permit, two judge it", &acquire),
         ("release: permit, one judges it", &release),
@@ -89,9 +76,5 @@ fn median(mut rounds: Vec<u128>) -> u128 {
 }
 
 fn in_one_text(errors: Vec<LoadError>) -> String {
-    errors
-        .iter()
-        .map(LoadError::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
+    errors.iter().map(LoadError::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -17,24 +17,12 @@ struct Terms {
 
 /// For all: so much plain commands can bear. Calls are not counted, because a policy that traps on the keys of one
 /// application costs the others nothing.
-const ALL: Terms = Terms {
-    share: 10,
-    allowance: Duration::from_millis(20),
-    open_for: Duration::from_secs(1),
-};
+const ALL: Terms = Terms { share: 10, allowance: Duration::from_millis(20), open_for: Duration::from_secs(1) };
 
 /// For one application and for one session: less, so that theirs opens before that for all, and for longer, so that somebody
 /// else comes first when the policy is asked again.
-const APPLICATION: Terms = Terms {
-    share: 20,
-    allowance: Duration::from_millis(12),
-    open_for: Duration::from_secs(2),
-};
-const SESSION: Terms = Terms {
-    share: 40,
-    allowance: Duration::from_millis(8),
-    open_for: Duration::from_secs(2),
-};
+const APPLICATION: Terms = Terms { share: 20, allowance: Duration::from_millis(12), open_for: Duration::from_secs(2) };
+const SESSION: Terms = Terms { share: 40, allowance: Duration::from_millis(8), open_for: Duration::from_secs(2) };
 
 /// Opens when failed calls have used up their allowance, which comes back with time. Only the time counts, not the
 /// number: a policy that traps on the keys of one application at once costs the others nothing, and they
@@ -64,10 +52,7 @@ enum Change {
 
 impl Breaker {
     const fn on(terms: Terms) -> Breaker {
-        Breaker {
-            terms,
-            trouble: None,
-        }
+        Breaker { terms, trouble: None }
     }
 
     /// Whether a call failed lately, so that the next ones have to be timed.
@@ -104,11 +89,7 @@ impl Breaker {
     /// It failed after this time.
     fn failed(&mut self, took: Duration, now: Instant) -> Change {
         let terms = self.terms;
-        let trouble = self.trouble.get_or_insert(Trouble {
-            debt: Duration::ZERO,
-            since: now,
-            open_until: None,
-        });
+        let trouble = self.trouble.get_or_insert(Trouble { debt: Duration::ZERO, since: now, open_until: None });
         trouble.make_up(now, terms.share);
         trouble.debt = trouble.debt.saturating_add(took);
         if trouble.debt <= terms.allowance && trouble.open_until.is_none() {
@@ -117,11 +98,7 @@ impl Breaker {
         let open_for = terms.open_for.max(took.saturating_mul(terms.share));
         let was_closed = trouble.open_until.is_none();
         trouble.open_until = now.checked_add(open_for);
-        if was_closed {
-            Change::Opened
-        } else {
-            Change::None
-        }
+        if was_closed { Change::Opened } else { Change::None }
     }
 }
 
@@ -174,10 +151,7 @@ pub(crate) struct Breakers {
 
 impl Default for Breakers {
     fn default() -> Breakers {
-        Breakers {
-            all: Breaker::on(ALL),
-            suspects: Vec::new(),
-        }
+        Breakers { all: Breaker::on(ALL), suspects: Vec::new() }
     }
 }
 
@@ -206,16 +180,12 @@ impl Breakers {
                 !may_ask || !trouble.debt.is_zero()
             })
         });
-        let mut own = self
-            .suspects
-            .iter()
-            .filter(|(suspect, _)| asker.is(*suspect));
+        let mut own = self.suspects.iter().filter(|(suspect, _)| asker.is(*suspect));
         let later = match own.clone().next() {
             Some(_) => ALL.open_for,
             None => Duration::ZERO,
         };
-        closed_to_all.is_none_or(|until| now >= until + later)
-            && own.all(|(_, breaker)| breaker.may_ask(now))
+        closed_to_all.is_none_or(|until| now >= until + later) && own.all(|(_, breaker)| breaker.may_ask(now))
     }
 
     /// It answered this one.
@@ -233,10 +203,7 @@ impl Breakers {
     pub(crate) fn failed(&mut self, asker: Asker, took: Duration, now: Instant) {
         self.all.failed(took, now);
         for suspect in asker.suspects() {
-            let known = self
-                .suspects
-                .iter()
-                .position(|(other, _)| *other == suspect);
+            let known = self.suspects.iter().position(|(other, _)| *other == suspect);
             let place = match known {
                 Some(place) => place,
                 None if self.suspects.len() == MAX_SUSPECTS => continue,
@@ -316,10 +283,7 @@ mod tests {
     }
 
     const fn asker(session: u64, application: u64) -> Asker {
-        Asker {
-            session,
-            application: Some(application),
-        }
+        Asker { session, application: Some(application) }
     }
 
     #[test]
@@ -373,11 +337,7 @@ mod tests {
         assert!(breakers.open() >= 1, "{breakers:?}");
         // When it may be asked again, those who caused it may not.
         let probe = now + ALL.open_for;
-        assert!(
-            hostile
-                .iter()
-                .all(|hostile| !breakers.may_ask(*hostile, probe))
-        );
+        assert!(hostile.iter().all(|hostile| !breakers.may_ask(*hostile, probe)));
         assert!(breakers.may_ask(asker(9, 9), probe));
         breakers.answered(asker(9, 9), probe);
         assert!(breakers.may_ask(asker(8, 8), probe));

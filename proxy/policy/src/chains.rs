@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lockwarden_lock::decision::{
-    ClientDescription, Contradiction, Decide, Decision, Denial, Fault, FaultKind, Operation,
-    Question, Verdict,
+    ClientDescription, Contradiction, Decide, Decision, Denial, Fault, FaultKind, Operation, Question, Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
 
@@ -53,18 +52,10 @@ impl Chains {
     /// Answers by this generation from now on. Does nothing if it does so already; otherwise drops
     /// all instances, which are made again when they are needed. Call it between two questions.
     pub fn follow(&mut self, generation: &Arc<Generation>) {
-        if self
-            .generation
-            .as_ref()
-            .is_some_and(|current| current.id == generation.id)
-        {
+        if self.generation.as_ref().is_some_and(|current| current.id == generation.id) {
             return;
         }
-        self.live = generation
-            .chains
-            .iter()
-            .map(|chain| chain.members.iter().map(Slot::empty).collect())
-            .collect();
+        self.live = generation.chains.iter().map(|chain| chain.members.iter().map(Slot::empty).collect()).collect();
         self.generation = Some(generation.clone());
     }
 
@@ -83,10 +74,7 @@ impl Decide for Chains {
         describe: &dyn Fn(u64) -> Option<ClientDescription>,
     ) -> Decision {
         let place = usize::from(namespace.0);
-        let chain = self
-            .generation
-            .as_ref()
-            .and_then(|generation| generation.chains.get(place));
+        let chain = self.generation.as_ref().and_then(|generation| generation.chains.get(place));
         let (Some(chain), Some(live)) = (chain, self.live.get_mut(place)) else {
             return no_chain();
         };
@@ -103,26 +91,18 @@ impl Decide for Chains {
                 Ok(v1::Answer::Permit(wants)) => {
                     let so_far = mem::take(&mut decision.obligations);
                     // Where a policy denied all samples when the chain was loaded, only a client's command shows it.
-                    if let (Some(other), Some(what)) = (wanted_before, so_far.contradiction(&wants))
-                    {
+                    if let (Some(other), Some(what)) = (wanted_before, so_far.contradiction(&wants)) {
                         contradicts(member, other, question.operation, what);
                     }
                     wanted_before = Some(member);
                     decision.obligations = so_far.merge(wants);
                 }
                 Ok(v1::Answer::Deny { reason, detail }) => {
-                    decision.verdict = Verdict::Deny(Denial {
-                        reason,
-                        detail,
-                        policy: member.meter.policy().clone(),
-                    });
+                    decision.verdict = Verdict::Deny(Denial { reason, detail, policy: member.meter.policy().clone() });
                     break;
                 }
                 Err(kind) => {
-                    decision.fault.get_or_insert_with(|| Fault {
-                        kind,
-                        policy: member.meter.policy().clone(),
-                    });
+                    decision.fault.get_or_insert_with(|| Fault { kind, policy: member.meter.policy().clone() });
                 }
             }
         }
@@ -133,10 +113,7 @@ impl Decide for Chains {
 /// Counts that what a policy wants cannot be had together with what those before it want.
 fn contradicts(member: &Member, other: &Member, operation: Operation, what: Contradiction) {
     let other = other.meter.policy();
-    let detail = format!(
-        "it contradicts {other}, or a policy before that, on {}: {what}",
-        operation.word()
-    );
+    let detail = format!("it contradicts {other}, or a policy before that, on {}: {what}", operation.word());
     member.meter.failed(FaultKind::BadReply, &detail);
 }
 
@@ -220,10 +197,7 @@ fn who_asks(client: u64, describe: &dyn Fn(u64) -> Option<ClientDescription>) ->
         (known.user, known.address, known.certificate).hash(&mut hasher);
         hasher.finish()
     });
-    Asker {
-        session: client,
-        application,
-    }
+    Asker { session: client, application }
 }
 
 /// Asks once; makes the instance if there is none, drops it if it failed.
@@ -264,13 +238,7 @@ fn start(member: &Member) -> Result<Instance, Failure> {
 }
 
 fn no_chain() -> Decision {
-    Decision {
-        fault: Some(Fault {
-            kind: FaultKind::Trap,
-            policy: NO_CHAIN.into(),
-        }),
-        ..Decision::permit()
-    }
+    Decision { fault: Some(Fault { kind: FaultKind::Trap, policy: NO_CHAIN.into() }), ..Decision::permit() }
 }
 
 impl fmt::Debug for Chains {

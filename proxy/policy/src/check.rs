@@ -3,9 +3,7 @@
 //! nothing that a metric shows as a client's.
 
 use lockwarden_lock::classify::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use lockwarden_lock::decision::{
-    ClientDescription, Obligations, Operation, Proofs, Question, Traits,
-};
+use lockwarden_lock::decision::{ClientDescription, Obligations, Operation, Proofs, Question, Traits};
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
 
@@ -27,9 +25,7 @@ pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
         }
     }
     for (place, (member, answers)) in asked.iter().enumerate() {
-        let empty = answers
-            .iter()
-            .find(|(_, wants)| wants.require.is_some_and(|proofs| proofs.is_empty()));
+        let empty = answers.iter().find(|(_, wants)| wants.require.is_some_and(|proofs| proofs.is_empty()));
         if let Some((operation, _)) = empty {
             errors.push(LoadError::NoProofCounts {
                 namespace: chain.namespace.clone(),
@@ -39,10 +35,8 @@ pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
             continue;
         }
         for (other, others) in &asked[place + 1..] {
-            let contradiction = answers
-                .iter()
-                .zip(others)
-                .find_map(|((operation, a), (_, b))| Some((*operation, a.contradiction(b)?)));
+            let contradiction =
+                answers.iter().zip(others).find_map(|((operation, a), (_, b))| Some((*operation, a.contradiction(b)?)));
             if let Some((operation, what)) = contradiction {
                 errors.push(LoadError::Contradiction {
                     namespace: chain.namespace.clone(),
@@ -72,15 +66,10 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
         let is_longest = question.key.len() == MAX_KEY_BYTES;
         let doing = || {
             let longest = match is_longest {
-                true => format!(
-                    " with a key of {MAX_KEY_BYTES} bytes and an owner token of {MAX_VALUE_BYTES}"
-                ),
+                true => format!(" with a key of {MAX_KEY_BYTES} bytes and an owner token of {MAX_VALUE_BYTES}"),
                 false => String::new(),
             };
-            format!(
-                "asked about a sample {}{longest}",
-                question.operation.word()
-            )
+            format!("asked about a sample {}{longest}", question.operation.word())
         };
         let patient = Budget::decide(&member.limits).patient();
         // In the time that a client's command has, once what is done for the first time is done.
@@ -163,11 +152,7 @@ fn samples() -> Vec<Question<'static>> {
     }
     let longest = samples.iter().step_by(samples.len() / Operation::ALL.len());
     let longest: Vec<_> = longest
-        .map(|question| Question {
-            key: &LONGEST[..MAX_KEY_BYTES],
-            owner_token: Some(&LONGEST),
-            ..question.clone()
-        })
+        .map(|question| Question { key: &LONGEST[..MAX_KEY_BYTES], owner_token: Some(&LONGEST), ..question.clone() })
         .collect();
     samples.extend(longest);
     samples

@@ -35,10 +35,7 @@ fn ticks(time: Duration) -> u64 {
 
 /// The time that this thread has run.
 pub(crate) fn thread_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours and large enough. The clock is there on every system that we run on; where it is
     // not, nothing is written and no time has passed.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -73,12 +70,9 @@ mod tests {
 
     #[test]
     fn a_look_is_never_too_early() {
-        for (left, want) in [
-            (Duration::ZERO, 1),
-            (Duration::from_micros(1), 1),
-            (ms(2), 2),
-            (Duration::from_micros(2_001), 3),
-        ] {
+        for (left, want) in
+            [(Duration::ZERO, 1), (Duration::from_micros(1), 1), (ms(2), 2), (Duration::from_micros(2_001), 3)]
+        {
             assert_eq!(ticks(left), want, "{left:?}");
         }
         assert_eq!(ticks(Duration::MAX), u64::MAX);

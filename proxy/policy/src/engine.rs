@@ -3,8 +3,7 @@
 //! beside it.
 
 use wasmtime::{
-    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
-    RegallocAlgorithm,
+    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, RegallocAlgorithm,
 };
 
 use crate::error::HostError;
@@ -29,18 +28,12 @@ pub(crate) struct NewEngine {
 /// Makes the engine.
 pub(crate) fn start() -> Result<NewEngine, HostError> {
     match Engine::new(&pooled_config()) {
-        Ok(engine) => Ok(NewEngine {
-            engine,
-            pooled: true,
-        }),
+        Ok(engine) => Ok(NewEngine { engine, pooled: true }),
         // A limit of the address space (`ulimit -v`) forbids the pool. Without it an instance costs
         // 12 µs instead of 3 to make; a call costs the same.
         Err(error) => {
             tracing::info!(%error, "policies run without an instance pool");
-            Ok(NewEngine {
-                engine: Engine::new(&base_config()).map_err(HostError::engine)?,
-                pooled: false,
-            })
+            Ok(NewEngine { engine: Engine::new(&base_config()).map_err(HostError::engine)?, pooled: false })
         }
     }
 }
@@ -66,9 +59,7 @@ fn base_config() -> Config {
     // A debug proxy lives for the seconds of a test: there the compiler is the slow part, not what it
     // makes. Fuel is counted by instructions of WebAssembly, so policies behave the same.
     if cfg!(debug_assertions) {
-        config
-            .cranelift_opt_level(OptLevel::None)
-            .cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+        config.cranelift_opt_level(OptLevel::None).cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
     }
     config
 }

@@ -89,9 +89,7 @@ pub enum LoadError {
         imports: Vec<String>,
     },
     /// It was built for another version of the contract.
-    #[error(
-        "policy {policy}: {place} was built for {found}; this proxy speaks lockwarden:policy 1.x"
-    )]
+    #[error("policy {policy}: {place} was built for {found}; this proxy speaks lockwarden:policy 1.x")]
     Version {
         /// The policy.
         policy: String,
@@ -219,11 +217,7 @@ const SHOWN_CHARS: usize = 500;
 
 /// A text as a part of one line: control characters become spaces, and it is cut.
 pub(crate) fn one_line(text: &str) -> String {
-    let mut line: String = text
-        .chars()
-        .take(SHOWN_CHARS)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut line: String = text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(SHOWN_CHARS).is_some() {
         line.push('…');
     }

@@ -62,9 +62,7 @@ impl Generation {
     /// The names of a namespace's policies, in the order of its chain.
     pub fn chain(&self, namespace: NamespaceId) -> impl Iterator<Item = &Arc<str>> {
         let chain = self.chains.get(usize::from(namespace.0));
-        chain
-            .into_iter()
-            .flat_map(|chain| chain.members.iter().map(|member| member.meter.policy()))
+        chain.into_iter().flat_map(|chain| chain.members.iter().map(|member| member.meter.policy()))
     }
 
     /// What every policy did since the host was made, by name; also those of earlier generations.

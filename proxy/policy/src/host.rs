@@ -84,11 +84,7 @@ impl PolicyHost {
     ///
     /// # Errors
     /// Everything that is wrong. Nothing is half loaded: what was in force stays in force.
-    pub fn load(
-        &self,
-        sources: &[PolicySource],
-        chains: &[ChainSpec],
-    ) -> Result<Generation, Vec<LoadError>> {
+    pub fn load(&self, sources: &[PolicySource], chains: &[ChainSpec]) -> Result<Generation, Vec<LoadError>> {
         let mut errors = Vec::new();
         let implied = implied(sources, chains);
         let mut loaded = Loaded::new();
@@ -96,9 +92,7 @@ impl PolicyHost {
         let sources: Vec<&PolicySource> = sources.iter().chain(&implied).collect();
         for (source, compiled) in sources.iter().zip(self.compile(&sources)) {
             let Entry::Vacant(entry) = loaded.entry(&source.name) else {
-                errors.push(LoadError::DefinedTwice {
-                    policy: source.name.clone(),
-                });
+                errors.push(LoadError::DefinedTwice { policy: source.name.clone() });
                 continue;
             };
             match compiled {
@@ -112,10 +106,7 @@ impl PolicyHost {
                 }
             }
         }
-        let chains: Vec<Chain> = chains
-            .iter()
-            .map(|spec| self.chain(spec, &loaded, &mut errors))
-            .collect();
+        let chains: Vec<Chain> = chains.iter().map(|spec| self.chain(spec, &loaded, &mut errors)).collect();
         self.check_room(&chains, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
@@ -150,14 +141,10 @@ impl PolicyHost {
         let kept = compiled.unwrap_or_else(PoisonError::into_inner).clone();
         let kept = |sha256: &[u8; 32]| kept.get(sha256).cloned();
         thread::scope(|threads| {
-            let compiling: Vec<_> = sources
-                .iter()
-                .map(|source| threads.spawn(|| loader::compile(&self.engine, source, &kept)))
-                .collect();
+            let compiling: Vec<_> =
+                sources.iter().map(|source| threads.spawn(|| loader::compile(&self.engine, source, &kept))).collect();
             let compiled = compiling.into_iter().map(ScopedJoinHandle::join);
-            compiled
-                .map(|compiled| compiled.unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+            compiled.map(|compiled| compiled.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         })
     }
 
@@ -175,19 +162,10 @@ impl PolicyHost {
 
     /// Puts one chain together and tries it out.
     fn chain(&self, spec: &ChainSpec, loaded: &Loaded<'_>, errors: &mut Vec<LoadError>) -> Chain {
-        let mut chain = Chain {
-            namespace: spec.namespace.clone(),
-            members: Vec::with_capacity(spec.policies.len()),
-        };
+        let mut chain = Chain { namespace: spec.namespace.clone(), members: Vec::with_capacity(spec.policies.len()) };
         for (place, (name, settings)) in spec.policies.iter().enumerate() {
-            if spec.policies[..place]
-                .iter()
-                .any(|(earlier, _)| earlier == name)
-            {
-                errors.push(LoadError::TwiceInChain {
-                    namespace: spec.namespace.clone(),
-                    policy: name.clone(),
-                });
+            if spec.policies[..place].iter().any(|(earlier, _)| earlier == name) {
+                errors.push(LoadError::TwiceInChain { namespace: spec.namespace.clone(), policy: name.clone() });
                 continue;
             }
             match loaded.get(name.as_str()) {
@@ -218,12 +196,7 @@ impl PolicyHost {
         let instances = members.saturating_mul(threads).saturating_mul(2);
         let room = POOLED_INSTANCES as usize;
         if self.pooled && instances > room {
-            errors.push(LoadError::TooMany {
-                instances,
-                members,
-                threads,
-                room,
-            });
+            errors.push(LoadError::TooMany { instances, members, threads, room });
         }
     }
 }
@@ -262,10 +235,7 @@ fn known(loaded: &Loaded<'_>) -> Vec<String> {
 }
 
 fn setting((name, value): &(String, String)) -> v1::Setting {
-    v1::Setting {
-        name: name.clone(),
-        value: value.clone(),
-    }
+    v1::Setting { name: name.clone(), value: value.clone() }
 }
 
 #[cfg(test)]
@@ -289,9 +259,7 @@ mod tests {
         let load = |chain: ChainSpec| host.load(&[], &[chain]);
         let compiled = |generation: &Generation| {
             let members = generation.chains[0].members.iter();
-            members
-                .map(|member| member.compiled.clone())
-                .collect::<Vec<_>>()
+            members.map(|member| member.compiled.clone()).collect::<Vec<_>>()
         };
         let names = ["fencing", "ttl-ceiling"];
         let first = compiled(&load(chain("1m", &names)).expect("it is right"));

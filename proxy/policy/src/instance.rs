@@ -53,28 +53,19 @@ pub(crate) struct Budget {
 impl Budget {
     /// A decision on the way of a command.
     pub(crate) fn decide(limits: &Limits) -> Budget {
-        Budget {
-            fuel: limits.fuel,
-            deadline: limits.deadline,
-        }
+        Budget { fuel: limits.fuel, deadline: limits.deadline }
     }
 
     /// Instantiating and configuring: rare, and done again only after a failure.
     pub(crate) fn configure(limits: &Limits) -> Budget {
-        Budget {
-            fuel: limits.fuel.saturating_mul(10),
-            deadline: limits.deadline.saturating_mul(10),
-        }
+        Budget { fuel: limits.fuel.saturating_mul(10), deadline: limits.deadline.saturating_mul(10) }
     }
 
     /// The same with more time, for loading: nobody waits, and what is done for the first time takes
     /// longer.
     #[must_use]
     pub(crate) fn patient(self) -> Budget {
-        Budget {
-            deadline: self.deadline.saturating_mul(50),
-            ..self
-        }
+        Budget { deadline: self.deadline.saturating_mul(50), ..self }
     }
 }
 
@@ -94,11 +85,7 @@ pub(crate) struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     pub(crate) fn new(question: &'a Question<'a>, request: &'a mut v1::Request) -> Asked<'a> {
-        Asked {
-            question,
-            request,
-            filled: false,
-        }
+        Asked { question, request, filled: false }
     }
 
     pub(crate) fn client(&self) -> u64 {
@@ -121,23 +108,14 @@ impl<'a> Asked<'a> {
 impl Instance {
     /// Makes an instance and configures it.
     pub(crate) fn start(member: &Member, budget: Budget) -> Result<Instance, NotStarted> {
-        let state = State::new(
-            &member.limits,
-            budget.deadline,
-            &member.meter,
-            &member.ticker,
-        );
+        let state = State::new(&member.limits, budget.deadline, &member.meter, &member.ticker);
         let mut store = Store::new(member.compiled.policy.engine(), state);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut store| Ok(store.data_mut().epoch_moved()));
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
         prepare(&mut store, budget).map_err(NotStarted::Failed)?;
         let (exports, judged) = configured(member, &mut store)?;
-        Ok(Instance {
-            store,
-            exports,
-            judged,
-        })
+        Ok(Instance { store, exports, judged })
     }
 
     /// The operations that it judges.
@@ -167,9 +145,7 @@ impl Instance {
     /// What the last call burnt of its budget.
     pub(crate) fn burnt(&self, budget: Budget) -> u64 {
         // The store counts fuel, so there is an amount.
-        budget
-            .fuel
-            .saturating_sub(self.store.get_fuel().unwrap_or(0))
+        budget.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0))
     }
 }
 
@@ -180,10 +156,7 @@ fn hostcall_fuel(limits: &Limits) -> usize {
 }
 
 /// Instantiates a policy and hands it its settings.
-fn configured(
-    member: &Member,
-    store: &mut Store<State>,
-) -> Result<(v1::Policy, v1::Operations), NotStarted> {
+fn configured(member: &Member, store: &mut Store<State>) -> Result<(v1::Policy, v1::Operations), NotStarted> {
     let configured = (|| {
         let exports = member.compiled.policy.instantiate(&mut *store)?;
         let judged = exports.call_configure(&mut *store, &member.settings)?;
@@ -209,15 +182,9 @@ fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
 
 /// An answer may not be longer than the policy's limit, and what it says ends up in one line.
 fn accept(answer: &mut v1::Answer, limits: &Limits) -> Result<(), Failure> {
-    if let v1::Answer::Deny {
-        detail: Some(text), ..
-    } = answer
-    {
+    if let v1::Answer::Deny { detail: Some(text), .. } = answer {
         if text.len() > limits.output_bytes {
-            return Err(Failure {
-                kind: FaultKind::BadReply,
-                detail: format!("a text of {} bytes", text.len()),
-            });
+            return Err(Failure { kind: FaultKind::BadReply, detail: format!("a text of {} bytes", text.len()) });
         }
         if text.contains(char::is_control) {
             *text = text.replace(char::is_control, " ");
@@ -240,8 +207,5 @@ fn failure(store: &Store<State>, error: &wasmtime::Error) -> Failure {
             None => FaultKind::BadReply,
         }
     };
-    Failure {
-        kind,
-        detail: one_line(&format!("{error:#}")),
-    }
+    Failure { kind, detail: one_line(&format!("{error:#}")) }
 }

@@ -40,10 +40,7 @@ pub(crate) fn or_compile<E>(
 
 /// A file beside the running program; none if there is no directory to write it to.
 fn place(sha256: &[u8; 32]) -> Option<PathBuf> {
-    let directory = std::env::current_exe()
-        .ok()?
-        .parent()?
-        .join("compiled-policies");
+    let directory = std::env::current_exe().ok()?.parent()?.join("compiled-policies");
     fs::create_dir_all(&directory).ok()?;
     Some(directory.join(crate::digest::hex(sha256)))
 }

@@ -67,18 +67,12 @@ pub(crate) fn compile(
     }
     let component = match source.module {
         #[cfg(debug_assertions)]
-        ModuleSource::BuiltIn(_) => {
-            crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?
-        }
+        ModuleSource::BuiltIn(_) => crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?,
         _ => about.component(engine, bytes)?,
     };
     let asks_clients = about.imports(engine, &component)?;
     let policy = link(engine, &component).map_err(|error| about.misfit(&error))?;
-    Ok(Arc::new(Compiled {
-        policy,
-        asks_clients,
-        sha256,
-    }))
+    Ok(Arc::new(Compiled { policy, asks_clients, sha256 }))
 }
 
 fn check_limits(source: &PolicySource) -> Result<(), LoadError> {
@@ -90,10 +84,7 @@ fn check_limits(source: &PolicySource) -> Result<(), LoadError> {
     } else {
         return Ok(());
     };
-    Err(LoadError::Limits {
-        policy: source.name.clone(),
-        detail,
-    })
+    Err(LoadError::Limits { policy: source.name.clone(), detail })
 }
 
 fn link(engine: &Engine, component: &Component) -> wasmtime::Result<v1::PolicyPre<State>> {
@@ -110,16 +101,10 @@ struct About<'a> {
 
 impl About<'_> {
     fn read(&self, path: &Path) -> Result<Vec<u8>, LoadError> {
-        let failed = |source| LoadError::Read {
-            policy: self.policy.to_owned(),
-            file: path.to_owned(),
-            source,
-        };
+        let failed = |source| LoadError::Read { policy: self.policy.to_owned(), file: path.to_owned(), source };
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(failed)?;
-        file.take(MAX_MODULE_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(failed)?;
+        file.take(MAX_MODULE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > MAX_MODULE_BYTES {
             return Err(LoadError::TooLarge {
                 policy: self.policy.to_owned(),
@@ -135,10 +120,7 @@ impl About<'_> {
             Some(b"\0asm\x01\0\0\0") => &self.encode(engine, bytes)?,
             Some(b"\0asm\x0d\0\x01\0") => bytes,
             _ => {
-                return Err(LoadError::NotWasm {
-                    policy: self.policy.to_owned(),
-                    place: self.place.clone(),
-                });
+                return Err(LoadError::NotWasm { policy: self.policy.to_owned(), place: self.place.clone() });
             }
         };
         Component::from_binary(engine, component).map_err(|error| self.misfit(&error))
@@ -167,25 +149,14 @@ impl About<'_> {
             }
             Err(_) => Vec::new(),
         };
-        if foreign.is_empty() {
-            Err(self.not_a_policy(&detail))
-        } else {
-            Err(self.foreign(foreign))
-        }
+        if foreign.is_empty() { Err(self.not_a_policy(&detail)) } else { Err(self.foreign(foreign)) }
     }
 
     /// Refuses foreign imports; says whether the component may ask who clients are.
     fn imports(&self, engine: &Engine, component: &Component) -> Result<bool, LoadError> {
         let component_type = component.component_type();
-        let imports: Vec<String> = component_type
-            .imports(engine)
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        let foreign: Vec<String> = imports
-            .iter()
-            .filter(|name| !is_ours(name))
-            .cloned()
-            .collect();
+        let imports: Vec<String> = component_type.imports(engine).map(|(name, _)| name.to_owned()).collect();
+        let foreign: Vec<String> = imports.iter().filter(|name| !is_ours(name)).cloned().collect();
         if !foreign.is_empty() {
             return Err(self.foreign(dedup(foreign)));
         }
@@ -201,11 +172,7 @@ impl About<'_> {
     }
 
     fn foreign(&self, imports: Vec<String>) -> LoadError {
-        LoadError::ForeignImports {
-            policy: self.policy.to_owned(),
-            place: self.place.clone(),
-            imports,
-        }
+        LoadError::ForeignImports { policy: self.policy.to_owned(), place: self.place.clone(), imports }
     }
 
     fn misfit(&self, error: &wasmtime::Error) -> LoadError {
@@ -213,11 +180,7 @@ impl About<'_> {
     }
 
     fn not_a_policy(&self, detail: &str) -> LoadError {
-        LoadError::NotAPolicy {
-            policy: self.policy.to_owned(),
-            place: self.place.clone(),
-            detail: one_line(detail),
-        }
+        LoadError::NotAPolicy { policy: self.policy.to_owned(), place: self.place.clone(), detail: one_line(detail) }
     }
 }
 

@@ -49,17 +49,11 @@ pub(crate) struct Meters {
 
 impl Meters {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Meters {
-        Meters {
-            by_policy: Mutex::default(),
-            observer,
-        }
+        Meters { by_policy: Mutex::default(), observer }
     }
 
     pub(crate) fn of(&self, policy: &str) -> Arc<Meter> {
-        let mut meters = self
-            .by_policy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut meters = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(meter) = meters.get(policy) {
             return meter.clone();
         }
@@ -70,14 +64,8 @@ impl Meters {
     }
 
     pub(crate) fn read(&self) -> Vec<(Arc<str>, PolicyCounters)> {
-        let meters = self
-            .by_policy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        meters
-            .iter()
-            .map(|(name, meter)| (name.clone(), meter.read()))
-            .collect()
+        let meters = self.by_policy.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.iter().map(|(name, meter)| (name.clone(), meter.read())).collect()
     }
 }
 
@@ -130,10 +118,7 @@ impl Tally {
     pub(crate) fn new(meter: &Arc<Meter>) -> Tally {
         let counters = Arc::<Counters>::default();
         meter.tallies().live.push(counters.clone());
-        Tally {
-            counters,
-            meter: meter.clone(),
-        }
+        Tally { counters, meter: meter.clone() }
     }
 
     /// Counts a call; says whether it should be timed.
@@ -150,13 +135,9 @@ impl Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         let mut tallies = self.meter.tallies();
-        tallies
-            .live
-            .retain(|live| !Arc::ptr_eq(live, &self.counters));
-        for (ended, ours) in [
-            (&tallies.ended.calls, &self.counters.calls),
-            (&tallies.ended.fuel, &self.counters.fuel),
-        ] {
+        tallies.live.retain(|live| !Arc::ptr_eq(live, &self.counters));
+        for (ended, ours) in [(&tallies.ended.calls, &self.counters.calls), (&tallies.ended.fuel, &self.counters.fuel)]
+        {
             Counters::add(ended, ours.load(Ordering::Relaxed));
         }
     }
@@ -201,13 +182,7 @@ impl Meter {
     pub(crate) fn failed(&self, kind: FaultKind, detail: &str) {
         let count = self.failures[place(kind)].fetch_add(1, Ordering::Relaxed) + 1;
         if self.gets_a_line(kind) {
-            tracing::error!(
-                policy = &*self.policy,
-                kind = kind.word(),
-                count,
-                detail,
-                "policy did not answer"
-            );
+            tracing::error!(policy = &*self.policy, kind = kind.word(), count, detail, "policy did not answer");
         }
         if let Some(observer) = &self.observer {
             observer.failed(&self.policy, kind);
@@ -219,10 +194,7 @@ impl Meter {
         let next_line = &self.next_lines[place(kind)];
         let due = next_line.load(Ordering::Relaxed);
         let next = now.saturating_add(LINES_APART_MS);
-        now >= due
-            && next_line
-                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        now >= due && next_line.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// So many breakers of a thread were open, and so many are now.
@@ -259,10 +231,7 @@ impl Meter {
 
 impl fmt::Debug for Meter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Meter")
-            .field("policy", &self.policy)
-            .field("counters", &self.read())
-            .finish_non_exhaustive()
+        f.debug_struct("Meter").field("policy", &self.policy).field("counters", &self.read()).finish_non_exhaustive()
     }
 }
 

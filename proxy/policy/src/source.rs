@@ -61,12 +61,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            deadline: Duration::from_millis(2),
-            memory_bytes: 8 << 20,
-            fuel: 1_000_000,
-            output_bytes: 4 << 10,
-        }
+        Limits { deadline: Duration::from_millis(2), memory_bytes: 8 << 20, fuel: 1_000_000, output_bytes: 4 << 10 }
     }
 }
 

@@ -29,12 +29,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(
-        limits: &Limits,
-        deadline: Duration,
-        meter: &Arc<Meter>,
-        ticker: &Arc<Ticker>,
-    ) -> State {
+    pub(crate) fn new(limits: &Limits, deadline: Duration, meter: &Arc<Meter>, ticker: &Arc<Ticker>) -> State {
         State {
             memory_limit: limits.memory_bytes,
             memory_bytes: 0,
@@ -82,12 +77,7 @@ impl Drop for State {
 const TABLE_ELEMENTS: usize = 10_000;
 
 impl ResourceLimiter for State {
-    fn memory_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         let growth = desired.saturating_sub(current);
         let total = self.memory_bytes.saturating_add(growth);
         if total > self.memory_limit {
@@ -99,12 +89,7 @@ impl ResourceLimiter for State {
         Ok(true)
     }
 
-    fn table_growing(
-        &mut self,
-        _current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         let granted = desired <= TABLE_ELEMENTS;
         self.memory_refused |= !granted;
         Ok(granted)

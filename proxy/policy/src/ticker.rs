@@ -37,11 +37,8 @@ impl Ticker {
                 }
             })
             .map_err(HostError::Ticker)?;
-        let ticker = Arc::new(Ticker {
-            engine: engine.clone(),
-            need: Need::new(LINGER),
-            thread: thread.thread().clone(),
-        });
+        let ticker =
+            Arc::new(Ticker { engine: engine.clone(), need: Need::new(LINGER), thread: thread.thread().clone() });
         // It is received: nothing ends the thread before.
         let _ = send.send(Arc::downgrade(&ticker));
         Ok(ticker)
@@ -121,9 +118,7 @@ mod tests {
                     for round in 0..20 {
                         let before = ticker.need.ticks.load(Ordering::Relaxed);
                         ticker.promise(2);
-                        wait_until("two ticks are over", || {
-                            ticker.need.ticks.load(Ordering::Relaxed) >= before + 2
-                        });
+                        wait_until("two ticks are over", || ticker.need.ticks.load(Ordering::Relaxed) >= before + 2);
                         // Around the moment at which it falls asleep.
                         thread::sleep(TICK * (95 + round / 2));
                     }

@@ -40,9 +40,7 @@ fn a_permit_of_the_three_policies_allocates_nothing() {
     let host = PolicyHost::new().unwrap();
     let spec = ChainSpec {
         namespace: "orders".to_owned(),
-        policies: BUILT_IN_NAMES
-            .map(|name| (name.to_owned(), Vec::new()))
-            .to_vec(),
+        policies: BUILT_IN_NAMES.map(|name| (name.to_owned(), Vec::new())).to_vec(),
     };
     let mut chains = Chains::new();
     chains.follow(&Arc::new(host.load(&[], &[spec]).unwrap()));
@@ -78,11 +76,7 @@ fn a_permit_of_the_three_policies_allocates_nothing() {
     }
     for _ in 0..100 {
         for (operation, ttl_ms) in everything {
-            assert_eq!(
-                ask(operation, ttl_ms),
-                (Verdict::Permit, 0),
-                "{operation:?}"
-            );
+            assert_eq!(ask(operation, ttl_ms), (Verdict::Permit, 0), "{operation:?}");
         }
     }
     // The counting counts: the words of a refusal are allocated.

@@ -8,15 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use lockwarden_lock::decision::{
-    ClientDescription, Decide, Decision, FaultKind, Fence, Operation, Proofs, Question, Traits,
-    Verdict,
+    ClientDescription, Decide, Decision, FaultKind, Fence, Operation, Proofs, Question, Traits, Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
-    ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, Observer, PolicyHost,
-    PolicySource,
+    ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, Observer, PolicyHost, PolicySource,
 };
 
 #[path = "../build/guest.rs"]
@@ -40,27 +38,15 @@ fn naughty() -> PathBuf {
 }
 
 fn source(name: &str, module: ModuleSource) -> PolicySource {
-    PolicySource {
-        name: name.to_owned(),
-        module,
-        sha256: None,
-        limits: Limits::default(),
-    }
+    PolicySource { name: name.to_owned(), module, sha256: None, limits: Limits::default() }
 }
 
 fn chain(namespace: &str, policies: &[(&str, &[(&str, &str)])]) -> ChainSpec {
-    let owned = |pairs: &[(&str, &str)]| {
-        pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect()
-    };
+    let owned =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     ChainSpec {
         namespace: namespace.to_owned(),
-        policies: policies
-            .iter()
-            .map(|(policy, settings)| ((*policy).to_owned(), owned(settings)))
-            .collect(),
+        policies: policies.iter().map(|(policy, settings)| ((*policy).to_owned(), owned(settings))).collect(),
     }
 }
 
@@ -91,21 +77,11 @@ struct World {
 impl World {
     fn with_limits(limits: Limits) -> World {
         let host = PolicyHost::new().unwrap();
-        let policy = PolicySource {
-            limits,
-            ..source("naughty", ModuleSource::File(naughty()))
-        };
-        let generation = Arc::new(
-            host.load(&[policy], &[chain("orders", &[("naughty", &[])])])
-                .unwrap(),
-        );
+        let policy = PolicySource { limits, ..source("naughty", ModuleSource::File(naughty())) };
+        let generation = Arc::new(host.load(&[policy], &[chain("orders", &[("naughty", &[])])]).unwrap());
         let mut chains = Chains::new();
         chains.follow(&generation);
-        World {
-            host,
-            generation,
-            chains,
-        }
+        World { host, generation, chains }
     }
 
     fn new() -> World {
@@ -113,27 +89,20 @@ impl World {
     }
 
     fn ask(&mut self, key: &str) -> Decision {
-        self.chains
-            .decide(NamespaceId(0), &question(key.as_bytes()), &|client| {
-                (client == 7).then(|| ClientDescription {
-                    name: "billing".to_owned(),
-                    user: "app".to_owned(),
-                    address: "10.0.0.7".to_owned(),
-                    certificate: Some("spiffe://corp/billing".to_owned()),
-                })
+        self.chains.decide(NamespaceId(0), &question(key.as_bytes()), &|client| {
+            (client == 7).then(|| ClientDescription {
+                name: "billing".to_owned(),
+                user: "app".to_owned(),
+                address: "10.0.0.7".to_owned(),
+                certificate: Some("spiffe://corp/billing".to_owned()),
             })
+        })
     }
 
     fn fault(&mut self, key: &str) -> FaultKind {
         let decision = self.ask(key);
-        assert_eq!(
-            decision.verdict,
-            Verdict::Permit,
-            "a fault says nothing by itself"
-        );
-        let fault = decision
-            .fault
-            .unwrap_or_else(|| panic!("{key} was answered"));
+        assert_eq!(decision.verdict, Verdict::Permit, "a fault says nothing by itself");
+        let fault = decision.fault.unwrap_or_else(|| panic!("{key} was answered"));
         assert_eq!(&*fault.policy, "naughty");
         fault.kind
     }
@@ -151,10 +120,7 @@ impl World {
 }
 
 fn load_errors(sources: &[PolicySource], chains: &[ChainSpec]) -> Vec<String> {
-    let errors = PolicyHost::new()
-        .unwrap()
-        .load(sources, chains)
-        .unwrap_err();
+    let errors = PolicyHost::new().unwrap().load(sources, chains).unwrap_err();
     let lines: Vec<String> = errors.iter().map(LoadError::to_string).collect();
     for line in &lines {
         assert!(!line.contains('\n'), "more than one line: {line:?}");
@@ -198,27 +164,15 @@ fn a_policy_is_asked_about_the_longest_key_and_owner_token_when_it_is_loaded() {
     // An ordinary key costs it some 50,000 units of fuel, the longest five millions.
     let dear = chain("orders", &[("naughty", &[("per_byte", "1000")])]);
     let lines = load_errors(&source(), &[dear]);
-    assert_one_error(
-        &lines,
-        &[
-            "naughty",
-            "with a key of 1024 bytes and an owner token of 16384",
-        ],
-    );
+    assert_one_error(&lines, &["naughty", "with a key of 1024 bytes and an owner token of 16384"]);
     let cheap = chain("orders", &[("naughty", &[("per_byte", "10")])]);
-    PolicyHost::new()
-        .unwrap()
-        .load(&source(), &[cheap])
-        .unwrap();
+    PolicyHost::new().unwrap().load(&source(), &[cheap]).unwrap();
 }
 
 #[test]
 fn the_wall_clock_stops_what_has_fuel_left() {
-    let mut world = World::with_limits(Limits {
-        deadline: Duration::from_millis(5),
-        fuel: u64::MAX,
-        ..Limits::default()
-    });
+    let mut world =
+        World::with_limits(Limits { deadline: Duration::from_millis(5), fuel: u64::MAX, ..Limits::default() });
     assert_eq!(world.fault("loop"), FaultKind::Timeout);
     assert_eq!(world.failures(FaultKind::Timeout), 1);
     assert_eq!(world.host.counters()[0].1.calls, 1);
@@ -230,11 +184,7 @@ fn the_wall_clock_stops_what_has_fuel_left() {
 #[test]
 fn a_deadline_is_the_time_that_a_call_takes_and_not_a_multiple_of_it() {
     let deadline = Duration::from_millis(100);
-    let mut world = World::with_limits(Limits {
-        deadline,
-        fuel: u64::MAX,
-        ..Limits::default()
-    });
+    let mut world = World::with_limits(Limits { deadline, fuel: u64::MAX, ..Limits::default() });
     let ran = || {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -268,10 +218,7 @@ fn a_policy_may_ask_who_its_client_is_and_nobody_else() {
 fn a_policy_of_an_older_minor_version_works_as_before() {
     let host = PolicyHost::new().unwrap();
     let old = source("old", ModuleSource::File(guest_file("from_the_past")));
-    let spec = chain(
-        "orders",
-        &[("old", &[("suffix", "!")]), ("ttl-ceiling", &[])],
-    );
+    let spec = chain("orders", &[("old", &[("suffix", "!")]), ("ttl-ceiling", &[])]);
     let generation = Arc::new(host.load(&[old], &[spec]).unwrap());
     assert!(generation.policies()[0].asks_clients);
     let mut chains = Chains::new();
@@ -288,10 +235,7 @@ fn a_policy_of_an_older_minor_version_works_as_before() {
     assert_eq!(decision.fault, None);
     match decision.verdict {
         Verdict::Deny(denial) => {
-            assert_eq!(
-                denial.detail.as_deref(),
-                Some("billing asks for lock:test!")
-            );
+            assert_eq!(denial.detail.as_deref(), Some("billing asks for lock:test!"));
         }
         Verdict::Permit => panic!("the policy was not asked"),
     }
@@ -342,10 +286,7 @@ fn a_contradiction_that_only_a_command_shows_is_counted() {
     let policies = [source("naughty", ModuleSource::File(naughty()))];
     let fences = |samples| {
         let settings = [("fence", "sequential"), ("samples", samples)];
-        host.load(
-            &policies,
-            &[chain("orders", &[("fencing", &[]), ("naughty", &settings)])],
-        )
+        host.load(&policies, &[chain("orders", &[("fencing", &[]), ("naughty", &settings)])])
     };
     let found = fences("answer").unwrap_err();
     assert!(found[0].to_string().contains("contradict each other"));
@@ -358,10 +299,7 @@ fn a_contradiction_that_only_a_command_shows_is_counted() {
         assert_eq!(decision.obligations.fence, Fence::Hybrid);
     }
     let counters = host.counters();
-    let (_, naughty) = counters
-        .iter()
-        .find(|(name, _)| &**name == "naughty")
-        .unwrap();
+    let (_, naughty) = counters.iter().find(|(name, _)| &**name == "naughty").unwrap();
     assert_eq!(naughty.failures(FaultKind::BadReply), 3);
 }
 
@@ -403,25 +341,12 @@ fn a_file_that_is_no_policy_is_refused_in_one_line() {
     let load = |module| load_errors(&[source("mine", module)], &[]);
 
     let missing = load(ModuleSource::File(directory.path().join("gone.wasm")));
-    assert_one_error(
-        &missing,
-        &["policy mine", "cannot read", "gone.wasm", "No such file"],
-    );
+    assert_one_error(&missing, &["policy mine", "cannot read", "gone.wasm", "No such file"]);
     let is_directory = load(ModuleSource::File(directory.path().to_owned()));
     assert_one_error(&is_directory, &["policy mine", "cannot read"]);
     let no_wasm = load(ModuleSource::File(text));
-    assert_one_error(
-        &no_wasm,
-        &[
-            "policy mine",
-            "notes.txt is no WebAssembly",
-            "--target wasm32",
-        ],
-    );
-    assert_one_error(
-        &load(ModuleSource::Bytes(Vec::new())),
-        &["is no WebAssembly"],
-    );
+    assert_one_error(&no_wasm, &["policy mine", "notes.txt is no WebAssembly", "--target wasm32"]);
+    assert_one_error(&load(ModuleSource::Bytes(Vec::new())), &["is no WebAssembly"]);
     for empty in [b"\0asm\x01\0\0\0", b"\0asm\x0d\0\x01\0"] {
         let lines = load(ModuleSource::Bytes(empty.to_vec()));
         assert_one_error(&lines, &["policy mine", "does not fit the world"]);
@@ -430,32 +355,15 @@ fn a_file_that_is_no_policy_is_refused_in_one_line() {
 
 #[test]
 fn foreign_imports_are_refused_by_name() {
-    let load = |guest| {
-        load_errors(
-            &[source("mine", ModuleSource::File(guest_file(guest)))],
-            &[],
-        )
-    };
+    let load = |guest| load_errors(&[source("mine", ModuleSource::File(guest_file(guest)))], &[]);
     assert_one_error(
         &load("foreign_module"),
-        &[
-            "policy mine",
-            "imports ",
-            "env",
-            "wasi_snapshot_preview1",
-            "nothing but lockwarden:policy",
-        ],
+        &["policy mine", "imports ", "env", "wasi_snapshot_preview1", "nothing but lockwarden:policy"],
     );
-    assert_one_error(
-        &load("foreign_interface"),
-        &["imports other:clock/wall@0.3.0"],
-    );
+    assert_one_error(&load("foreign_interface"), &["imports other:clock/wall@0.3.0"]);
     assert_one_error(
         &load("from_the_future"),
-        &[
-            "built for lockwarden:policy/oracle@2.0.0",
-            "speaks lockwarden:policy 1.x",
-        ],
+        &["built for lockwarden:policy/oracle@2.0.0", "speaks lockwarden:policy 1.x"],
     );
 }
 
@@ -479,47 +387,23 @@ fn a_pin_must_fit_the_file() {
     pin[31] ^= 1;
     policy.sha256 = Some(pin);
     let lines = load_errors(&[policy], &spec);
-    assert_one_error(
-        &lines,
-        &["policy naughty", "has sha256", &digest, "review the file"],
-    );
+    assert_one_error(&lines, &["policy naughty", "has sha256", &digest, "review the file"]);
 }
 
 #[test]
 fn what_goes_wrong_while_loading_names_the_namespace() {
     let policies = [source("naughty", ModuleSource::File(naughty()))];
     for (settings, parts) in [
-        (
-            ("configure", "reject"),
-            &["rejected its settings: no thanks"][..],
-        ),
-        (
-            ("configure", "reject at length"),
-            &["failed (bad-reply) while it was configured"],
-        ),
-        (
-            ("configure", "loop"),
-            &["failed (fuel) while it was configured"],
-        ),
-        (
-            ("configure", "trap"),
-            &["failed (trap) while it was configured"],
-        ),
-        (
-            ("samples", "trap"),
-            &["failed (trap) while it was asked about a sample extend"],
-        ),
+        (("configure", "reject"), &["rejected its settings: no thanks"][..]),
+        (("configure", "reject at length"), &["failed (bad-reply) while it was configured"]),
+        (("configure", "loop"), &["failed (fuel) while it was configured"]),
+        (("configure", "trap"), &["failed (trap) while it was configured"]),
+        (("samples", "trap"), &["failed (trap) while it was asked about a sample extend"]),
         (("require", ""), &["on acquire and lets none count"]),
-        (
-            ("fense", "hybrid"),
-            &["unknown setting \"fense\", did you mean fence?"],
-        ),
+        (("fense", "hybrid"), &["unknown setting \"fense\", did you mean fence?"]),
     ] {
         let lines = load_errors(&policies, &[chain("orders", &[("naughty", &[settings])])]);
-        assert_one_error(
-            &lines,
-            &[&["namespace orders: policy naughty"], parts].concat(),
-        );
+        assert_one_error(&lines, &[&["namespace orders: policy naughty"], parts].concat());
     }
 }
 

@@ -14,8 +14,7 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
-    BUILT_IN_NAMES, ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost,
-    PolicySource, builtin,
+    BUILT_IN_NAMES, ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource, builtin,
 };
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
@@ -26,8 +25,7 @@ fn chain(namespace: &str, policies: &[(&str, Settings<'_>)]) -> ChainSpec {
         policies: policies
             .iter()
             .map(|(policy, settings)| {
-                let owned =
-                    |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+                let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
                 ((*policy).to_owned(), settings.iter().map(owned).collect())
             })
             .collect(),
@@ -92,18 +90,12 @@ fn the_default_chain_answers_every_operation() {
 
     let release = ask(&mut chains, 0, &question(Operation::Release));
     assert_eq!(release.obligations.require, Some(Proofs::ALL));
-    assert_eq!(
-        release.obligations.take_over,
-        Some(TakeOverRule::AfterDeadline)
-    );
+    assert_eq!(release.obligations.take_over, Some(TakeOverRule::AfterDeadline));
     assert_eq!(release.obligations.ttl_cap_ms, None);
     assert_eq!(release.obligations.fence, Fence::None);
 
     let take_over = ask(&mut chains, 0, &question(Operation::TakeOver));
-    assert_eq!(
-        take_over.obligations.take_over,
-        Some(TakeOverRule::AfterDeadline)
-    );
+    assert_eq!(take_over.obligations.take_over, Some(TakeOverRule::AfterDeadline));
     assert_eq!(take_over.obligations.fence, Fence::Hybrid);
 
     let persist = ask(&mut chains, 0, &question(Operation::Extend));
@@ -111,10 +103,7 @@ fn the_default_chain_answers_every_operation() {
     let write = ask(&mut chains, 0, &question(Operation::Write));
     assert_eq!(denied(&write), (Reason::OpaqueWrite, "owner-token"));
     for operation in [Operation::Inspect, Operation::GuardedWrite] {
-        assert_eq!(
-            ask(&mut chains, 0, &question(operation)),
-            Decision::permit()
-        );
+        assert_eq!(ask(&mut chains, 0, &question(operation)), Decision::permit());
     }
 }
 
@@ -122,15 +111,9 @@ fn the_default_chain_answers_every_operation() {
 fn traits_reach_the_policies() {
     let host = PolicyHost::new().unwrap();
     let void: Settings<'_> = &[("void_after_refusal", "identity")];
-    let specs = [
-        default_chain("orders"),
-        chain("jobs", &[("owner-token", void)]),
-    ];
+    let specs = [default_chain("orders"), chain("jobs", &[("owner-token", void)])];
     let mut chains = follow(host.load(&[], &specs).unwrap());
-    let refused = Question {
-        traits: Traits::REFUSED_SINCE,
-        ..question(Operation::Release)
-    };
+    let refused = Question { traits: Traits::REFUSED_SINCE, ..question(Operation::Release) };
     let mut required = |namespace| ask(&mut chains, namespace, &refused).obligations.require;
     assert_eq!(required(0), Some(Proofs::ALL));
     assert_eq!(required(1), Some(Proofs::ALL.without(Proofs::IDENTITY)));
@@ -141,34 +124,21 @@ fn after_a_no_nobody_else_is_asked() {
     let host = PolicyHost::new().unwrap();
     let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
     ask(&mut chains, 0, &question(Operation::Write));
-    let calls: Vec<(String, u64)> = host
-        .counters()
-        .into_iter()
-        .map(|(policy, counters)| (policy.to_string(), counters.calls))
-        .collect();
+    let calls: Vec<(String, u64)> =
+        host.counters().into_iter().map(|(policy, counters)| (policy.to_string(), counters.calls)).collect();
     let want = [("fencing", 0), ("owner-token", 1), ("ttl-ceiling", 0)];
-    assert_eq!(
-        calls,
-        want.map(|(policy, calls)| (policy.to_owned(), calls))
-    );
+    assert_eq!(calls, want.map(|(policy, calls)| (policy.to_owned(), calls)));
     let fuel = host.counters()[1].1.fuel;
-    assert!(
-        (1..10_000).contains(&fuel),
-        "one small decision burnt {fuel}"
-    );
+    assert!((1..10_000).contains(&fuel), "one small decision burnt {fuel}");
 }
 
 #[test]
 fn only_those_are_asked_who_judge_the_operation() {
     let host = PolicyHost::new().unwrap();
     let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
-    for operation in [
-        Operation::Inspect,
-        Operation::Release,
-        Operation::Release,
-        Operation::Acquire,
-        Operation::TakeOver,
-    ] {
+    for operation in
+        [Operation::Inspect, Operation::Release, Operation::Release, Operation::Acquire, Operation::TakeOver]
+    {
         ask(&mut chains, 0, &question(operation));
     }
     let calls = host.counters();
@@ -181,21 +151,12 @@ fn only_those_are_asked_who_judge_the_operation() {
 fn each_namespace_has_settings_of_its_own() {
     let host = PolicyHost::new().unwrap();
     let strict: Settings<'_> = &[("ceiling", "10s"), ("on_excess", "deny")];
-    let specs = [
-        chain("orders", &[("ttl-ceiling", &[])]),
-        chain("stock", &[("ttl-ceiling", strict)]),
-        chain("free", &[]),
-    ];
+    let specs =
+        [chain("orders", &[("ttl-ceiling", &[])]), chain("stock", &[("ttl-ceiling", strict)]), chain("free", &[])];
     let mut chains = follow(host.load(&[], &specs).unwrap());
-    let long = Question {
-        ttl_ms: Some(AskedMs(20_000)),
-        ..question(Operation::Acquire)
-    };
+    let long = Question { ttl_ms: Some(AskedMs(20_000)), ..question(Operation::Acquire) };
     assert_eq!(ask(&mut chains, 0, &long).verdict, Verdict::Permit);
-    assert_eq!(
-        denied(&ask(&mut chains, 1, &long)),
-        (Reason::TtlTooLong, "ttl-ceiling")
-    );
+    assert_eq!(denied(&ask(&mut chains, 1, &long)), (Reason::TtlTooLong, "ttl-ceiling"));
     assert_eq!(ask(&mut chains, 2, &long), Decision::permit());
 }
 
@@ -206,11 +167,7 @@ fn a_namespace_without_a_chain_is_a_fault_and_not_a_yes() {
     assert_eq!(unloaded.fault.unwrap().kind, FaultKind::Trap);
     let host = PolicyHost::new().unwrap();
     let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
-    assert!(
-        ask(&mut chains, 1, &question(Operation::Acquire))
-            .fault
-            .is_some()
-    );
+    assert!(ask(&mut chains, 1, &question(Operation::Acquire)).fault.is_some());
 }
 
 #[test]
@@ -218,10 +175,7 @@ fn a_new_generation_replaces_the_old_one_as_a_whole() {
     let host = PolicyHost::new().unwrap();
     let first = Arc::new(host.load(&[], &[default_chain("orders")]).unwrap());
     let counter: Settings<'_> = &[("counter", "sequential")];
-    let second = Arc::new(
-        host.load(&[], &[chain("orders", &[("fencing", counter)])])
-            .unwrap(),
-    );
+    let second = Arc::new(host.load(&[], &[chain("orders", &[("fencing", counter)])]).unwrap());
     assert!(first.id() < second.id());
 
     let mut chains = Chains::new();
@@ -247,10 +201,7 @@ fn following_the_same_generation_keeps_the_instances() {
     let generation = Arc::new(host.load(&[], &[default_chain("orders")]).unwrap());
     let mut chains = Chains::new();
     chains.follow(&generation);
-    assert!(
-        format!("{chains:?}").contains("instances: 0"),
-        "instances are made lazily"
-    );
+    assert!(format!("{chains:?}").contains("instances: 0"), "instances are made lazily");
     ask(&mut chains, 0, &question(Operation::TakeOver));
     chains.follow(&generation);
     assert!(format!("{chains:?}").contains("instances: 3"));
@@ -265,10 +216,7 @@ fn chains_that_contradict_themselves_are_refused() {
         module: ModuleSource::BuiltIn(policy),
         ..PolicySource::built_in(policy)
     };
-    let sources = [
-        renamed("other-fencing", fencing),
-        renamed("other-owner", owner_token),
-    ];
+    let sources = [renamed("other-fencing", fencing), renamed("other-owner", owner_token)];
     let sequential: Settings<'_> = &[("counter", "sequential")];
     let token: Settings<'_> = &[("proofs", "token")];
     let session: Settings<'_> = &[("proofs", "session")];
@@ -277,23 +225,16 @@ fn chains_that_contradict_themselves_are_refused() {
         chain("stock", &[("owner-token", token), ("other-owner", session)]),
         chain("fine", &[("owner-token", token), ("other-owner", &[])]),
     ];
-    let errors = PolicyHost::new()
-        .unwrap()
-        .load(&sources, &specs)
-        .unwrap_err();
+    let errors = PolicyHost::new().unwrap().load(&sources, &specs).unwrap_err();
     let lines: Vec<String> = errors.iter().map(LoadError::to_string).collect();
     assert_eq!(lines.len(), 2, "{lines:#?}");
     assert!(
-        lines[0].starts_with(
-            "namespace orders: policies fencing and other-fencing contradict each other on acquire"
-        ),
+        lines[0].starts_with("namespace orders: policies fencing and other-fencing contradict each other on acquire"),
         "{}",
         lines[0]
     );
     assert!(
-        lines[1].starts_with(
-            "namespace stock: policies owner-token and other-owner contradict each other on extend"
-        ),
+        lines[1].starts_with("namespace stock: policies owner-token and other-owner contradict each other on extend"),
         "{}",
         lines[1]
     );
@@ -304,10 +245,7 @@ fn everything_wrong_is_reported_at_once() {
     let bad_ttl: Settings<'_> = &[("default", "2m"), ("ceiling", "1m")];
     let bad_proof: Settings<'_> = &[("proofs", "luck")];
     let lines = load_errors(&[
-        chain(
-            "orders",
-            &[("ttl-ceiling", bad_ttl), ("fencing", &[]), ("fencing", &[])],
-        ),
+        chain("orders", &[("ttl-ceiling", bad_ttl), ("fencing", &[]), ("fencing", &[])]),
         chain("stock", &[("owner-token", bad_proof), ("typo", &[])]),
     ]);
     assert_eq!(
@@ -332,20 +270,13 @@ fn memory_that_was_given_out_for_a_question_or_an_answer_is_given_back() {
     let key = [b'k'; 60_000];
     let mut ask_about_everything = || {
         for operation in Operation::ALL {
-            for (ttl_ms, owner_token) in [(None, None), (Some(AskedMs(u64::MAX)), Some(&key[1..]))]
-            {
-                let question = Question {
-                    key: &key,
-                    owner_token,
-                    ttl_ms,
-                    ..question(operation)
-                };
+            for (ttl_ms, owner_token) in [(None, None), (Some(AskedMs(u64::MAX)), Some(&key[1..]))] {
+                let question = Question { key: &key, owner_token, ttl_ms, ..question(operation) };
                 ask(&mut chains, 0, &question);
             }
         }
         let held = host.counters().into_iter();
-        held.map(|(_, counters)| counters.memory_bytes)
-            .sum::<usize>()
+        held.map(|(_, counters)| counters.memory_bytes).sum::<usize>()
     };
     let first = ask_about_everything();
     for _ in 0..100 {
@@ -355,20 +286,11 @@ fn memory_that_was_given_out_for_a_question_or_an_answer_is_given_back() {
 
 #[test]
 fn the_limits_hold_for_the_built_in_policies() {
-    let starved = Limits {
-        fuel: 20,
-        ..Limits::default()
-    };
-    let cramped = Limits {
-        memory_bytes: 64 << 10,
-        ..Limits::default()
-    };
+    let starved = Limits { fuel: 20, ..Limits::default() };
+    let cramped = Limits { memory_bytes: 64 << 10, ..Limits::default() };
     for (limits, kind) in [(starved, FaultKind::Fuel), (cramped, FaultKind::Memory)] {
         for name in BUILT_IN_NAMES {
-            let source = PolicySource {
-                limits,
-                ..PolicySource::built_in(builtin(name).unwrap())
-            };
+            let source = PolicySource { limits, ..PolicySource::built_in(builtin(name).unwrap()) };
             let specs = [chain("orders", &[(name, &[])])];
             let errors = PolicyHost::new().unwrap().load(&[source], &specs);
             let errors = errors.unwrap_err();
@@ -405,44 +327,24 @@ fn limits_are_checked_and_room_is_counted() {
     }
     let threads = std::thread::available_parallelism().unwrap().get();
     let too_many = 4_096 / (threads * 2) + 1;
-    let specs: Vec<ChainSpec> = (0..too_many)
-        .map(|n| chain(&n.to_string(), &[("fencing", &[])]))
-        .collect();
+    let specs: Vec<ChainSpec> = (0..too_many).map(|n| chain(&n.to_string(), &[("fencing", &[])])).collect();
     let errors = host.load(&[], &specs).unwrap_err();
-    assert!(
-        matches!(&errors[..], [LoadError::TooMany { room: 4_096, .. }]),
-        "{errors:?}"
-    );
+    assert!(matches!(&errors[..], [LoadError::TooMany { room: 4_096, .. }]), "{errors:?}");
 }
 
 #[test]
 fn built_in_policies_are_described() {
     let host = PolicyHost::new().unwrap();
     let generation = host.load(&[], &[default_chain("orders")]).unwrap();
-    let names: Vec<&str> = generation
-        .policies()
-        .iter()
-        .map(|policy| &*policy.name)
-        .collect();
+    let names: Vec<&str> = generation.policies().iter().map(|policy| &*policy.name).collect();
     assert_eq!(names, BUILT_IN_NAMES);
-    let digests: BTreeSet<&str> = generation
-        .policies()
-        .iter()
-        .map(|policy| policy.digest())
-        .collect();
+    let digests: BTreeSet<&str> = generation.policies().iter().map(|policy| policy.digest()).collect();
     assert_eq!(digests.len(), 3);
     for policy in generation.policies() {
         assert_eq!(policy.version, Some(env!("CARGO_PKG_VERSION")));
-        assert!(
-            !policy.asks_clients,
-            "{} imports what it does not call",
-            policy.name
-        );
+        assert!(!policy.asks_clients, "{} imports what it does not call", policy.name);
     }
-    let chain: Vec<&str> = generation
-        .chain(NamespaceId(0))
-        .map(|name| &**name)
-        .collect();
+    let chain: Vec<&str> = generation.chain(NamespaceId(0)).map(|name| &**name).collect();
     assert_eq!(chain, BUILT_IN_NAMES);
     assert!(builtin("nothing").is_none());
 }
@@ -467,9 +369,5 @@ fn two_threads_answer_independently() {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert!(
-        host.counters()
-            .iter()
-            .all(|(_, counters)| counters.calls == 400)
-    );
+    assert!(host.counters().iter().all(|(_, counters)| counters.calls == 400));
 }

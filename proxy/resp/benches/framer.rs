@@ -3,19 +3,13 @@
 
 use bytes::BytesMut;
 use divan::{Bencher, black_box, counter::ItemsCount};
-use lockwarden_resp::{
-    ReplyLimits, ReplyScanner, RequestDecoder, RequestLimits, Step, put_request,
-};
+use lockwarden_resp::{ReplyLimits, ReplyScanner, RequestDecoder, RequestLimits, Step, put_request};
 
 /// So many times in one sample: the clock counts in steps of some nanoseconds.
 const TIMES: u32 = 256;
 
 fn main() {
-    divan::Divan::default()
-        .sample_size(TIMES)
-        .sample_count(400)
-        .config_with_args()
-        .main();
+    divan::Divan::default().sample_size(TIMES).sample_count(400).config_with_args().main();
 }
 
 /// A name for the table, and what is sent.
@@ -39,9 +33,7 @@ const REQUESTS: &[Shape] = &[
         words.resize(51, b"user:4711");
         frame(&words)
     }),
-    ("SET 16 KiB", || {
-        frame(&[b"SET", b"user:4711", &[b'x'; 16_384]])
-    }),
+    ("SET 16 KiB", || frame(&[b"SET", b"user:4711", &[b'x'; 16_384]])),
     ("inline GET", || b"GET user:4711\r\n".to_vec()),
 ];
 
@@ -79,13 +71,9 @@ const REPLIES: &[Shape] = &[
     ("integer", || b":1234\r\n".to_vec()),
     ("bulk 64 B", || bulk(64)),
     ("bulk 16 KiB", || bulk(16_384)),
-    ("array of 50", || {
-        [b"*50\r\n".to_vec(), bulk(9).repeat(50)].concat()
-    }),
+    ("array of 50", || [b"*50\r\n".to_vec(), bulk(9).repeat(50)].concat()),
     ("error", || b"-ERR no such key\r\n".to_vec()),
-    ("map of 2", || {
-        b"%2\r\n+first\r\n:1\r\n+second\r\n#t\r\n".to_vec()
-    }),
+    ("map of 2", || b"%2\r\n+first\r\n:1\r\n+second\r\n#t\r\n".to_vec()),
 ];
 
 fn bulk(length: usize) -> Vec<u8> {
@@ -108,9 +96,7 @@ const TOGETHER: usize = 16;
 fn sixteen_replies(bencher: Bencher<'_, '_>, shape: &str) {
     let input = made(REPLIES, shape).repeat(TOGETHER);
     let mut scanner = ReplyScanner::new(ReplyLimits::default());
-    bencher
-        .counter(ItemsCount::new(TOGETHER))
-        .bench_local(|| scanner.skip_frames(black_box(&input), u64::MAX));
+    bencher.counter(ItemsCount::new(TOGETHER)).bench_local(|| scanner.skip_frames(black_box(&input), u64::MAX));
 }
 
 fn made(shapes: &[Shape], name: &str) -> Vec<u8> {

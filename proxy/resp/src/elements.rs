@@ -62,10 +62,7 @@ mod tests {
     #[test]
     fn the_elements_of_an_aggregate_are_found() {
         let array = b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n:2\r\n$-1\r\n";
-        assert_eq!(
-            texts(array),
-            Some(vec![&b":1\r\n"[..], b"*2\r\n$1\r\na\r\n:2\r\n", b"$-1\r\n"])
-        );
+        assert_eq!(texts(array), Some(vec![&b":1\r\n"[..], b"*2\r\n$1\r\na\r\n:2\r\n", b"$-1\r\n"]));
         assert_eq!(texts(b"*0\r\n"), Some(vec![]));
         assert_eq!(texts(b"*-1\r\n"), None);
         assert_eq!(texts(b"+OK\r\n"), None);

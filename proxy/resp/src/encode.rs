@@ -49,11 +49,7 @@ impl<'a> RequestWriter<'a> {
 
 impl Drop for RequestWriter<'_> {
     fn drop(&mut self) {
-        debug_assert!(
-            self.missing == 0 || std::thread::panicking(),
-            "{} arguments fewer than announced",
-            self.missing
-        );
+        debug_assert!(self.missing == 0 || std::thread::panicking(), "{} arguments fewer than announced", self.missing);
     }
 }
 

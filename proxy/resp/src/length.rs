@@ -46,11 +46,7 @@ const LEAST: u64 = 1 << 63;
 impl LengthReader {
     /// At the byte behind the type byte.
     pub(crate) const fn new() -> Self {
-        Self {
-            place: Place::First,
-            value: 0,
-            seen: 0,
-        }
+        Self { place: Place::First, value: 0, seen: 0 }
     }
 
     /// Goes on with the bytes that follow those of earlier calls. `max_line` bounds the line,
@@ -97,9 +93,7 @@ impl LengthReader {
 pub(crate) fn short_length(bytes: &[u8]) -> Option<(u64, usize)> {
     match *bytes {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(ones), 3)),
-        [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            Some((digit(tens) * 10 + digit(ones), 4))
-        }
+        [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(tens) * 10 + digit(ones), 4)),
         [b'1'..=b'9', ..] => longer_length(bytes),
         _ => None,
     }
@@ -193,10 +187,7 @@ mod tests {
     fn a_line_that_does_not_end_is_refused_at_its_bound() {
         let digits = "1".repeat(LINE);
         assert_eq!(whole(&digits), LengthStep::More);
-        assert_eq!(
-            whole(&format!("{digits}\r\n")),
-            LengthStep::Done(Some(u64::MAX), LINE + 2)
-        );
+        assert_eq!(whole(&format!("{digits}\r\n")), LengthStep::Done(Some(u64::MAX), LINE + 2));
         assert_eq!(whole(&format!("{digits}1")), LengthStep::TooLong);
         assert_eq!(byte_by_byte(&format!("{digits}1")), LengthStep::TooLong);
     }

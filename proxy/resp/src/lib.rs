@@ -21,13 +21,12 @@ pub mod properties;
 
 pub use elements::{Elements, bulk_text};
 pub use encode::{
-    RequestWriter, put_array_header, put_bulk, put_error, put_integer, put_null, put_null_array,
-    put_request, put_simple, put_value,
+    RequestWriter, put_array_header, put_bulk, put_error, put_integer, put_null, put_null_array, put_request,
+    put_simple, put_value,
 };
 pub use error_kind::ErrorKind;
 pub use reply::{Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan, Skipped};
 pub use request::{
-    Announced, OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step,
-    UnexpectedByte,
+    Announced, OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step, UnexpectedByte,
 };
 pub use value::{Protocol, Value, parse_reply};

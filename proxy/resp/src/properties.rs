@@ -7,8 +7,8 @@
 mod tests;
 
 use crate::{
-    OwnedRequest, Protocol, ReplyError, ReplyLimits, ReplyScanner, RequestDecoder, RequestError,
-    RequestLimits, Scan, Step, Value, parse_reply, put_request, put_value,
+    OwnedRequest, Protocol, ReplyError, ReplyLimits, ReplyScanner, RequestDecoder, RequestError, RequestLimits, Scan,
+    Step, Value, parse_reply, put_request, put_value,
 };
 use bytes::{Bytes, BytesMut};
 use redis_protocol::{resp2, resp3};
@@ -25,11 +25,7 @@ pub fn request_bytes(data: &[u8], seed: u64) {
         max_frame: 64,
         unauthenticated: false,
     };
-    for limits in [
-        RequestLimits::default(),
-        RequestLimits::before_auth(),
-        narrow,
-    ] {
+    for limits in [RequestLimits::default(), RequestLimits::before_auth(), narrow] {
         let at_once = decode_all(limits, data, std::iter::repeat(data.len().max(1)));
         let bytewise = decode_all(limits, data, std::iter::repeat(1));
         assert_eq!(at_once, bytewise, "byte by byte, {limits:?}");
@@ -45,15 +41,8 @@ pub fn request_bytes(data: &[u8], seed: u64) {
 /// the same as the slow one, and every frame found is one that `redis-protocol` ends at the same
 /// byte, if it can read it.
 pub fn reply_bytes(data: &[u8], seed: u64) {
-    let narrow = ReplyLimits {
-        max_depth: 2,
-        max_bulk: 4,
-        max_elements: 5,
-    };
-    let shallow = ReplyLimits {
-        max_depth: 6,
-        ..ReplyLimits::default()
-    };
+    let narrow = ReplyLimits { max_depth: 2, max_bulk: 4, max_elements: 5 };
+    let shallow = ReplyLimits { max_depth: 6, ..ReplyLimits::default() };
     let at_once = reply_frames(data, seed, ReplyLimits::default());
     reply_frames(data, seed, narrow);
     reply_frames(data, seed, shallow);
@@ -94,12 +83,7 @@ pub struct Nest {
 /// depth, and what comes behind it is a frame of its own.
 pub fn nested_reply(levels: &[Nest], seed: u64) {
     let mut data = Vec::new();
-    for Nest {
-        kind,
-        before,
-        behind,
-    } in levels
-    {
+    for Nest { kind, before, behind } in levels {
         let elements = match kind {
             b'%' | b'|' => 2 * (u64::from(*before) + u64::from(*behind) + 1),
             _ => u64::from(*before) + u64::from(*behind) + 1,
@@ -127,10 +111,7 @@ pub fn nested_reply(levels: &[Nest], seed: u64) {
     }
     let end = data.len();
     data.extend_from_slice(b"+OK\r\n");
-    let exact = ReplyLimits {
-        max_depth: levels.len(),
-        ..ReplyLimits::default()
-    };
+    let exact = ReplyLimits { max_depth: levels.len(), ..ReplyLimits::default() };
     let found = reply_frames(&data, seed, exact);
     let ends: Vec<_> = found.ends.iter().map(|(end, _)| *end).collect();
     assert_eq!(ends, [end, data.len()], "{levels:?}");
@@ -151,11 +132,7 @@ pub fn value(value: &Value, seed: u64) {
         assert_eq!(scanned.ends.len(), 1, "{value:?} is one frame");
         assert_eq!(scanned.ends[0].0, frame.len(), "{value:?} ends at its end");
         if protocol == Protocol::Resp2 || oracle_reads(value) {
-            assert_eq!(
-                oracle_end(&frame, protocol),
-                Some(frame.len()),
-                "{value:?} in {protocol:?}"
-            );
+            assert_eq!(oracle_end(&frame, protocol), Some(frame.len()), "{value:?} in {protocol:?}");
         }
         let read = parse_reply(&frame, protocol).expect("what was written can be read");
         match protocol {
@@ -167,14 +144,8 @@ pub fn value(value: &Value, seed: u64) {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Event {
-    Ignored {
-        consumed: usize,
-    },
-    Request {
-        came: Vec<u8>,
-        frame: Vec<u8>,
-        args: Vec<Vec<u8>>,
-    },
+    Ignored { consumed: usize },
+    Request { came: Vec<u8>, frame: Vec<u8>, args: Vec<Vec<u8>> },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -183,11 +154,7 @@ struct Decoded {
     error: Option<RequestError>,
 }
 
-fn decode_all(
-    limits: RequestLimits,
-    data: &[u8],
-    mut pieces: impl Iterator<Item = usize>,
-) -> Decoded {
+fn decode_all(limits: RequestLimits, data: &[u8], mut pieces: impl Iterator<Item = usize>) -> Decoded {
     let mut decoder = RequestDecoder::new(limits);
     let mut events = Vec::new();
     let (mut start, mut arrived, mut least) = (0, 0, 0);
@@ -233,10 +200,7 @@ fn decode_all(
                 break Some(error);
             }
         }
-        assert!(
-            least <= start,
-            "a step said it lacked more than it then took"
-        );
+        assert!(least <= start, "a step said it lacked more than it then took");
         least = 0;
     };
     Decoded { events, error }
@@ -254,18 +218,12 @@ fn check_request(event: &Event) {
     assert_eq!(&encoded, frame, "relaying equals re-encoding");
     assert_eq!(OwnedRequest::new(args).frame(), frame);
 
-    let again = decode_all(
-        RequestLimits::default(),
-        frame,
-        std::iter::repeat(frame.len()),
-    );
+    let again = decode_all(RequestLimits::default(), frame, std::iter::repeat(frame.len()));
     assert!(
         matches!(&again.events[..], [Event::Request { args: same, .. }] if same == args),
         "the frame reads back as the same request"
     );
-    let Ok(Some((resp2::types::RangeFrame::Array(items), len))) =
-        resp2::decode::decode_range(frame)
-    else {
+    let Ok(Some((resp2::types::RangeFrame::Array(items), len))) = resp2::decode::decode_range(frame) else {
         panic!("redis-protocol refuses {frame:?}");
     };
     assert_eq!(len, frame.len(), "redis-protocol ends it elsewhere");
@@ -273,10 +231,7 @@ fn check_request(event: &Event) {
         resp2::types::RangeFrame::BulkString((from, to)) => &frame[*from..*to],
         other => panic!("redis-protocol reads {other:?}"),
     });
-    assert!(
-        theirs.eq(args.iter()),
-        "redis-protocol reads other arguments"
-    );
+    assert!(theirs.eq(args.iter()), "redis-protocol reads other arguments");
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -288,11 +243,7 @@ struct Scanned {
 
 fn scan_all(limits: ReplyLimits, data: &[u8], mut pieces: impl Iterator<Item = usize>) -> Scanned {
     let mut scanner = ReplyScanner::new(limits);
-    let mut scanned = Scanned {
-        ends: Vec::new(),
-        at_start: true,
-        error: None,
-    };
+    let mut scanned = Scanned { ends: Vec::new(), at_start: true, error: None };
     let mut pos = 0;
     while pos < data.len() {
         let end = data.len().min(pos + pieces.next().unwrap_or(1));
@@ -350,19 +301,12 @@ fn check_reply(frame: &[u8], kind: Option<u8>) {
     // What is too deep to be read would be too deep for theirs, which recurses.
     if ReplyScanner::new(ReplyLimits::for_reading()).scan(frame) == Err(ReplyError::TooDeep) {
         let frame = Bytes::copy_from_slice(frame);
-        assert_eq!(
-            parse_reply(&frame, Protocol::Resp3),
-            Err(ReplyError::TooDeep)
-        );
+        assert_eq!(parse_reply(&frame, Protocol::Resp3), Err(ReplyError::TooDeep));
         return;
     }
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         if let Some(end) = oracle_end(frame, protocol) {
-            assert_eq!(
-                end,
-                frame.len(),
-                "redis-protocol ends it elsewhere in {protocol:?}"
-            );
+            assert_eq!(end, frame.len(), "redis-protocol ends it elsewhere in {protocol:?}");
         }
     }
     let frame = Bytes::copy_from_slice(frame);
@@ -381,32 +325,19 @@ fn check_reply(frame: &[u8], kind: Option<u8>) {
 /// that we call complete for the beginning of a longer one.
 fn oracle_end(frame: &[u8], protocol: Protocol) -> Option<usize> {
     let found = match protocol {
-        Protocol::Resp2 => {
-            resp2::decode::decode_range(frame).map(|found| found.map(|(_, len)| len))
-        }
-        Protocol::Resp3 => {
-            resp3::decode::complete::decode_range(frame).map(|found| found.map(|(_, len)| len))
-        }
+        Protocol::Resp2 => resp2::decode::decode_range(frame).map(|found| found.map(|(_, len)| len)),
+        Protocol::Resp3 => resp3::decode::complete::decode_range(frame).map(|found| found.map(|(_, len)| len)),
     };
-    found
-        .ok()
-        .map(|found| found.expect("redis-protocol wants more of a complete frame"))
+    found.ok().map(|found| found.expect("redis-protocol wants more of a complete frame"))
 }
 
 /// Whether the RESP3 decoder of `redis-protocol` can read this value at all.
 fn oracle_reads(value: &Value) -> bool {
-    let scalar = |value: &Value| {
-        !matches!(
-            value,
-            Value::Array(_) | Value::Set(_) | Value::Push(_) | Value::Map(_)
-        )
-    };
+    let scalar = |value: &Value| !matches!(value, Value::Array(_) | Value::Set(_) | Value::Push(_) | Value::Map(_));
     match value {
         Value::Array(items) | Value::Push(items) => items.iter().all(oracle_reads),
         Value::Set(items) => items.iter().all(|item| scalar(item) && oracle_reads(item)),
-        Value::Map(pairs) => pairs
-            .iter()
-            .all(|(key, item)| scalar(key) && oracle_reads(key) && oracle_reads(item)),
+        Value::Map(pairs) => pairs.iter().all(|(key, item)| scalar(key) && oracle_reads(key) && oracle_reads(item)),
         Value::Verbatim { format, .. } => format == "txt" || format == "mkd",
         _ => true,
     }

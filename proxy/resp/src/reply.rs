@@ -51,10 +51,7 @@ impl Default for ReplyLimits {
 impl ReplyLimits {
     /// For replies whose value is read: depth 32.
     pub(crate) fn for_reading() -> Self {
-        Self {
-            max_depth: MAX_READ_DEPTH,
-            ..Self::default()
-        }
+        Self { max_depth: MAX_READ_DEPTH, ..Self::default() }
     }
 }
 
@@ -158,9 +155,7 @@ impl ReplyScanner {
         let skipped = self.skip_frames(input, 1)?;
         Ok(match skipped.frames {
             0 => Scan::Partial,
-            _ => Scan::Complete {
-                consumed: skipped.bytes,
-            },
+            _ => Scan::Complete { consumed: skipped.bytes },
         })
     }
 
@@ -173,10 +168,7 @@ impl ReplyScanner {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let mut ended = Skipped {
-            frames: 0,
-            bytes: 0,
-        };
+        let mut ended = Skipped { frames: 0, bytes: 0 };
         let mut pos = 0;
         while pos < input.len() && ended.frames < max_frames {
             let rest = &input[pos..];
@@ -195,18 +187,11 @@ impl ReplyScanner {
                 }
                 Err(error) => {
                     self.failed = Some(error);
-                    return if ended.frames > 0 {
-                        Ok(ended)
-                    } else {
-                        Err(error)
-                    };
+                    return if ended.frames > 0 { Ok(ended) } else { Err(error) };
                 }
             }
         }
-        Ok(Skipped {
-            frames: ended.frames,
-            bytes: pos,
-        })
+        Ok(Skipped { frames: ended.frames, bytes: pos })
     }
 
     /// Whether nothing of a frame has come: where pushes and replies may be told apart, and a
@@ -312,9 +297,7 @@ impl ReplyScanner {
                 }
             },
             State::Body(missing) => {
-                let taken = rest
-                    .len()
-                    .min(usize::try_from(*missing).unwrap_or(usize::MAX));
+                let taken = rest.len().min(usize::try_from(*missing).unwrap_or(usize::MAX));
                 *pos += taken;
                 *missing -= taken as u64;
                 if *missing == 0 {
@@ -365,10 +348,9 @@ impl ReplyScanner {
             b',' => State::Double(DoubleReader::new()),
             b'#' => State::Boolean,
             b'_' => State::CarriageReturn,
-            b'$' | b'!' | b'=' | b'*' | b'%' | b'~' | b'>' | b'|' => State::Length {
-                kind,
-                reader: LengthReader::new(),
-            },
+            b'$' | b'!' | b'=' | b'*' | b'%' | b'~' | b'>' | b'|' => {
+                State::Length { kind, reader: LengthReader::new() }
+            }
             b';' | b'.' => return Err(ReplyError::Streamed),
             other => return Err(ReplyError::Type(other)),
         };
@@ -396,11 +378,7 @@ impl ReplyScanner {
                 if len > self.limits.max_bulk as u64 {
                     return Err(ReplyError::TooBig);
                 }
-                self.state = if len == 0 {
-                    State::CarriageReturn
-                } else {
-                    State::Body(len)
-                };
+                self.state = if len == 0 { State::CarriageReturn } else { State::Body(len) };
                 Ok(Progress::Inside)
             }
             (b'%' | b'|', Some(pairs)) => self.open(kind, pairs.saturating_mul(2)),
@@ -421,10 +399,7 @@ impl ReplyScanner {
             (_, 0) => return Ok(self.element_ended()),
             _ => {}
         }
-        self.open.push(Level {
-            missing: elements,
-            is_attribute: kind == b'|',
-        });
+        self.open.push(Level { missing: elements, is_attribute: kind == b'|' });
         Ok(Progress::Inside)
     }
 

@@ -54,12 +54,7 @@ impl RequestLimits {
     /// What Redis takes from a client that has yet to authenticate: 10 elements, 16 KiB each.
     #[must_use]
     pub fn before_auth() -> Self {
-        Self {
-            max_args: 10,
-            max_bulk: 16 * 1024,
-            unauthenticated: true,
-            ..Self::default()
-        }
+        Self { max_args: 10, max_bulk: 16 * 1024, unauthenticated: true, ..Self::default() }
     }
 
     /// The bounds that the decoder relies on: offsets are kept in 32 bits, and a header of
@@ -210,10 +205,7 @@ impl RequestDecoder {
     #[must_use]
     pub fn announced(&self) -> Option<Announced> {
         match self.phase {
-            Phase::BulkBody { len } => Some(Announced {
-                place: self.ranges.len(),
-                length: len,
-            }),
+            Phase::BulkBody { len } => Some(Announced { place: self.ranges.len(), length: len }),
             _ => None,
         }
     }
@@ -271,9 +263,7 @@ impl RequestDecoder {
         if self.missing > 0 || is_http_word(self.ranges[0].of(input)) {
             return None;
         }
-        self.phase = Phase::Found {
-            source: Source::Array,
-        };
+        self.phase = Phase::Found { source: Source::Array };
         Some(self.pos)
     }
 
@@ -351,11 +341,7 @@ impl RequestDecoder {
     }
 
     /// `None` means that the length is known and bulks follow.
-    fn array_length(
-        &mut self,
-        mut reader: LengthReader,
-        input: &[u8],
-    ) -> Result<Option<Step>, RequestError> {
+    fn array_length(&mut self, mut reader: LengthReader, input: &[u8]) -> Result<Option<Step>, RequestError> {
         match reader.read(&input[self.pos..], self.limits.max_header_line) {
             LengthStep::More => {
                 self.pos = input.len();
@@ -369,8 +355,7 @@ impl RequestDecoder {
             }
             LengthStep::Done(Some(args), used) => {
                 self.pos += used;
-                self.missing = within(args, self.limits.max_args)
-                    .ok_or(RequestError::too_many_args(self.limits))?;
+                self.missing = within(args, self.limits.max_args).ok_or(RequestError::too_many_args(self.limits))?;
                 Ok(None)
             }
             LengthStep::Malformed => Err(RequestError::ArrayLength),
@@ -379,11 +364,7 @@ impl RequestDecoder {
     }
 
     /// `None` means that the length is known and the bytes follow.
-    fn bulk_length(
-        &mut self,
-        mut reader: LengthReader,
-        input: &[u8],
-    ) -> Result<Option<Step>, RequestError> {
+    fn bulk_length(&mut self, mut reader: LengthReader, input: &[u8]) -> Result<Option<Step>, RequestError> {
         match reader.read(&input[self.pos..], self.limits.max_header_line) {
             LengthStep::More => {
                 self.pos = input.len();
@@ -392,8 +373,7 @@ impl RequestDecoder {
             }
             LengthStep::Done(Some(len), used) => {
                 self.pos += used;
-                let len = within(len, self.limits.max_bulk)
-                    .ok_or(RequestError::too_big_bulk(self.limits))?;
+                let len = within(len, self.limits.max_bulk).ok_or(RequestError::too_big_bulk(self.limits))?;
                 if !self.fits(self.pos, len) {
                     return Err(RequestError::FrameSize);
                 }
@@ -434,10 +414,7 @@ impl RequestDecoder {
     }
 
     fn fits(&self, start: usize, len: usize) -> bool {
-        start
-            .checked_add(len)
-            .and_then(|end| end.checked_add(2))
-            .is_some_and(|end| end <= self.limits.max_frame)
+        start.checked_add(len).and_then(|end| end.checked_add(2)).is_some_and(|end| end <= self.limits.max_frame)
     }
 
     fn inline(&mut self, input: &[u8]) -> Result<Step, RequestError> {
@@ -477,12 +454,7 @@ impl RequestDecoder {
     }
 
     /// All arguments are here. Redis closes on these two names, whatever form they come in.
-    fn found(
-        &mut self,
-        source: Source,
-        input: &[u8],
-        consumed: usize,
-    ) -> Result<Step, RequestError> {
+    fn found(&mut self, source: Source, input: &[u8], consumed: usize) -> Result<Step, RequestError> {
         self.pos = consumed;
         self.phase = Phase::Found { source };
         let frame = match source {

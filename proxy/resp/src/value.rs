@@ -193,10 +193,7 @@ fn parse_any(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyError> {
     }
     match protocol {
         Protocol::Resp2 => {
-            let (found, _) = resp2::decode::decode_range(frame)
-                .ok()
-                .flatten()
-                .ok_or(ReplyError::Protocol)?;
+            let (found, _) = resp2::decode::decode_range(frame).ok().flatten().ok_or(ReplyError::Protocol)?;
             Ok(from_resp2(frame, found))
         }
         Protocol::Resp3 => Cursor { frame, pos: 0 }.value(),
@@ -211,12 +208,7 @@ fn from_resp2(frame: &Bytes, found: resp2::types::RangeFrame) -> Value {
         RangeFrame::Error((start, end)) => Value::Error(frame.slice(start..end)),
         RangeFrame::Integer(number) => Value::Integer(number),
         RangeFrame::BulkString((start, end)) => Value::Bulk(frame.slice(start..end)),
-        RangeFrame::Array(items) => Value::Array(
-            items
-                .into_iter()
-                .map(|item| from_resp2(frame, item))
-                .collect(),
-        ),
+        RangeFrame::Array(items) => Value::Array(items.into_iter().map(|item| from_resp2(frame, item)).collect()),
         RangeFrame::Null => Value::Null,
     }
 }
@@ -271,19 +263,14 @@ impl Cursor<'_> {
             return Err(ReplyError::Protocol);
         }
         self.pos += len + 2;
-        Ok(Value::Verbatim {
-            format: text.slice(..3),
-            data: text.slice(4..),
-        })
+        Ok(Value::Verbatim { format: text.slice(..3), data: text.slice(4..) })
     }
 
     fn scalar(&mut self) -> Result<Value, ReplyError> {
         use resp3::types::RangeFrame;
         let start = self.pos;
-        let (found, used) = resp3::decode::complete::decode_range(&self.frame[start..])
-            .ok()
-            .flatten()
-            .ok_or(ReplyError::Protocol)?;
+        let (found, used) =
+            resp3::decode::complete::decode_range(&self.frame[start..]).ok().flatten().ok_or(ReplyError::Protocol)?;
         self.pos += used;
         let text = |(from, to): (usize, usize)| self.frame.slice(start + from..start + to);
         match found {
@@ -302,10 +289,7 @@ impl Cursor<'_> {
     /// The length that stands behind the type byte here, and steps over its line.
     fn length(&mut self) -> Result<usize, ReplyError> {
         let line = self.line()?;
-        std::str::from_utf8(&line)
-            .ok()
-            .and_then(|digits| digits.parse().ok())
-            .ok_or(ReplyError::Length)
+        std::str::from_utf8(&line).ok().and_then(|digits| digits.parse().ok()).ok_or(ReplyError::Length)
     }
 
     /// What stands between the type byte here and the line's end, and steps over it.

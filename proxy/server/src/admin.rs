@@ -42,9 +42,7 @@ pub(crate) fn serve(
 ) -> io::Result<AdminHandle> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _inside = runtime.enter();
         Limited::new(tokio::net::TcpListener::from_std(listener)?)
@@ -53,11 +51,7 @@ pub(crate) fn serve(
     let thread = std::thread::Builder::new()
         .name("admin".to_owned())
         .spawn(move || run(runtime, listener, routes::router(options, control), stopped))?;
-    Ok(AdminHandle {
-        address,
-        stop: Some(stop),
-        thread: Some(thread),
-    })
+    Ok(AdminHandle { address, stop: Some(stop), thread: Some(thread) })
 }
 
 fn run(runtime: Runtime, listener: Limited, router: axum::Router, stopped: oneshot::Receiver<()>) {

@@ -126,17 +126,9 @@ struct Serving {
 }
 
 impl Prepared {
-    fn new(
-        config: Config,
-        source: Source,
-        filter: LogFilter,
-        arrival: Arrival,
-    ) -> Result<Prepared, Failure> {
-        let metrics = Metrics::new(BUILD, &labels(&config), config.metrics_max_namespaces)
-            .map_err(Failure::line)?;
-        let observer = Arc::new(PolicyObserver {
-            metrics: metrics.clone(),
-        });
+    fn new(config: Config, source: Source, filter: LogFilter, arrival: Arrival) -> Result<Prepared, Failure> {
+        let metrics = Metrics::new(BUILD, &labels(&config), config.metrics_max_namespaces).map_err(Failure::line)?;
+        let observer = Arc::new(PolicyObserver { metrics: metrics.clone() });
         let host = PolicyHost::with_observer(observer).map_err(Failure::line)?;
         let generation = load_policies::load(&host, &config).map_err(Failure::Findings)?;
         let active = activate(&config, generation, &metrics).map_err(Failure::line)?;
@@ -164,10 +156,9 @@ impl Prepared {
             None => Fingerprints::random(),
         };
         let events = Arc::new(EventLog::new(fingerprints));
-        let (audit, scribe) =
-            Audit::open(&config.audit, &events, &metrics).map_err(Failure::line)?;
-        let certificates = Certificates::new(&config, &address, &metrics)
-            .map_err(|error| Failure::line(format!("tls: {error}")))?;
+        let (audit, scribe) = Audit::open(&config.audit, &events, &metrics).map_err(Failure::line)?;
+        let certificates =
+            Certificates::new(&config, &address, &metrics).map_err(|error| Failure::line(format!("tls: {error}")))?;
         let backend = (address, certificates);
         let shared = ProxyState::new(&config, active, metrics, backend, events, audit);
         let shared = Arc::new(shared.map_err(Failure::line)?);
@@ -175,24 +166,17 @@ impl Prepared {
         // Metrics are part of what the view needs, so they must not keep it alive.
         let process = Arc::downgrade(&shared);
         let seen = views.view();
-        shared
-            .metrics
-            .set_mirror(Box::new(move || match process.upgrade() {
-                Some(shared) => gauges(&shared, &seen),
-                None => Vec::new(),
-            }));
+        shared.metrics.set_mirror(Box::new(move || match process.upgrade() {
+            Some(shared) => gauges(&shared, &seen),
+            None => Vec::new(),
+        }));
 
-        let mut followers: Vec<Box<dyn Follower>> = vec![
-            Box::new(Fold(views.clone())),
-            Box::new(shared.metrics.counts_applications()),
-        ];
+        let mut followers: Vec<Box<dyn Follower>> =
+            vec![Box::new(Fold(views.clone())), Box::new(shared.metrics.counts_applications())];
         followers.extend(scribe);
         #[cfg(feature = "otel")]
-        followers
-            .extend(otel::open(&config.otel, &shared.backend.address.url).map_err(Failure::line)?);
-        shared
-            .audit
-            .notice("started", || shared.active.load().in_force(), None);
+        followers.extend(otel::open(&config.otel, &shared.backend.address.url).map_err(Failure::line)?);
+        shared.audit.notice("started", || shared.active.load().in_force(), None);
         let following = shared.events.start(followers).map_err(Failure::line)?;
         shared.discovery.start().map_err(Failure::line)?;
 
@@ -201,20 +185,12 @@ impl Prepared {
             None => AdminToken::generate().map_err(Failure::line)?,
         };
         let (allow_open, listeners) = (config.allow_open, config.data_listeners());
-        let judgement: maintenance::Judgement =
-            Box::new(move |report| refusal(report, &listeners, allow_open));
+        let judgement: maintenance::Judgement = Box::new(move |report| refusal(report, &listeners, allow_open));
         let patience = config.drain;
         let generated = config.admin_token.is_none();
         // Few give orders, and they wait for what comes of them.
         let (orders, inbox) = mpsc::channel(4);
-        let controller = Controller::new(
-            shared.clone(),
-            host,
-            (source, config),
-            filter,
-            orders,
-            views,
-        );
+        let controller = Controller::new(shared.clone(), host, (source, config), filter, orders, views);
         let controller = Arc::new(controller);
         let answers: Arc<dyn AnswerOperator> = controller.clone();
         shared.operator.is_answered_by(&answers);
@@ -222,28 +198,18 @@ impl Prepared {
             shared,
             controller,
             generated: generated.then(|| token.clone()),
-            admin_options: AdminOptions::Full {
-                token,
-                host: None,
-                port: endpoints.port(),
-            },
+            admin_options: AdminOptions::Full { token, host: None, port: endpoints.port() },
             endpoints,
             inbox,
             judgement,
             patience,
         };
-        Ok(Prepared {
-            serving,
-            private,
-            following,
-        })
+        Ok(Prepared { serving, private, following })
     }
 
     fn serve(self) -> ExitCode {
         // Clients have threads of their own; what else there is to do is little.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let number = thread::available_parallelism().map_or(1, NonZero::get);
         let (runtime, workers) = match runtime.and_then(|runtime| {
             let workers = Workers::start(number)?;
@@ -282,16 +248,7 @@ impl Prepared {
 
 impl Serving {
     async fn until_asked(self, workers: Workers, is_demonstration: bool) -> Result<(), Failure> {
-        let Serving {
-            shared,
-            controller,
-            endpoints,
-            admin_options,
-            generated,
-            judgement,
-            patience,
-            inbox,
-        } = self;
+        let Serving { shared, controller, endpoints, admin_options, generated, judgement, patience, inbox } = self;
         let mut asks = Asks {
             signals: Signals::new().map_err(Failure::line)?,
             shared: shared.clone(),
@@ -318,9 +275,7 @@ impl Serving {
                 () = asks.asked_to_stop() => return Ok(()),
             }
         }
-        let opened = endpoints
-            .open(admin_options, controller.clone())
-            .map_err(Failure::line)?;
+        let opened = endpoints.open(admin_options, controller.clone()).map_err(Failure::line)?;
         let token = generated.and_then(|token| keep(&opened, &token));
         controller.announce();
         opened.announce(&shared, is_demonstration, token.as_ref());
@@ -329,9 +284,7 @@ impl Serving {
         let accepting = workers.accept(move || accept::accept(serving, opened.listeners, seats));
         systemd::ready(SERVING);
         asks.asked_to_stop().await;
-        tracing::info!(
-            "stopping: no new clients; those that hold no lock and wait for nothing are closed"
-        );
+        tracing::info!("stopping: no new clients; those that hold no lock and wait for nothing are closed");
         systemd::stopping("waiting for clients that hold locks or wait for an answer");
         // Before anybody is sent away, so that a holder has a whole TTL to come back in.
         renew_all(&renewals).await;
@@ -342,10 +295,7 @@ impl Serving {
             over.notify_one();
             std::future::pending().await
         };
-        let patience = Patience {
-            most: patience,
-            over: over.clone(),
-        };
+        let patience = Patience { most: patience, over: over.clone() };
         let gone = async {
             // It ends by itself soon after the proxy has begun to drain.
             let _ = accepting.await;
@@ -463,10 +413,7 @@ struct PolicyObserver {
 impl Observer for PolicyObserver {
     fn evaluated(&self, policy: &str, nanos: u64) {
         #[expect(clippy::cast_precision_loss, reason = "a duration in seconds")]
-        self.metrics
-            .policy(policy)
-            .evaluation
-            .observe(nanos as f64 / 1e9);
+        self.metrics.policy(policy).evaluation.observe(nanos as f64 / 1e9);
     }
 
     fn failed(&self, policy: &str, kind: FaultKind) {

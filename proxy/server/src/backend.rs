@@ -63,17 +63,11 @@ impl Backend {
 
     /// The same for a question of the proxy's own. Where a newer password of the same user may do, it is tried first: a token
     /// that has ended is a failed login on the server, and many of them lock a user out.
-    pub(crate) async fn converse_as(
-        &self,
-        profile: &Profile,
-    ) -> Result<Conversation, BackendError> {
+    pub(crate) async fn converse_as(&self, profile: &Profile) -> Result<Conversation, BackendError> {
         let era = self.server.era();
         let newer = profile.login.as_ref();
         if let Some(login) = newer.and_then(|login| self.passwords.newer_than(login, era)) {
-            let newer = Profile {
-                login: Some(login.clone()),
-                ..profile.clone()
-            };
+            let newer = Profile { login: Some(login.clone()), ..profile.clone() };
             match self.address.converse_as(&newer).await {
                 Err(BackendError::Login(_)) => self.passwords.refused(&login),
                 other => return other,

@@ -17,19 +17,13 @@ pub(crate) struct Moment {
 impl Moment {
     /// Reads both.
     pub(crate) fn now() -> Moment {
-        Moment {
-            at: Instant::now(),
-            unix_ms: now_ms(),
-        }
+        Moment { at: Instant::now(), unix_ms: now_ms() }
     }
 
     /// So long before this one.
     pub(crate) fn ago(self, span: Duration) -> Moment {
         let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        Moment {
-            at: self.at.checked_sub(span).unwrap_or(self.at),
-            unix_ms: self.unix_ms.saturating_sub(span_ms),
-        }
+        Moment { at: self.at.checked_sub(span).unwrap_or(self.at), unix_ms: self.unix_ms.saturating_sub(span_ms) }
     }
 
     /// This moment, or that which is so long before `now`, whichever is later.
@@ -44,19 +38,14 @@ impl Moment {
     pub(crate) fn then(self, at: Instant) -> Moment {
         let passed: Duration = at.saturating_duration_since(self.at);
         let passed_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-        Moment {
-            at,
-            unix_ms: self.unix_ms.saturating_add(passed_ms),
-        }
+        Moment { at, unix_ms: self.unix_ms.saturating_add(passed_ms) }
     }
 }
 
 /// Unix time by this machine's clock.
 pub(crate) fn unix_now() -> Duration {
     // A clock before 1970 is no time of day to anybody.
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The time of this machine, for the domain.

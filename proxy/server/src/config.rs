@@ -55,8 +55,7 @@ pub(crate) use advertise::target as advertised_listener;
 pub(crate) use application::ApplicationRule;
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
 pub(crate) use backend::{
-    Backend, BackendUrl, BackendUrlError, HostAndPort, SentinelTarget, Target,
-    backend as parse_backend,
+    Backend, BackendUrl, BackendUrlError, HostAndPort, SentinelTarget, Target, backend as parse_backend,
 };
 pub(crate) use backend_login::{BackendLogin, PasswordSource};
 pub(crate) use certificate_login::{CertificateLogin, needs_certificates, takes_common_names};
@@ -79,8 +78,8 @@ pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use present::{Advertise, HostPort, Present, SentinelFace};
 pub(crate) use secret::{
-    MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password,
-    password_in, without_line_end,
+    MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password, password_in,
+    without_line_end,
 };
 pub(crate) use summary::Summary;
 pub(crate) use typed_change::{TypedChange, changed as with_typed_changes};
@@ -111,11 +110,7 @@ impl Loaded {
 
 /// Puts the layers on one another, each over the one before: built-in, the file at `path`, the
 /// environment `env` (variables that do not begin with `LOCKWARDEN_` are ignored), `overrides`.
-pub(crate) fn load(
-    path: Option<&Path>,
-    overrides: &Overrides,
-    env: impl Iterator<Item = (String, String)>,
-) -> Loaded {
+pub(crate) fn load(path: Option<&Path>, overrides: &Overrides, env: impl Iterator<Item = (String, String)>) -> Loaded {
     let read = |draft: &mut Draft, findings: &mut Findings| {
         if let Some(path) = path {
             file::read(path, draft, findings);
@@ -149,8 +144,5 @@ fn layered(
     overrides::flags(&mut draft, overrides, &mut findings);
     let config = draft.finish(path, &mut findings);
     let config = (!findings.any_error()).then_some(config);
-    Loaded {
-        config,
-        findings: findings.into_sorted(path),
-    }
+    Loaded { config, findings: findings.into_sorted(path) }
 }

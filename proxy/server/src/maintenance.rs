@@ -120,9 +120,7 @@ fn serve_nobody(shared: &ProxyState, why: String) {
 fn reason(error: &BackendError) -> ReconnectReason {
     match error {
         BackendError::Connect { .. } => ReconnectReason::Refused,
-        BackendError::Broken(cause) if cause.kind() == std::io::ErrorKind::TimedOut => {
-            ReconnectReason::Timeout
-        }
+        BackendError::Broken(cause) if cause.kind() == std::io::ErrorKind::TimedOut => ReconnectReason::Timeout,
         BackendError::Broken(_) => ReconnectReason::Closed,
         BackendError::OutOfStep(_)
         | BackendError::Handshake { .. }
@@ -192,10 +190,7 @@ async fn connection(
         asking: None,
         beats: 0,
     };
-    shared
-        .backend
-        .server
-        .set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
+    shared.backend.server.set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
     // Before clients are served, so that their first commands are judged by known rights.
     ask_rights::ask(shared, without_login).await;
     own.look_at_prefix_mark(shared).await?;
@@ -248,11 +243,7 @@ fn note_eviction(shared: &ProxyState, policy: Option<&str>) {
     if let Some(policy) = policy
         && shown.get() == 0
     {
-        tracing::warn!(
-            policy,
-            "the backend's maxmemory-policy: {}",
-            server_info::EVICTION_TAKES_LOCKS
-        );
+        tracing::warn!(policy, "the backend's maxmemory-policy: {}", server_info::EVICTION_TAKES_LOCKS);
     }
     shown.set(policy.is_some().into());
 }
@@ -271,11 +262,7 @@ struct Holders {
 impl Holders {
     fn new(report: &server_info::Report) -> Holders {
         let now = Instant::now();
-        Holders {
-            timeout: report.timeout,
-            due: now,
-            asked_again: now + LOOK_AGAIN,
-        }
+        Holders { timeout: report.timeout, due: now, asked_again: now + LOOK_AGAIN }
     }
 
     async fn keep_connected(
@@ -353,11 +340,7 @@ impl Upkeep<'_> {
         stand(shared, standing, version);
     }
 
-    async fn serve(
-        &mut self,
-        shared: &Arc<ProxyState>,
-        refusal: &Judgement,
-    ) -> Result<(), BackendError> {
+    async fn serve(&mut self, shared: &Arc<ProxyState>, refusal: &Judgement) -> Result<(), BackendError> {
         let mut heartbeat = Instant::now() + HEARTBEAT;
         let mut holders = Holders::new(&self.report);
         loop {
@@ -382,9 +365,7 @@ impl Upkeep<'_> {
                 self.look_at_prefix_mark(shared).await?;
                 self.look_at_era(shared).await;
                 strict::look(shared, &mut self.conversation, self.unmet).await?;
-                holders
-                    .keep_connected(shared, &mut self.conversation, now)
-                    .await?;
+                holders.keep_connected(shared, &mut self.conversation, now).await?;
                 self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {
                     folded.log();
@@ -417,11 +398,7 @@ impl Upkeep<'_> {
     /// Asks over a new connection whether a password is wanted, and does not wait for the answer: clients
     /// on connections that are logged in never see a `NOAUTH`.
     fn check_password_wanted(&mut self, shared: &Arc<ProxyState>) {
-        if self
-            .asking
-            .as_ref()
-            .is_some_and(|asking| !asking.is_finished())
-        {
+        if self.asking.as_ref().is_some_and(|asking| !asking.is_finished()) {
             return;
         }
         let shared = shared.clone();
@@ -453,24 +430,13 @@ impl Upkeep<'_> {
         }
         let prefix = shared.active.load().companion_prefix.clone();
         let has_leases = shared.mirror.has_worked();
-        self.prefix_mark
-            .look(
-                &mut self.conversation,
-                &shared.backend.address,
-                &prefix,
-                has_leases,
-            )
-            .await
+        self.prefix_mark.look(&mut self.conversation, &shared.backend.address, &prefix, has_leases).await
     }
 
     /// Any answer will do, also that a login is wanted; a new number says that a module brought commands
     /// or took them away.
     async fn look_after_commands(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
-        let count = self
-            .conversation
-            .ask(&["COMMAND", "COUNT"])
-            .await?
-            .as_integer();
+        let count = self.conversation.ask(&["COMMAND", "COUNT"]).await?.as_integer();
         let changed = count.is_some() && self.commands.is_some() && count != self.commands;
         if changed && let Some(table) = server_info::ask_commands(&mut self.conversation).await? {
             shared.backend.server.set_commands(table);

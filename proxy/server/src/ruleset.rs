@@ -114,10 +114,7 @@ impl Administration {
 
     /// Whether the operator answers for this function.
     pub(crate) fn trusts(&self, function: &[u8]) -> bool {
-        !self.trusted_functions.is_empty()
-            && self
-                .trusted_functions
-                .contains(&function.to_ascii_lowercase())
+        !self.trusted_functions.is_empty() && self.trusted_functions.contains(&function.to_ascii_lowercase())
     }
 }
 
@@ -150,8 +147,7 @@ impl NamespaceDetails {
     pub(crate) fn terms<'a>(&self, active: &'a Active) -> Option<Terms<'a>> {
         let quarantine = self.quarantine?;
         let ceiling_ms = self.ceiling_ms().filter(|ceiling| *ceiling > 0);
-        let longest = ceiling_ms
-            .map(|ceiling| Duration::from_millis(ceiling.saturating_add(self.rules.grace_ms)));
+        let longest = ceiling_ms.map(|ceiling| Duration::from_millis(ceiling.saturating_add(self.rules.grace_ms)));
         Some(Terms {
             quarantine,
             longest,
@@ -214,17 +210,12 @@ impl Active {
     /// The namespaces whose locks this script may touch without declaring them.
     pub(crate) fn trusting(&self, sha: &ScriptSha) -> SmallVec<[NamespaceId; 1]> {
         let all = (0..).map(NamespaceId).zip(&self.details);
-        all.filter(|(_, details)| details.trusted_scripts.contains(sha))
-            .map(|(id, _)| id)
-            .collect()
+        all.filter(|(_, details)| details.trusted_scripts.contains(sha)).map(|(id, _)| id).collect()
     }
 
     /// Which keys are the proxy's own.
     pub(crate) fn own_keys(&self) -> OwnKeys<'_> {
-        OwnKeys {
-            prefix: &self.companion_prefix,
-            namespaces: &self.namespaces,
-        }
+        OwnKeys { prefix: &self.companion_prefix, namespaces: &self.namespaces }
     }
 
     /// Whether every namespace is only watched.
@@ -262,10 +253,7 @@ impl Active {
     pub(crate) fn in_force(&self) -> Vec<InForce> {
         let generation = &self.generation;
         let policy = |name: &str| {
-            let info = generation
-                .policies()
-                .iter()
-                .find(|info| &*info.name == name)?;
+            let info = generation.policies().iter().find(|info| &*info.name == name)?;
             Some(Policy {
                 name: name.to_owned(),
                 version: info.version.map(str::to_owned),
@@ -277,10 +265,7 @@ impl Active {
             .map(|(id, details)| InForce {
                 name: details.name.to_string(),
                 mode: details.rules.mode.word().to_owned(),
-                policies: generation
-                    .chain(id)
-                    .filter_map(|name| policy(name))
-                    .collect(),
+                policies: generation.chain(id).filter_map(|name| policy(name)).collect(),
             })
             .collect()
     }
@@ -303,10 +288,7 @@ impl Active {
             rollout.is_some_and(|rollout| rollout.chooses(application, named))
         };
         let namespaces = self.details.iter().enumerate();
-        let set: Box<[usize]> = namespaces
-            .filter(enforced_in)
-            .map(|(index, _)| index)
-            .collect();
+        let set: Box<[usize]> = namespaces.filter(enforced_in).map(|(index, _)| index).collect();
         rollouts.get(self, set)
     }
 
@@ -316,9 +298,7 @@ impl Active {
         match (guard, self.administration.computed_names) {
             (None, _) | (_, config::ComputedNames::Forward) => ComputedNames::Forward,
             (Some(guard), config::ComputedNames::Watch) => ComputedNames::Watch(Arc::new(guard)),
-            (Some(guard), config::ComputedNames::Deny) => ComputedNames::Deny {
-                enforces: guard.enforces(),
-            },
+            (Some(guard), config::ComputedNames::Deny) => ComputedNames::Deny { enforces: guard.enforces() },
         }
     }
 }

@@ -120,20 +120,13 @@ impl Session {
         let local = client.local_ip();
         let entrance = Entrance::of(&client);
         let peer = arrival.peer;
-        let client_peer = Arc::new(ClientConnection::new(
-            id,
-            holder.clone(),
-            arrival,
-            local,
-            shared.naming.clone(),
-        ));
+        let client_peer = Arc::new(ClientConnection::new(id, holder.clone(), arrival, local, shared.naming.clone()));
         client_peer.known_by.came_in(entrance);
         let was_let_in = !shared.backend.server.may_want_password();
         let mut connection = ConnectionState::new(client_peer, was_let_in);
         let has_user = matches!(entry, Entry::User { .. });
         // A connection that was opened for this login is shared from the first request on that allows it.
-        let multiplexed =
-            backend_link.is_shared() || (has_user && shared.sessions == Sessions::Multiplexed);
+        let multiplexed = backend_link.is_shared() || (has_user && shared.sessions == Sessions::Multiplexed);
         connection.must_log_in = matches!(entry, Entry::Nobody);
         connection.is_strict = entry.is_strict();
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
@@ -201,12 +194,7 @@ impl Session {
             }
             End::Client if !self.took_leave => self.client.ended = Ended::ByClient(now),
             // A client that took its leave has been noted.
-            End::Client
-            | End::Backend
-            | End::Evicted
-            | End::Done
-            | End::OutOfStep(_)
-            | End::Framing(_) => {}
+            End::Client | End::Backend | End::Evicted | End::Done | End::OutOfStep(_) | End::Framing(_) => {}
         }
     }
 
@@ -364,12 +352,7 @@ impl Session {
             if key.db == self.client.connection.selected && !watched && longest != Some(0) {
                 let renewal = (&lease.renewal, longest, true);
                 let step = plan::renew(std::iter::once(renewal), prefix);
-                self.transport.execute(
-                    &step,
-                    Form::Text,
-                    Look::Renewed(Box::new((key, lease))),
-                    Muted::Yes,
-                );
+                self.transport.execute(&step, Form::Text, Look::Renewed(Box::new((key, lease))), Muted::Yes);
             }
         }
     }
@@ -441,9 +424,7 @@ impl Session {
     /// The moment, for one request in so many: what passes through is not timed each time.
     pub(crate) fn sample(&mut self) -> Option<Instant> {
         self.requests = self.requests.wrapping_add(1);
-        self.requests
-            .is_multiple_of(SAMPLED_ONE_IN)
-            .then(Instant::now)
+        self.requests.is_multiple_of(SAMPLED_ONE_IN).then(Instant::now)
     }
 
     fn count_redirects(&mut self) {

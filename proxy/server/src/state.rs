@@ -184,9 +184,7 @@ pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
     std::fs::write(file.path(), configuration).expect("it is ours");
     let nothing = std::iter::empty();
     let loaded = config::load(Some(file.path()), &Default::default(), nothing);
-    let config = loaded
-        .config
-        .unwrap_or_else(|| panic!("{:?}", loaded.findings));
+    let config = loaded.config.unwrap_or_else(|| panic!("{:?}", loaded.findings));
     let labels = activate::labels(&config);
     let metrics = Metrics::new(BUILD, &labels, config.metrics_max_namespaces).expect("metrics");
     let host = PolicyHost::new().expect("an engine");

@@ -40,9 +40,7 @@ pub(crate) mod why;
 mod wording;
 
 pub(crate) use aftermath::Harmed;
-pub(crate) use api::{
-    ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
-};
+pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery};
 pub(crate) use queries::gauges;
 pub(crate) use service::{Fold, ViewService, Views};
 pub(crate) use store::Mark;

@@ -48,11 +48,7 @@ pub(crate) fn connect(address: &Address) -> Result<Plain, Box<dyn Error>> {
 }
 
 /// Sends a request and reads exactly its reply; anything else is an error.
-pub(crate) fn exchange(
-    stream: &mut Plain,
-    request: &[u8],
-    reply: &[u8],
-) -> Result<(), Box<dyn Error>> {
+pub(crate) fn exchange(stream: &mut Plain, request: &[u8], reply: &[u8]) -> Result<(), Box<dyn Error>> {
     stream.write_all(request)?;
     let mut came = vec![0; reply.len()];
     let mut length = 0;
@@ -79,9 +75,7 @@ pub(crate) fn drive<R>(
     window: Window,
     mut read: impl FnMut() -> io::Result<R>,
 ) -> Result<Driven<R>, Box<dyn Error>> {
-    let idle: Vec<Plain> = (0..load.idle)
-        .map(|_| connect(address))
-        .collect::<Result<_, _>>()?;
+    let idle: Vec<Plain> = (0..load.idle).map(|_| connect(address)).collect::<Result<_, _>>()?;
     let mut run = Run::start(load, address, locks, lane)?;
 
     run.go_on_until(run.end(window.warm_up, |most| most / 10))?;
@@ -94,12 +88,7 @@ pub(crate) fn drive<R>(
     let latencies = std::mem::replace(&mut run.latencies, Histogram::new());
     run.stop()?;
     drop(idle);
-    Ok(Driven {
-        latencies,
-        elapsed,
-        before,
-        after,
-    })
+    Ok(Driven { latencies, elapsed, before, after })
 }
 
 /// What ends a part of a run.
@@ -138,12 +127,7 @@ struct Client {
 }
 
 impl<'a> Run<'a> {
-    fn start(
-        load: &'a Load,
-        address: &'a Address,
-        locks: &str,
-        lane: Lane,
-    ) -> Result<Run<'a>, Box<dyn Error>> {
+    fn start(load: &'a Load, address: &'a Address, locks: &str, lane: Lane) -> Result<Run<'a>, Box<dyn Error>> {
         let mut run = Run {
             load,
             address,
@@ -156,11 +140,7 @@ impl<'a> Run<'a> {
             scratch: vec![0; CHUNK],
         };
         for number in 0..load.clients {
-            let stream = if load.connections.is_some() {
-                address.begin()?
-            } else {
-                Wire::of(connect(address)?)?
-            };
+            let stream = if load.connections.is_some() { address.begin()? } else { Wire::of(connect(address)?)? };
             run.clients.push(Client {
                 stream,
                 script: Script::new(load.kind, lane, number),
@@ -276,8 +256,7 @@ impl<'a> Run<'a> {
 impl Client {
     fn register(&mut self, poll: &Poll, number: usize) -> io::Result<()> {
         let interests = Interest::READABLE | Interest::WRITABLE;
-        poll.registry()
-            .register(&mut self.stream, Token(number), interests)
+        poll.registry().register(&mut self.stream, Token(number), interests)
     }
 
     /// Puts what comes next on its way.

@@ -48,10 +48,7 @@ impl Figure {
         let (&least, &most) = (values.first()?, values.last()?);
         let (lower, upper) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
         let median = f64::midpoint(lower, upper);
-        Some(Figure {
-            median,
-            spread: (most - least) / 2.0 / median.abs() * 100.0,
-        })
+        Some(Figure { median, spread: (most - least) / 2.0 / median.abs() * 100.0 })
     }
 }
 
@@ -71,12 +68,7 @@ fn pairs<'a>(one: &'a Rounds, other: &'a Rounds) -> impl Iterator<Item = (&'a Sa
 }
 
 /// What one way adds to a metric of the base, beside what another adds, within a round.
-pub(crate) fn ratio_of_added(
-    one: &Rounds,
-    other: &Rounds,
-    base: &Rounds,
-    metric: Metric,
-) -> Option<Figure> {
+pub(crate) fn ratio_of_added(one: &Rounds, other: &Rounds, base: &Rounds, metric: Metric) -> Option<Figure> {
     let rounds = one.iter().zip(other).zip(base);
     Figure::of(rounds.filter_map(|((one, other), base)| {
         let base = metric(base.as_ref()?);
@@ -122,10 +114,7 @@ mod tests {
         // Twice as slow in every round, though the rounds themselves differ by four.
         let one = rounds(&[Some(1.0), Some(2.0), Some(4.0), None]);
         let other = rounds(&[Some(2.0), Some(4.0), Some(8.0), Some(1.0)]);
-        let half = Figure {
-            median: 0.5,
-            spread: 0.0,
-        };
+        let half = Figure { median: 0.5, spread: 0.0 };
         assert_eq!(ratio(&one, &other, RATE), Some(half));
         assert_eq!(ratio(&one, &rounds(&[None, None]), RATE), None);
         assert!(of(&one, |sample| sample.proxy).is_none());

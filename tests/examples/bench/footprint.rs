@@ -97,14 +97,7 @@ pub(crate) fn print(footprints: &[Footprint]) {
     );
     println!(
         "{:<12}{:>10}{:>6}{:>10}{:>18}{:>12}{:>14}{:>12}",
-        "",
-        "start ms",
-        "±%",
-        "RSS MiB",
-        "KiB a connection",
-        "idle CPU %",
-        "with clients",
-        "binary MiB"
+        "", "start ms", "±%", "RSS MiB", "KiB a connection", "idle CPU %", "with clients", "binary MiB"
     );
     for footprint in footprints {
         println!(

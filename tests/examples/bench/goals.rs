@@ -113,8 +113,7 @@ impl Measured<'_> {
             let value = self.beside(load, way, other, RATE);
             let mut goal = on(load, words, AtLeast(must), AtLeast(aim), value);
             let carried = self.beside(load, way, other, CARRIED);
-            let words =
-                |found: Figure| format!("by CPU {:.2} ±{:.1} %", found.median, found.spread);
+            let words = |found: Figure| format!("by CPU {:.2} ±{:.1} %", found.median, found.spread);
             goal.remarks.extend(carried.map(words));
             goal
         };
@@ -134,14 +133,7 @@ impl Measured<'_> {
                 0.90,
                 1.00,
             ),
-            throughput(
-                "big",
-                "dedicated, 16 KiB: throughput / haproxy",
-                "dedicated",
-                "haproxy",
-                1.1,
-                1.4,
-            ),
+            throughput("big", "dedicated, 16 KiB: throughput / haproxy", "dedicated", "haproxy", 1.1, 1.4),
             on(
                 "single",
                 "dedicated, 1 client: p50 added / added by haproxy",
@@ -149,14 +141,7 @@ impl Measured<'_> {
                 AtMost(0.95),
                 self.added("single", "dedicated", "haproxy"),
             ),
-            throughput(
-                "plain",
-                "multiplexed, 50 clients: throughput / haproxy",
-                "multiplexed",
-                "haproxy",
-                1.7,
-                2.1,
-            ),
+            throughput("plain", "multiplexed, 50 clients: throughput / haproxy", "multiplexed", "haproxy", 1.7, 2.1),
             on(
                 "plain",
                 "multiplexed: Redis's CPU a command / direct",
@@ -174,15 +159,10 @@ impl Measured<'_> {
             ),
         ];
         if let Some(ahead) = self.beside("plain", "multiplexed", "predixy", RATE) {
-            goals[4]
-                .remarks
-                .push(format!("{:.2} of predixy", ahead.median));
+            goals[4].remarks.push(format!("{:.2} of predixy", ahead.median));
         }
         for way in ["dedicated", "multiplexed"] {
-            for (load, cycle) in [
-                ("good", "SET NX PX, EVALSHA"),
-                ("legacy", "SETNX, EXPIRE, DEL"),
-            ] {
+            for (load, cycle) in [("good", "SET NX PX, EVALSHA"), ("legacy", "SETNX, EXPIRE, DEL")] {
                 goals.push(on(
                     load,
                     &format!("{way}, {cycle}: CPU a command / passed through"),
@@ -193,8 +173,7 @@ impl Measured<'_> {
                 let words = format!("{way}, {cycle}: throughput / forwarder");
                 let mut goal = throughput(load, &words, way, "forwarder", 0.65, 0.80);
                 if let Some(share) = self.redis_share(load, way) {
-                    goal.remarks
-                        .push(format!("{share:.0} % of the loss is Redis's own time"));
+                    goal.remarks.push(format!("{share:.0} % of the loss is Redis's own time"));
                 }
                 goals.push(goal);
             }
@@ -245,21 +224,14 @@ impl Measured<'_> {
     /// As one table, and for the file; of a run that was to be complete, those that were not measured, too.
     pub(crate) fn print_goals(&self, complete: bool) -> Value {
         println!("\ngoals (void: the direct runs of the load differ by more than ±{MAX_SPREAD} %)");
-        println!(
-            "{:<76}{:>8}{:>8}{:>9}{:>6}",
-            "", "must", "aim", "value", "±%"
-        );
+        println!("{:<76}{:>8}{:>8}{:>9}{:>6}", "", "must", "aim", "value", "±%");
         let mut lines = Vec::new();
         for goal in self.goals() {
             if goal.value.is_none() && !complete {
                 continue;
             }
             let verdict = goal.verdict();
-            let said: Vec<_> = [&verdict]
-                .into_iter()
-                .chain(&goal.remarks)
-                .cloned()
-                .collect();
+            let said: Vec<_> = [&verdict].into_iter().chain(&goal.remarks).cloned().collect();
             let said = said.join("; ");
             println!(
                 "{:<76}{:>8}{:>8}{:>9}{:>6}  {said}",
@@ -291,10 +263,7 @@ impl Goal {
         let reached = if self.aim.holds(value) {
             "aim reached".to_owned()
         } else if self.must.holds(value) {
-            format!(
-                "reached; the aim missed by {:.0} %",
-                self.aim.missed_by(value)
-            )
+            format!("reached; the aim missed by {:.0} %", self.aim.missed_by(value))
         } else {
             format!("MISSED by {:.0} %", self.must.missed_by(value))
         };
@@ -330,11 +299,7 @@ mod tests {
             (Some(0.5), Some(5.0), "aim reached"),
             (Some(0.6), Some(1.0), "reached; the aim missed by 20 %"),
             (Some(1.2), None, "MISSED by 20 %"),
-            (
-                Some(1.2),
-                Some(5.1),
-                "void, direct ±5.1 %; else MISSED by 20 %",
-            ),
+            (Some(1.2), Some(5.1), "void, direct ±5.1 %; else MISSED by 20 %"),
         ] {
             assert_eq!(verdict(value, direct), expected);
         }

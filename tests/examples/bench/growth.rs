@@ -25,11 +25,7 @@ const BUILT_IN: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
 pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box<dyn Error>> {
     let mut found = Vec::new();
     let compared = ["direct", "forwarder", "dedicated", "multiplexed"];
-    let open = open(
-        bench,
-        ways.iter()
-            .filter(|way| compared.contains(&way.name.as_str())),
-    )?;
+    let open = open(bench, ways.iter().filter(|way| compared.contains(&way.name.as_str())))?;
     let plain = |clients, value, depth| Load {
         name: "plain",
         title: String::new(),
@@ -39,13 +35,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
         connections: None,
     };
     for (title, column, points) in [
-        (
-            "SET/GET 64 B, by clients",
-            "clients",
-            CLIENTS
-                .map(|clients| (clients, plain(clients, 64, 1)))
-                .to_vec(),
-        ),
+        ("SET/GET 64 B, by clients", "clients", CLIENTS.map(|clients| (clients, plain(clients, 64, 1))).to_vec()),
         (
             "50 clients, SET/GET 64 B, by commands in a pipeline",
             "pipeline",
@@ -72,23 +62,14 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
     let Some(way) = ways.iter().find(|way| way.name == "dedicated") else {
         return Ok(found);
     };
-    let loads = [
-        plain(50, 64, 1),
-        Load {
-            kind: Kind::Good { hot: false },
-            ..plain(50, 64, 1)
-        },
-    ];
+    let loads = [plain(50, 64, 1), Load { kind: Kind::Good { hot: false }, ..plain(50, 64, 1) }];
     let locks = [format!("{LOCKS}*")];
     let others = |count: usize| (1..count).map(|number| format!("other{number:04}:*"));
     let namespaces = NAMES.map(|count| {
         let others = others(count).enumerate();
         // With policies there would be no room for a thousand of them.
         let others = others.map(|(at, keys)| namespace(&format!("other{at}"), &[keys], Some(&[])));
-        (
-            count,
-            others.collect::<String>() + &namespace("locks", &locks, None),
-        )
+        (count, others.collect::<String>() + &namespace("locks", &locks, None))
     });
     let patterns = NAMES.map(|count| {
         let keys: Vec<_> = others(count).chain(locks.clone()).collect();
@@ -97,21 +78,11 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
     let module = another_policy();
     let chains = POLICIES.map(|count| {
         let repeated = (BUILT_IN.len()..count).map(|number| format!("repeated{number}"));
-        let chain: Vec<_> = BUILT_IN
-            .map(str::to_owned)
-            .into_iter()
-            .chain(repeated)
-            .take(count)
-            .collect();
+        let chain: Vec<_> = BUILT_IN.map(str::to_owned).into_iter().chain(repeated).take(count).collect();
         let path = module.as_deref().unwrap_or(Path::new(""));
-        let policies = chain
-            .iter()
-            .skip(BUILT_IN.len())
-            .map(|name| format!("\n[[policy]]\nname = {name:?}\nmodule = {path:?}\n"));
-        (
-            count,
-            namespace("locks", &locks, Some(&chain)) + &policies.collect::<String>(),
-        )
+        let policies =
+            chain.iter().skip(BUILT_IN.len()).map(|name| format!("\n[[policy]]\nname = {name:?}\nmodule = {path:?}\n"));
+        (count, namespace("locks", &locks, Some(&chain)) + &policies.collect::<String>())
     });
     if module.is_none() {
         eprintln!(
@@ -120,35 +91,17 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
             build_directory().map_or("…".to_owned(), |path| path.display().to_string())
         );
     }
-    let longest = if module.is_some() {
-        usize::MAX
-    } else {
-        BUILT_IN.len()
-    };
+    let longest = if module.is_some() { usize::MAX } else { BUILT_IN.len() };
     for (title, column, points) in [
-        (
-            "by namespaces; the last is the locks', the others have no policies",
-            "namespaces",
-            namespaces.to_vec(),
-        ),
-        (
-            "by patterns of one namespace; the last is the locks'",
-            "patterns",
-            patterns.to_vec(),
-        ),
+        ("by namespaces; the last is the locks', the others have no policies", "namespaces", namespaces.to_vec()),
+        ("by patterns of one namespace; the last is the locks'", "patterns", patterns.to_vec()),
         (
             "by policies of the chain; beyond the third, fencing again",
             "policies",
-            chains
-                .into_iter()
-                .filter(|&(count, _)| count <= longest)
-                .collect(),
+            chains.into_iter().filter(|&(count, _)| count <= longest).collect(),
         ),
     ] {
-        let configured: Vec<_> = points
-            .iter()
-            .map(|(count, namespaces)| configured(way, *count, namespaces))
-            .collect();
+        let configured: Vec<_> = points.iter().map(|(count, namespaces)| configured(way, *count, namespaces)).collect();
         let open = self::open(bench, configured.iter())?;
         let tables = bench.measure(&loads, &open)?;
         let rows = points.iter().enumerate().map(|(at, (count, _))| {
@@ -163,10 +116,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, ways: &[Way]) -> Result<Vec<Value>, Box
     Ok(found)
 }
 
-fn open<'a>(
-    bench: &Bench<'_>,
-    ways: impl Iterator<Item = &'a Way>,
-) -> Result<Vec<(&'a Way, Open)>, Box<dyn Error>> {
+fn open<'a>(bench: &Bench<'_>, ways: impl Iterator<Item = &'a Way>) -> Result<Vec<(&'a Way, Open)>, Box<dyn Error>> {
     ways.map(|way| {
         let open = way.open(&bench.place);
         let open = open.map_err(|error| format!("{}: {error}", way.name))?;
@@ -178,9 +128,7 @@ fn open<'a>(
 /// The same binary with other namespaces.
 fn configured(way: &Way, count: usize, text: &str) -> Way {
     let program = match &way.program {
-        Program::Lockwarden {
-            binary, sessions, ..
-        } => Program::Lockwarden {
+        Program::Lockwarden { binary, sessions, .. } => Program::Lockwarden {
             binary: binary.clone(),
             sessions: *sessions,
             by: By::Tcp,
@@ -188,10 +136,7 @@ fn configured(way: &Way, count: usize, text: &str) -> Way {
         },
         other => other.clone(),
     };
-    Way {
-        name: format!("{}-{count}", way.name),
-        program,
-    }
+    Way { name: format!("{}-{count}", way.name), program }
 }
 
 /// Where the build left the built-in policies as files.

@@ -18,10 +18,7 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn new() -> Histogram {
-        Histogram {
-            buckets: vec![0; bucket(MAX_NANOS) + 1],
-            total: 0,
-        }
+        Histogram { buckets: vec![0; bucket(MAX_NANOS) + 1], total: 0 }
     }
 
     pub(crate) fn record(&mut self, latency: Duration) {
@@ -96,14 +93,8 @@ mod tests {
         assert_eq!(histogram.total(), 1001);
         for (share, expected) in [(0.0, 1.0), (0.5, 501.0), (0.99, 991.0), (0.999, 1000.0)] {
             let found = histogram.quantile_us(share);
-            assert!(
-                (found - expected).abs() / expected < 0.005,
-                "{share}: {found} where {expected} was expected"
-            );
+            assert!((found - expected).abs() / expected < 0.005, "{share}: {found} where {expected} was expected");
         }
-        assert!(
-            histogram.quantile_us(1.0) > 60e6,
-            "what is longer counts as the longest"
-        );
+        assert!(histogram.quantile_us(1.0) > 60e6, "what is longer counts as the longest");
     }
 }

@@ -13,7 +13,8 @@ const LOCKS_A_CLIENT: u64 = 200;
 const MIXED: u64 = 40;
 const RELEASED_AFTER: u64 = 5;
 /// The compare-and-delete of most libraries, in its usual spelling, and the SHA-1 that names it.
-pub(crate) const RELEASE: &str = "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 end";
+pub(crate) const RELEASE: &str =
+    "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 end";
 pub(crate) const RELEASE_SHA: &str = "b70c2384248f88e6b75b9f89241a180f856ad852";
 
 /// What the clients of a load do, over and over.
@@ -45,10 +46,7 @@ pub(crate) struct Load {
     pub(crate) connections: Option<u64>,
 }
 
-const SMALL: Kind = Kind::Plain {
-    value: 64,
-    depth: 1,
-};
+const SMALL: Kind = Kind::Plain { value: 64, depth: 1 };
 
 /// In the order of the tables.
 pub(crate) fn all() -> Vec<Load> {
@@ -60,42 +58,18 @@ pub(crate) fn all() -> Vec<Load> {
         kind,
         connections: None,
     };
-    let pipelined = Kind::Plain {
-        value: 64,
-        depth: 16,
-    };
-    let big = Kind::Plain {
-        value: 16 * 1024,
-        depth: 1,
-    };
+    let pipelined = Kind::Plain { value: 64, depth: 16 };
+    let big = Kind::Plain { value: 16 * 1024, depth: 1 };
     let (legacy, good) = (|hot| Kind::Legacy { hot }, |hot| Kind::Good { hot });
     vec![
         load("plain", "50 clients, SET/GET 64 B", 50, SMALL),
-        load(
-            "pipeline",
-            "50 clients, SET/GET 64 B, 16 in a pipeline",
-            50,
-            pipelined,
-        ),
+        load("pipeline", "50 clients, SET/GET 64 B, 16 in a pipeline", 50, pipelined),
         load("single", "1 client, SET/GET 64 B", 1, SMALL),
-        Load {
-            idle: 1000,
-            ..load(
-                "idle",
-                "50 clients, SET/GET 64 B, beside 1,000 idle ones",
-                50,
-                SMALL,
-            )
-        },
+        Load { idle: 1000, ..load("idle", "50 clients, SET/GET 64 B, beside 1,000 idle ones", 50, SMALL) },
         load("big", "50 clients, SET/GET 16 KiB", 50, big),
         Load {
             connections: Some(2000),
-            ..load(
-                "connect",
-                "connect, PING, close: 2,000 connections, 20 at a time, per connection",
-                20,
-                Kind::Ping,
-            )
+            ..load("connect", "connect, PING, close: 2,000 connections, 20 at a time, per connection", 20, Kind::Ping)
         },
         Load {
             connections: Some(2000),
@@ -106,36 +80,11 @@ pub(crate) fn all() -> Vec<Load> {
                 good(false),
             )
         },
-        load(
-            "legacy",
-            "50 clients, SETNX, EXPIRE, DEL, many keys",
-            50,
-            legacy(false),
-        ),
-        load(
-            "legacy-hot",
-            "50 clients, SETNX, EXPIRE, DEL, one key",
-            50,
-            legacy(true),
-        ),
-        load(
-            "good",
-            "50 clients, SET NX PX, EVALSHA compare-and-delete, many keys",
-            50,
-            good(false),
-        ),
-        load(
-            "good-hot",
-            "50 clients, SET NX PX, EVALSHA compare-and-delete, one key",
-            50,
-            good(true),
-        ),
-        load(
-            "mix",
-            "50 clients, 95 % SET/GET 64 B, 5 % SET NX PX and EVALSHA",
-            50,
-            Kind::Mixed,
-        ),
+        load("legacy", "50 clients, SETNX, EXPIRE, DEL, many keys", 50, legacy(false)),
+        load("legacy-hot", "50 clients, SETNX, EXPIRE, DEL, one key", 50, legacy(true)),
+        load("good", "50 clients, SET NX PX, EVALSHA compare-and-delete, many keys", 50, good(false)),
+        load("good-hot", "50 clients, SET NX PX, EVALSHA compare-and-delete, one key", 50, good(true)),
+        load("mix", "50 clients, 95 % SET/GET 64 B, 5 % SET NX PX and EVALSHA", 50, Kind::Mixed),
     ]
 }
 
@@ -188,11 +137,7 @@ impl Texts {
         let value = vec![b'x'; kind.value().unwrap_or(0)];
         let mut value_reply = Vec::with_capacity(value.len() + 16);
         put_bulk(&mut value_reply, &value);
-        Texts {
-            value,
-            value_reply,
-            locks: locks.to_owned(),
-        }
+        Texts { value, value_reply, locks: locks.to_owned() }
     }
 }
 
@@ -246,12 +191,7 @@ impl Script {
     }
 
     /// Writes the next commands, and which replies they get.
-    pub(crate) fn put(
-        &mut self,
-        texts: &Texts,
-        output: &mut Vec<u8>,
-        awaited: &mut VecDeque<Expected>,
-    ) {
+    pub(crate) fn put(&mut self, texts: &Texts, output: &mut Vec<u8>, awaited: &mut VecDeque<Expected>) {
         let (depth, expected) = match self.kind {
             Kind::Plain { depth, .. } => (depth, None),
             Kind::Ping => {
@@ -302,11 +242,7 @@ impl Script {
             0 => {
                 self.next_lock(hot, texts);
                 put(output, &[b"SETNX", &self.key, &self.owner_token]);
-                if hot {
-                    Expected::OneOrZero
-                } else {
-                    Expected::One
-                }
+                if hot { Expected::OneOrZero } else { Expected::One }
             }
             1 => {
                 put(output, &[b"EXPIRE", &self.key, b"30"]);
@@ -332,10 +268,7 @@ impl Script {
         // An ordinary command of the mixed load may have named another key since.
         self.name_lock(hot, texts);
         let sha = RELEASE_SHA.as_bytes();
-        put(
-            output,
-            &[b"EVALSHA", sha, b"1", &self.key, &self.owner_token],
-        );
+        put(output, &[b"EVALSHA", sha, b"1", &self.key, &self.owner_token]);
         self.step = 0;
         Expected::One
     }
@@ -345,19 +278,12 @@ impl Script {
         self.owner_token.clear();
         // As long as a UUID without dashes, and nobody else's.
         let (Lane { way, run }, client, cycle) = (self.lane, self.client, self.cycles);
-        let _ = write!(
-            self.owner_token,
-            "{way:02x}{run:08x}{client:06x}{cycle:016x}"
-        );
+        let _ = write!(self.owner_token, "{way:02x}{run:08x}{client:06x}{cycle:016x}");
         self.name_lock(hot, texts);
     }
 
     fn name_lock(&mut self, hot: bool, texts: &Texts) {
-        let (client, number) = if hot {
-            (0, 0)
-        } else {
-            (self.client, self.cycles % LOCKS_A_CLIENT)
-        };
+        let (client, number) = if hot { (0, 0) } else { (self.client, self.cycles % LOCKS_A_CLIENT) };
         self.key.clear();
         let kind = match self.kind {
             Kind::Legacy { .. } => "legacy",
@@ -365,10 +291,7 @@ impl Script {
         };
         let (locks, way) = (&texts.locks, self.lane.way);
         let heat = if hot { "hot" } else { "many" };
-        let _ = write!(
-            self.key,
-            "{locks}{kind}:{heat}:{way:02}:{client:03}:{number:03}"
-        );
+        let _ = write!(self.key, "{locks}{kind}:{heat}:{way:02}:{client:03}:{number:03}");
     }
 }
 
@@ -434,11 +357,7 @@ mod tests {
         let key = "lock:legacy:many:03:007:001";
         assert_eq!(
             says(Kind::Legacy { hot: false }, 3),
-            [
-                format!("SETNX {key} {token} [One]"),
-                format!("EXPIRE {key} 30 [One]"),
-                format!("DEL {key} [One]"),
-            ]
+            [format!("SETNX {key} {token} [One]"), format!("EXPIRE {key} 30 [One]"), format!("DEL {key} [One]"),]
         );
     }
 
@@ -463,9 +382,7 @@ mod tests {
     #[test]
     fn the_mixed_load_has_one_cycle_among_forty_commands() {
         let said = says(Kind::Mixed, 80);
-        let locks: Vec<_> = (0..80)
-            .filter(|&at| said[at].contains(" lock:") || said[at].contains("EVALSHA"))
-            .collect();
+        let locks: Vec<_> = (0..80).filter(|&at| said[at].contains(" lock:") || said[at].contains("EVALSHA")).collect();
         assert_eq!(locks, [0, 5, 40, 45]);
         let key = |at: usize| said[at].split(' ').find(|word| word.starts_with("lock:"));
         assert_eq!(key(0), key(5));

@@ -74,9 +74,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn named(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
-            Ok((name.to_owned(), path.into()))
-        }
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
         _ => Err("NAME=PATH".to_owned()),
     }
 }

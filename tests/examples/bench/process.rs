@@ -31,14 +31,9 @@ impl CpuTime {
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
         let field = |at| {
             let text: Option<&str> = fields.split_whitespace().nth(at);
-            text.and_then(|text| text.parse().ok())
-                .ok_or_else(|| io::Error::other("a stat line in an unknown form"))
+            text.and_then(|text| text.parse().ok()).ok_or_else(|| io::Error::other("a stat line in an unknown form"))
         };
-        Ok(CpuTime {
-            total: cpu_clock(id)?,
-            user: field(11)?,
-            system: field(12)?,
-        })
+        Ok(CpuTime { total: cpu_clock(id)?, user: field(11)?, system: field(12)? })
     }
 
     pub(crate) fn of_this_process() -> io::Result<CpuTime> {
@@ -47,10 +42,7 @@ impl CpuTime {
 
     pub(crate) fn since(self, before: CpuTime) -> Spent {
         let (user, system) = (self.user - before.user, self.system - before.system);
-        Spent {
-            total: self.total.saturating_sub(before.total),
-            user_share: user as f64 / (user + system) as f64,
-        }
+        Spent { total: self.total.saturating_sub(before.total), user_share: user as f64 / (user + system) as f64 }
     }
 }
 
@@ -62,10 +54,7 @@ fn cpu_clock(id: u32) -> io::Result<Duration> {
     if failed != 0 {
         return Err(io::Error::from_raw_os_error(failed));
     }
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one `timespec` to where the pointer points, which is ours.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return Err(io::Error::last_os_error());
@@ -82,16 +71,12 @@ pub(crate) fn resident(id: u32) -> io::Result<u64> {
         let text = line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?;
         text.trim().parse::<u64>().ok()
     });
-    kib.map(|kib| kib * 1024)
-        .ok_or_else(|| io::Error::other("a status without VmRSS"))
+    kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("a status without VmRSS"))
 }
 
 /// As many descriptors as the system allows, for this process and those that it starts.
 pub(crate) fn allow_descriptors(wanted: u64) -> Result<(), Box<dyn Error>> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one `rlimit` to where the pointer points, which is ours.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return Err(io::Error::last_os_error().into());

@@ -108,12 +108,7 @@ impl Way {
             | Program::Lockwarden { .. } => None,
         };
         if let Some(address) = directly {
-            return Ok(Open {
-                name: self.name.clone(),
-                address,
-                process: None,
-                started_in: Duration::ZERO,
-            });
+            return Ok(Open { name: self.name.clone(), address, process: None, started_in: Duration::ZERO });
         }
         let (mut command, address) = self.command(place)?;
         let log = place.directory.join(format!("{}.log", self.name));
@@ -142,12 +137,7 @@ impl Way {
             }
             thread::sleep(Duration::from_micros(500));
         }
-        Ok(Open {
-            name: self.name.clone(),
-            address,
-            process: Some(process),
-            started_in: begun.elapsed(),
-        })
+        Ok(Open { name: self.name.clone(), address, process: Some(process), started_in: begun.elapsed() })
     }
 
     /// How to start it, and where it will listen.
@@ -183,9 +173,7 @@ impl Way {
                 let file = write(twemproxy(listen, redis))?;
                 let statistics = free_address()?.port().to_string();
                 command = Command::new(path);
-                command
-                    .args(["-a", "127.0.0.1", "-s", &statistics, "-c"])
-                    .arg(file);
+                command.args(["-a", "127.0.0.1", "-s", &statistics, "-c"]).arg(file);
             }
             Program::Envoy(path) => {
                 command = Command::new(path);
@@ -197,18 +185,12 @@ impl Way {
                 command = Command::new(path);
                 command.arg(file);
             }
-            Program::Lockwarden {
-                binary,
-                sessions,
-                by,
-                namespaces,
-            } => {
+            Program::Lockwarden { binary, sessions, by, namespaces } => {
                 let socket = place.directory.join(format!("{}.sock", self.name));
                 let (own, backend) = match by {
-                    By::Unix => (
-                        format!("unix:{}", socket.display()),
-                        format!("redis+unix://{}", place.socket.display()),
-                    ),
+                    By::Unix => {
+                        (format!("unix:{}", socket.display()), format!("redis+unix://{}", place.socket.display()))
+                    }
                     By::Tcp => (listen.to_string(), format!("redis://{redis}")),
                     By::Tls => (listen.to_string(), format!("rediss://{}", place.tls)),
                 };
@@ -252,10 +234,7 @@ pub(crate) fn load_script(way: &Way, address: &Address) -> Result<(), Box<dyn Er
     let request = lockwarden_tests::encode(&["SCRIPT", "LOAD", RELEASE]);
     let reply = format!("$40\r\n{RELEASE_SHA}\r\n");
     let mut stream = connect(address)?;
-    match (
-        exchange(&mut stream, &request, reply.as_bytes()),
-        &way.program,
-    ) {
+    match (exchange(&mut stream, &request, reply.as_bytes()), &way.program) {
         (Err(error), Program::Nothing | Program::Socket | Program::Lockwarden { .. }) => Err(error),
         _ => Ok(()),
     }
@@ -304,41 +283,24 @@ pub(crate) fn guarded() -> [(&'static str, String); 3] {
     // The first byte of some is that of the keys.
     let others = (0..16).map(|number| {
         let letter = char::from(b'a' + number);
-        guard(
-            &format!("other-{number}"),
-            &format!("{letter}rice{number}:{{id}}"),
-            "enforce",
-        )
+        guard(&format!("other-{number}"), &format!("{letter}rice{number}:{{id}}"), "enforce")
     });
     let [watches, enforces] = ["monitor", "enforce"].map(|mode| guard("all", "plain:*", mode));
-    [
-        ("guards-of-others", others.collect()),
-        ("guard-watches", watches),
-        ("guard-enforces", enforces),
-    ]
+    [("guards-of-others", others.collect()), ("guard-watches", watches), ("guard-enforces", enforces)]
 }
 
 /// One namespace in enforce mode; the default chain where no other is named.
 pub(crate) fn namespace(name: &str, keys: &[String], policies: Option<&[String]>) -> String {
-    let chain = policies.map_or(String::new(), |policies| {
-        format!("policies = {policies:?}\n")
-    });
+    let chain = policies.map_or(String::new(), |policies| format!("policies = {policies:?}\n"));
     let has_ceiling = policies.is_none_or(|chain| chain.iter().any(|name| name == "ttl-ceiling"));
-    let ceiling = if has_ceiling {
-        "[namespace.settings.ttl-ceiling]\ndefault = \"30s\"\nceiling = \"60s\"\n"
-    } else {
-        ""
-    };
-    format!(
-        "[[namespace]]\nname = {name:?}\nkeys = {keys:?}\nmode = \"enforce\"\n{chain}{ceiling}\n"
-    )
+    let ceiling =
+        if has_ceiling { "[namespace.settings.ttl-ceiling]\ndefault = \"30s\"\nceiling = \"60s\"\n" } else { "" };
+    format!("[[namespace]]\nname = {name:?}\nkeys = {keys:?}\nmode = \"enforce\"\n{chain}{ceiling}\n")
 }
 
 fn lockwarden(listen: &str, backend: &str, sessions: Option<&str>, namespaces: &str) -> String {
     let sessions = sessions.map_or(String::new(), |word| format!("sessions = {word:?}\n"));
-    format!(
-        "listen = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nbackend = \"{backend}\"\n{sessions}\n{namespaces}"
-    )
+    format!("listen = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nbackend = \"{backend}\"\n{sessions}\n{namespaces}")
 }
 
 /// Whether a binary knows the two kinds of sessions; an error is anything else that it says of the
@@ -346,10 +308,7 @@ fn lockwarden(listen: &str, backend: &str, sessions: Option<&str>, namespaces: &
 pub(crate) fn knows_sessions(binary: &Path, directory: &Path) -> Result<bool, Box<dyn Error>> {
     let (any, redis) = ("127.0.0.1:6380", "redis://127.0.0.1:6379");
     let file = directory.join("sessions.conf");
-    fs::write(
-        &file,
-        lockwarden(any, redis, Some("multiplexed"), &usual_namespaces()),
-    )?;
+    fs::write(&file, lockwarden(any, redis, Some("multiplexed"), &usual_namespaces()))?;
     let mut command = lockwarden_at(binary, &["check", "--config"]);
     let output = run_to_end(command.arg(&file));
     let said = output.stdout + &output.stderr;

@@ -159,19 +159,10 @@ impl Drop for Group {
 }
 
 /// Runs a command to its end, or to its time limit, and hands on each line of its output.
-fn run(
-    command: &mut Command,
-    within: Duration,
-    mut each_line: impl FnMut(&str),
-) -> Result<ExitStatus, Box<dyn Error>> {
+fn run(command: &mut Command, within: Duration, mut each_line: impl FnMut(&str)) -> Result<ExitStatus, Box<dyn Error>> {
     let deadline = Instant::now() + within;
-    command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let child = command
-        .spawn()
-        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = command.spawn().map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
     let mut group = Group(child);
     let stdout = group.0.stdout.take().ok_or("stdout is piped")?;
     let (sender, lines) = mpsc::sync_channel::<String>(64);

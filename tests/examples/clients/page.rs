@@ -19,11 +19,7 @@ pub(crate) struct Run {
 }
 
 /// The kinds of section, each with its place in the frame.
-const KINDS: [(&str, &str); 3] = [
-    ("clients ", "{clients}\n"),
-    ("pools ", "{pools}\n"),
-    ("shop ", "{shop}\n"),
-];
+const KINDS: [(&str, &str); 3] = [("clients ", "{clients}\n"), ("pools ", "{pools}\n"), ("shop ", "{shop}\n")];
 
 /// The page with the sections of what was run, and of what it knew already.
 pub(crate) fn written(known: &str, done: &[Run]) -> Result<String, Box<dyn Error>> {
@@ -81,11 +77,7 @@ fn section(notes: &str, clients: &[Client<'_>]) -> String {
             client.name,
             client.version,
             client.names(Outcome::Ok).join(", "),
-            if absent.is_empty() {
-                "–".to_owned()
-            } else {
-                absent.join(", ")
-            },
+            if absent.is_empty() { "–".to_owned() } else { absent.join(", ") },
         );
     }
     let notes = notes.trim();
@@ -126,14 +118,8 @@ mod tests {
     #[test]
     fn a_section_survives_the_writing_of_others() {
         let mut page = FRAME
-            .replace(
-                KINDS[0].1,
-                "<!-- clients go -->\n## Go\n\ntext\n<!-- end of clients go -->\n\n",
-            )
-            .replace(
-                KINDS[1].1,
-                "<!-- pools go -->\n| a |\n<!-- end of pools go -->\n\n",
-            );
+            .replace(KINDS[0].1, "<!-- clients go -->\n## Go\n\ntext\n<!-- end of clients go -->\n\n")
+            .replace(KINDS[1].1, "<!-- pools go -->\n| a |\n<!-- end of pools go -->\n\n");
         for _ in 0..2 {
             let known = sections(&page);
             assert_eq!(known["clients go"], "## Go\n\ntext\n");
@@ -146,16 +132,11 @@ mod tests {
     fn a_section_names_what_held_and_what_a_client_lacks() {
         let mut report = Report::of("direct");
         for (check, result) in [("acquire", "ok"), ("thief", "ok"), ("extend", "n/a")] {
-            report.read(&format!(
-                r#"{{"client":"c","version":"1.2","check":"{check}","result":"{result}"}}"#
-            ));
+            report.read(&format!(r#"{{"client":"c","version":"1.2","check":"{check}","result":"{result}"}}"#));
         }
         let text = section("# Forth\n\nBeware.\n", &report.clients());
         assert!(text.starts_with("### Forth\n"), "{text}");
-        assert!(
-            text.contains("| c | 1.2 | acquire, thief | extend |\n"),
-            "{text}"
-        );
+        assert!(text.contains("| c | 1.2 | acquire, thief | extend |\n"), "{text}");
         assert!(text.ends_with("\nBeware.\n"), "{text}");
     }
 
@@ -163,14 +144,10 @@ mod tests {
     fn a_comparison_has_a_column_a_world() {
         let worlds = ["direct", "[]"].map(|world| {
             let mut report = Report::of(world);
-            report.read(&format!(
-                r#"{{"client":"c","version":"1","check":"pool","result":"ok","detail":"in {world}"}}"#
-            ));
+            report
+                .read(&format!(r#"{{"client":"c","version":"1","check":"pool","result":"ok","detail":"in {world}"}}"#));
             report
         });
-        assert_eq!(
-            comparison(&worlds),
-            "| c 1 | direct | [] |\n|---|---|---|\n| pool | in direct | in [] |\n"
-        );
+        assert_eq!(comparison(&worlds), "| c 1 | direct | [] |\n|---|---|---|\n| pool | in direct | in [] |\n");
     }
 }

@@ -54,13 +54,7 @@ pub(crate) struct Client<'a> {
 impl Report {
     /// Of a world where nothing was said yet.
     pub(crate) fn of(world: &str) -> Report {
-        Report {
-            world: world.to_owned(),
-            checks: Vec::new(),
-            faults: Vec::new(),
-            acquires: None,
-            told: Value::Null,
-        }
+        Report { world: world.to_owned(), checks: Vec::new(), faults: Vec::new(), acquires: None, told: Value::Null }
     }
 
     /// One line of the program's standard output.
@@ -87,10 +81,7 @@ impl Report {
     /// A namespace that was used, and that the proxy does not call ready to be enforced, is a fault.
     pub(crate) fn is_ready(&mut self) {
         let namespaces = self.told["namespaces"].as_array();
-        let used = namespaces
-            .into_iter()
-            .flatten()
-            .filter(|one| one["operations"] != 0);
+        let used = namespaces.into_iter().flatten().filter(|one| one["operations"] != 0);
         for one in used {
             let told = format!("{}: {}", one["namespace"], one["verdict"]);
             eprintln!("{told}");
@@ -108,8 +99,7 @@ impl Report {
         };
         let here = names(std::slice::from_ref(self));
         let missing = names(worlds).into_iter().filter(|one| !here.contains(one));
-        self.faults
-            .extend(missing.map(|client| format!("{client} ran no check")));
+        self.faults.extend(missing.map(|client| format!("{client} ran no check")));
     }
 
     /// The clients in the order of their first checks.
@@ -118,11 +108,7 @@ impl Report {
         for check in &self.checks {
             match clients.iter_mut().find(|known| known.name == check.client) {
                 Some(known) => known.checks.push(check),
-                None => clients.push(Client {
-                    name: &check.client,
-                    version: &check.version,
-                    checks: vec![check],
-                }),
+                None => clients.push(Client { name: &check.client, version: &check.version, checks: vec![check] }),
             }
         }
         clients
@@ -148,9 +134,7 @@ pub(crate) fn problems(worlds: &[Report]) -> Vec<String> {
             problems.push(format!("{world}: there was no check"));
         }
         if report.acquires == Some(0.0) {
-            problems.push(format!(
-                "{world}: the proxy granted nothing; were these keys locks?"
-            ));
+            problems.push(format!("{world}: the proxy granted nothing; were these keys locks?"));
         }
         for check in &report.checks {
             let of = format!("{world}: {}, {}", check.client, check.name);
@@ -203,9 +187,8 @@ mod tests {
     fn report(world: &str, lines: &[(&str, &str)]) -> Report {
         let mut report = Report::of(world);
         for (check, result) in lines {
-            report.read(&format!(
-                r#"{{"client":"c","version":"1","check":"{check}","result":"{result}","detail":"d"}}"#
-            ));
+            report
+                .read(&format!(r#"{{"client":"c","version":"1","check":"{check}","result":"{result}","detail":"d"}}"#));
         }
         report
     }

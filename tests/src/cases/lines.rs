@@ -10,7 +10,8 @@ pub const EVAL_TEXT: &str = "return redis.call('set', KEYS[1], 'x')";
 /// The name of that text.
 pub const EVAL_SHA: &str = "ee5bed0f6963e93a14eebfb64f07c299c1b4313f";
 /// What `FCALL` runs.
-pub const FUNCTION: &str = "#!lua name=bypass\nredis.register_function('put', function(keys) return redis.call('set', keys[#keys], 'x') end)";
+pub const FUNCTION: &str =
+    "#!lua name=bypass\nredis.register_function('put', function(keys) return redis.call('set', keys[#keys], 'x') end)";
 
 /// By what the command works on, and whether it means something to a lock.
 pub const TEMPLATES: &[(Kind, Meaning, &[&str])] = &[
@@ -315,15 +316,8 @@ const ZSETS: &[&str] = &[
 
 const GEO: &[&str] = &["GEOADD @ 14 38 there", "GEOADD @ NX CH 14 38 there"];
 
-const HLLS: &[&str] = &[
-    "PFADD @",
-    "PFADD @ x y z",
-    "PFCOUNT @",
-    "PFCOUNT @ @",
-    "PFDEBUG TODENSE @",
-    "PFMERGE @",
-    "PFMERGE @ @",
-];
+const HLLS: &[&str] =
+    &["PFADD @", "PFADD @ x y z", "PFCOUNT @", "PFCOUNT @ @", "PFDEBUG TODENSE @", "PFMERGE @", "PFMERGE @ @"];
 
 const STREAMS: &[&str] = &[
     "XACK @ g 1-1",

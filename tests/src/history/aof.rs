@@ -68,9 +68,7 @@ impl Committed {
             }
             b"SETRANGE" => {
                 let record = self.records.entry(key.to_vec()).or_default();
-                let at = command
-                    .get(2)
-                    .and_then(|at| std::str::from_utf8(at).ok()?.parse().ok());
+                let at = command.get(2).and_then(|at| std::str::from_utf8(at).ok()?.parse().ok());
                 let (Some(at), Some(part)) = (at, command.get(3)) else {
                     return;
                 };
@@ -81,9 +79,7 @@ impl Committed {
             _ => return,
         }
         let record = &self.records[*key];
-        let fence = record
-            .get(FENCE)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let fence = record.get(FENCE).and_then(|digits| std::str::from_utf8(digits).ok());
         let Some(fence) = fence.and_then(|digits| digits.parse().ok()) else {
             return;
         };

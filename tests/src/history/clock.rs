@@ -9,10 +9,7 @@ pub struct At(pub u64);
 impl At {
     /// This moment.
     pub fn now() -> At {
-        let mut time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the call writes one `timespec`, which this function owns.
         let failed = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
         assert_eq!(failed, 0, "Linux has this clock");

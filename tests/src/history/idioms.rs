@@ -10,8 +10,10 @@ use super::operation::Answer;
 /// The TTL that the proxies of a run give to a lock without one.
 pub(super) const DEFAULT_TTL: Duration = Duration::from_millis(600);
 
-const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-const COMPARE_AND_EXTEND: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+const COMPARE_AND_EXTEND: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 /// As redis-py's Lock words it.
 const REDIS_PY_RELEASE: &str = "
         local token = redis.call('get', KEYS[1])
@@ -39,13 +41,7 @@ pub(super) enum Idiom {
 
 impl Idiom {
     pub(super) fn drawn(random: &mut Random) -> Idiom {
-        *random.among(&[
-            Idiom::Compared,
-            Idiom::RedisPy,
-            Idiom::Deleted,
-            Idiom::Legacy,
-            Idiom::Bare,
-        ])
+        *random.among(&[Idiom::Compared, Idiom::RedisPy, Idiom::Deleted, Idiom::Legacy, Idiom::Bare])
     }
 
     /// Whether the value tells this try from all others.
@@ -68,9 +64,7 @@ impl Idiom {
     pub(super) fn acquire(self, lock: &str, value: &str, ttl: Duration) -> (Vec<String>, Duration) {
         let ms = ttl.as_millis().to_string();
         match self {
-            Idiom::Compared | Idiom::RedisPy | Idiom::Deleted => {
-                (words(&["SET", lock, value, "NX", "PX", &ms]), ttl)
-            }
+            Idiom::Compared | Idiom::RedisPy | Idiom::Deleted => (words(&["SET", lock, value, "NX", "PX", &ms]), ttl),
             Idiom::Legacy | Idiom::Bare => (words(&["SETNX", lock, value]), DEFAULT_TTL),
         }
     }

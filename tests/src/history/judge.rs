@@ -108,8 +108,7 @@ struct Unknown<'a>(BTreeMap<(u32, &'a str), At>);
 
 impl<'a> Unknown<'a> {
     fn notes(&mut self, operation: &'a Operation) {
-        self.0
-            .insert((operation.client, &operation.lock), operation.sent);
+        self.0.insert((operation.client, &operation.lock), operation.sent);
     }
 
     /// Whether one of them may be what this is about.
@@ -122,12 +121,7 @@ impl<'a> Unknown<'a> {
 impl<'a> Judge<'a> {
     /// Of what clients have written alone.
     pub fn of(history: &'a History) -> Judge<'a> {
-        Judge {
-            history,
-            committed: None,
-            trail: None,
-            unwritten: Vec::new(),
-        }
+        Judge { history, committed: None, trail: None, unwritten: Vec::new() }
     }
 
     /// Compares with what Redis has written to its file.
@@ -139,11 +133,7 @@ impl<'a> Judge<'a> {
 
     /// Compares with the audit trails, but for grants in these times, just before a proxy was killed.
     #[must_use]
-    pub fn with_trail(
-        mut self,
-        trail: &'a BTreeMap<String, Vec<u64>>,
-        unwritten: Vec<(At, At)>,
-    ) -> Judge<'a> {
+    pub fn with_trail(mut self, trail: &'a BTreeMap<String, Vec<u64>>, unwritten: Vec<(At, At)>) -> Judge<'a> {
         self.trail = Some(trail);
         self.unwritten = unwritten;
         self
@@ -179,22 +169,12 @@ impl<'a> Judge<'a> {
                         continue;
                     }
                     let claim = operation.done().map(|from| {
-                        claims.push(Claim {
-                            grant: number,
-                            from,
-                            until: self.may_rely(operation, ttl),
-                            end: End::Ttl,
-                        });
+                        claims.push(Claim { grant: number, from, until: self.may_rely(operation, ttl), end: End::Ttl });
                         claims.len() - 1
                     });
                     match claim {
                         Some(claim) => {
-                            let new = Mine {
-                                grant: number,
-                                claim,
-                                is_unsure: false,
-                                is_over: false,
-                            };
+                            let new = Mine { grant: number, claim, is_unsure: false, is_over: false };
                             mine.insert(who, new);
                         }
                         None => unknown.notes(operation),
@@ -254,18 +234,10 @@ impl<'a> Judge<'a> {
     }
 
     /// A release or an extension that was carried out, although the client did not have the lock.
-    fn stranger(
-        &self,
-        number: usize,
-        operation: &Operation,
-        mine: Option<&Mine>,
-    ) -> Option<Violation> {
+    fn stranger(&self, number: usize, operation: &Operation, mine: Option<&Mine>) -> Option<Violation> {
         operation.done()?;
         let Some(mine) = mine.filter(|mine| !mine.is_over) else {
-            return Some(Violation::ByStranger {
-                operation: number,
-                holder: None,
-            });
+            return Some(Violation::ByStranger { operation: number, holder: None });
         };
         // Of somebody else: certainly behind the client's own grant, and certainly before this.
         let grant = &self.history.operations[mine.grant];
@@ -277,26 +249,15 @@ impl<'a> Judge<'a> {
                 && other.sent > granted_by
                 && other.done().is_some_and(|at| at < operation.sent)
         })?;
-        Some(Violation::ByStranger {
-            operation: number,
-            holder: Some(holder),
-        })
+        Some(Violation::ByStranger { operation: number, holder: Some(holder) })
     }
 
-    fn lost(
-        &self,
-        number: usize,
-        operation: &Operation,
-        mine: Mine,
-        claims: &[Claim],
-    ) -> Option<Violation> {
+    fn lost(&self, number: usize, operation: &Operation, mine: Mine, claims: &[Claim]) -> Option<Violation> {
         let refused = operation.refused()?;
         let claim = claims[mine.claim];
         let is_sure = operation.proves && !mine.is_unsure && !mine.is_over;
-        (is_sure && claim.end == End::Ttl && refused < claim.until).then_some(Violation::Lost {
-            operation: number,
-            claim,
-        })
+        (is_sure && claim.end == End::Ttl && refused < claim.until)
+            .then_some(Violation::Lost { operation: number, claim })
     }
 
     fn overlaps(&self, claims: &[Claim]) -> Vec<Violation> {
@@ -346,8 +307,8 @@ impl<'a> Judge<'a> {
             let mut answered = answered.into_iter().peekable();
             let mut highest: Option<usize> = None;
             for &later in grants {
-                while let Some(earlier) = answered
-                    .next_if(|earlier| operation(*earlier).done() < Some(operation(later).sent))
+                while let Some(earlier) =
+                    answered.next_if(|earlier| operation(*earlier).done() < Some(operation(later).sent))
                 {
                     if highest.is_none_or(|high| operation(high).fence < operation(earlier).fence) {
                         highest = Some(earlier);
@@ -371,9 +332,7 @@ impl<'a> Judge<'a> {
         let mut owners: BTreeMap<Option<u64>, usize> = BTreeMap::new();
         let mut found = Vec::new();
         for &later in grants {
-            let earlier = *owners
-                .entry(self.history.operations[later].fence)
-                .or_insert(later);
+            let earlier = *owners.entry(self.history.operations[later].fence).or_insert(later);
             if self.client(earlier) != self.client(later) {
                 found.push(Violation::Fence { earlier, later });
             }
@@ -391,25 +350,17 @@ impl<'a> Judge<'a> {
             if let Some(committed) = self.committed
                 && !committed.has_grant(lock, fence)
             {
-                found.push(Violation::Uncommitted {
-                    operation: number,
-                    missing: "the file of Redis",
-                });
+                found.push(Violation::Uncommitted { operation: number, missing: "the file of Redis" });
             }
             let is_excused = || {
                 let mut times = self.unwritten.iter();
                 times.any(|(from, to)| *from <= heard && operation.sent <= *to)
             };
             if let Some(trail) = self.trail
-                && !trail
-                    .get(lock)
-                    .is_some_and(|fences| fences.contains(&fence))
+                && !trail.get(lock).is_some_and(|fences| fences.contains(&fence))
                 && !is_excused()
             {
-                found.push(Violation::Uncommitted {
-                    operation: number,
-                    missing: "the audit trails of the proxies",
-                });
+                found.push(Violation::Uncommitted { operation: number, missing: "the audit trails of the proxies" });
             }
         }
         found.extend(self.releases_that_left_the_lock());
@@ -431,15 +382,10 @@ impl<'a> Judge<'a> {
                     newest.insert(who, operation.fence);
                 }
                 Action::Acquire(_) if operation.refused().is_none() => unknown.notes(operation),
-                Action::Release
-                    if operation.done().is_some() && !unknown.may_concern(operation) =>
-                {
+                Action::Release if operation.done().is_some() && !unknown.may_concern(operation) => {
                     let fence = newest.get(&who).copied().flatten();
                     if fence.is_some_and(|fence| !committed.has_release(&operation.lock, fence)) {
-                        found.push(Violation::Uncommitted {
-                            operation: number,
-                            missing: "the file of Redis",
-                        });
+                        found.push(Violation::Uncommitted { operation: number, missing: "the file of Redis" });
                     }
                 }
                 Action::Acquire(_) | Action::Extend(_) | Action::Release => {}

@@ -23,14 +23,7 @@ impl Scribe {
     }
 
     /// A request is about to be sent; what it asks for counts from then on.
-    pub(super) fn invokes(
-        &mut self,
-        from: At,
-        lock: &str,
-        action: Action,
-        proves: bool,
-        words: &str,
-    ) {
+    pub(super) fn invokes(&mut self, from: At, lock: &str, action: Action, proves: bool, words: &str) {
         self.requests += 1;
         let (name, claims) = match action {
             Action::Acquire(time) => ("acquire", time),
@@ -40,10 +33,7 @@ impl Scribe {
         let claims = claims.as_millis();
         let proves = u8::from(proves);
         let words = words.escape_default();
-        self.says_at(
-            from,
-            &format!("invoke {lock} {name} {claims} {proves} {words}"),
-        );
+        self.says_at(from, &format!("invoke {lock} {name} {claims} {proves} {words}"));
     }
 
     /// It was answered.

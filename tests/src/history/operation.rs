@@ -97,25 +97,18 @@ pub struct History {
 impl History {
     /// Puts the operations into the order in which they were sent.
     pub fn sorts(&mut self) {
-        self.operations
-            .sort_by_key(|operation| (operation.sent, operation.client));
+        self.operations.sort_by_key(|operation| (operation.sent, operation.client));
         self.troubles.sort_by_key(|trouble| trouble.began);
     }
 
     /// How many acquires were answered with a lock.
     pub fn grants(&self) -> usize {
-        self.operations
-            .iter()
-            .filter(|operation| operation.is_acquire() && operation.done().is_some())
-            .count()
+        self.operations.iter().filter(|operation| operation.is_acquire() && operation.done().is_some()).count()
     }
 
     /// How many requests were never answered.
     pub fn unknown(&self) -> usize {
         let mut operations = self.operations.iter();
-        operations
-            .by_ref()
-            .filter(|one| one.answered.is_none())
-            .count()
+        operations.by_ref().filter(|one| one.answered.is_none()).count()
     }
 }

@@ -128,12 +128,10 @@ impl Planted {
     fn changes(self, text: &str) -> String {
         match self {
             Planted::SetWithoutNx => text.replace("'SET',lock,value,'NX'", "'SET',lock,value"),
-            Planted::ReleaseWithoutProof if text.contains("return'R'..") => text
-                .replace("if not has(flags,'r')then", "if true then")
-                .replace("if ARGV[2]==''and", "if false and"),
-            Planted::ReleaseWithoutProof | Planted::WriteWithoutWatch | Planted::SlowBlocks => {
-                text.to_owned()
+            Planted::ReleaseWithoutProof if text.contains("return'R'..") => {
+                text.replace("if not has(flags,'r')then", "if true then").replace("if ARGV[2]==''and", "if false and")
             }
+            Planted::ReleaseWithoutProof | Planted::WriteWithoutWatch | Planted::SlowBlocks => text.to_owned(),
             Planted::ClockOfTheProxy => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 let now = now.expect("the clock is past 1970") + AHEAD;

@@ -43,14 +43,7 @@ const GUARD: &str = "[[guard]]\nname = \"data\"\nkeys = [\"data:{id}\"]\nlock = 
 /// How a lease that a failover has lost is told in the log.
 const LOST: &str = "a lease was lost in the failover";
 /// A server that loses nothing. Clients without a proxy come from addresses of their own, which protected mode refuses.
-const WRITES_DOWN: [&str; 6] = [
-    "--appendonly",
-    "yes",
-    "--appendfsync",
-    "always",
-    "--protected-mode",
-    "no",
-];
+const WRITES_DOWN: [&str; 6] = ["--appendonly", "yes", "--appendfsync", "always", "--protected-mode", "no"];
 /// A client that has not ended so long behind the end is stuck.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -173,9 +166,7 @@ impl Rig {
         let is_planted = self.plan.planted != Some(Planted::ClockOfTheProxy) || number == 1;
         let planted = self.plan.planted.filter(|_| is_planted);
         let planter = planted.map(|mistake| Planter::before(self.redis().address(), mistake));
-        let behind = planter
-            .as_ref()
-            .map_or(self.redis().address(), Planter::address);
+        let behind = planter.as_ref().map_or(self.redis().address(), Planter::address);
         let mut place = Place {
             proxy: None,
             port: free_port(),
@@ -226,9 +217,7 @@ impl Rig {
             }
             false => {
                 let ports = self.places.iter().map(|place| place.port);
-                ports
-                    .map(|port| (Ipv4Addr::LOCALHOST, port).into())
-                    .collect()
+                ports.map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect()
             }
         };
         let orders = Orders {
@@ -314,11 +303,7 @@ impl Rig {
                 line::read(file, *client, &mut history);
             }
             let mut operations = history.operations.iter();
-            operations
-                .by_ref()
-                .filter(|one| one.is_acquire() && one.done().is_some() && one.sent > from)
-                .count()
-                > 3
+            operations.by_ref().filter(|one| one.is_acquire() && one.done().is_some() && one.sent > from).count() > 3
         });
     }
 
@@ -352,11 +337,7 @@ impl Rig {
             }
         }
         *self.faults.entry(fault).or_default() += 1;
-        self.history.troubles.push(Trouble {
-            words: fault.words(victim),
-            began,
-            ended: None,
-        });
+        self.history.troubles.push(Trouble { words: fault.words(victim), began, ended: None });
         let number = self.history.troubles.len() - 1;
         self.active.push((fault, victim, began.plus(lasts), number));
     }
@@ -413,9 +394,7 @@ impl Rig {
         }
         for (number, seat) in self.seats.iter_mut().enumerate() {
             if let Some(process) = &mut seat.process {
-                wait_for("a client to end", || {
-                    process.has_ended().is_some() || At::now() > end
-                });
+                wait_for("a client to end", || process.has_ended().is_some() || At::now() > end);
                 let ended = process.has_ended();
                 let well = ended.is_some_and(|status| status.success());
                 assert!(well, "the client in seat {number} ended with {ended:?}");
@@ -454,9 +433,7 @@ impl Rig {
         let locks: BTreeSet<String> = locks.collect();
         let client = self.redis().client();
         let list = |lock: String| {
-            let list = client
-                .sends(format!("LRANGE {} 0 -1", guarded_by(&lock)))
-                .reply();
+            let list = client.sends(format!("LRANGE {} 0 -1", guarded_by(&lock))).reply();
             let fences = list.elements().iter().map(|fence| fence.clone().text());
             let fences = fences.map(|fence| fence.parse().expect("a fencing token"));
             (lock, fences.collect())
@@ -480,10 +457,7 @@ impl Rig {
     }
 
     fn planted(&self) -> usize {
-        let planters = self
-            .places
-            .iter()
-            .filter_map(|place| place.planter.as_ref());
+        let planters = self.places.iter().filter_map(|place| place.planter.as_ref());
         planters.map(Planter::changed).sum()
     }
 
@@ -496,9 +470,7 @@ impl Rig {
                 assert_eq!(proxy.stop(), Some(0), "a proxy ends well");
             }
             let text = fs::read_to_string(&place.trail).unwrap_or_default();
-            let lines = text
-                .lines()
-                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             for line in lines {
                 if let (Some(key), Some(fence)) = (line["key"].as_str(), line["fence"].as_u64()) {
                     trail.entry(key.to_owned()).or_default().push(fence);

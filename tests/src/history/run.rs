@@ -71,18 +71,13 @@ pub struct Run {
 }
 
 /// Of each failover the longest time without a grant, up to the next one.
-pub(super) fn without_grants(
-    history: &History,
-    failovers: &[(Failover, At)],
-) -> Vec<(Failover, Duration)> {
+pub(super) fn without_grants(history: &History, failovers: &[(Failover, At)]) -> Vec<(Failover, Duration)> {
     let grants = history.operations.iter();
     let grants = grants.filter(|one| one.is_acquire());
     let mut grants: Vec<At> = grants.filter_map(Operation::done).collect();
     grants.sort();
     let each = failovers.iter().enumerate().map(|(number, (kind, began))| {
-        let next = failovers
-            .get(number + 1)
-            .map_or(At(u64::MAX), |next| next.1);
+        let next = failovers.get(number + 1).map_or(At(u64::MAX), |next| next.1);
         let pairs = grants.windows(2);
         let gaps = pairs.filter(|pair| pair[1] > *began && pair[0] < next);
         let longest = gaps.map(|pair| pair[1].since(pair[0])).max();
@@ -111,9 +106,7 @@ impl Run {
                 let action = self.history.operations[*operation].action;
                 self.was_told(claim) || (self.waits && matches!(action, Action::Extend(_)))
             }
-            Violation::Fence { .. }
-            | Violation::ByStranger { .. }
-            | Violation::Uncommitted { .. } => false,
+            Violation::Fence { .. } | Violation::ByStranger { .. } | Violation::Uncommitted { .. } => false,
         };
         let untold: Vec<_> = violations.into_iter().filter(|one| !told(one)).collect();
         let mut found = match untold.is_empty() {
@@ -151,13 +144,11 @@ impl Run {
         let grant = &operations[claim.grant];
         let is_known = |lost: u64| {
             let of_lock = operations.iter().filter(|one| one.lock == grant.lock);
-            of_lock
-                .filter_map(|one| one.fence)
-                .any(|fence| fence == lost)
+            of_lock.filter_map(|one| one.fence).any(|fence| fence == lost)
         };
-        self.lost.iter().any(|(lock, lost)| {
-            *lock == grant.lock && grant.fence.map_or(!is_known(*lost), |fence| fence == *lost)
-        })
+        self.lost
+            .iter()
+            .any(|(lock, lost)| *lock == grant.lock && grant.fence.map_or(!is_known(*lost), |fence| fence == *lost))
     }
 
     /// How often two clients held one lock, told or not.
@@ -171,27 +162,15 @@ impl Run {
     pub fn summary(&self) -> String {
         let history = &self.history;
         let faults: usize = self.faults.values().sum();
-        let errors: Vec<String> = history
-            .errors
-            .iter()
-            .map(|(word, times)| format!("{times} {word}"))
-            .collect();
+        let errors: Vec<String> = history.errors.iter().map(|(word, times)| format!("{times} {word}")).collect();
         format!(
             "{} operations, {} grants, {} with a fencing token, {} without an answer, {faults} faults of {} kinds; errors: {}",
             history.operations.len(),
             history.grants(),
-            history
-                .operations
-                .iter()
-                .filter(|one| one.fence.is_some())
-                .count(),
+            history.operations.iter().filter(|one| one.fence.is_some()).count(),
             history.unknown(),
             self.faults.len(),
-            if errors.is_empty() {
-                "none".to_owned()
-            } else {
-                errors.join(", ")
-            },
+            if errors.is_empty() { "none".to_owned() } else { errors.join(", ") },
         )
     }
 }

@@ -22,10 +22,7 @@ struct Teller<'a> {
 
 pub(super) fn of(history: &History, violations: &[Violation]) -> String {
     let first = history.operations.first();
-    let teller = Teller {
-        history,
-        start: first.map_or(At(0), |operation| operation.sent),
-    };
+    let teller = Teller { history, start: first.map_or(At(0), |operation| operation.sent) };
     let mut text = String::new();
     for violation in violations.iter().take(MAX_SHOWN) {
         text.push_str(&teller.tells(violation));
@@ -44,36 +41,25 @@ impl Teller<'_> {
             Violation::Overlap(one, other) => {
                 let lock = &self.operation(one.grant).lock;
                 let to = one.until.min(other.until);
-                let head = format!(
-                    "TWO HOLDERS of {lock} for {:.1} ms",
-                    to.since(other.from).as_secs_f64() * 1e3
-                );
+                let head = format!("TWO HOLDERS of {lock} for {:.1} ms", to.since(other.from).as_secs_f64() * 1e3);
                 let lines = vec![head, self.claim(one), self.claim(other)];
                 (lock, other.from, to, lines)
             }
             Violation::Fence { earlier, later } => {
                 let (earlier, later) = (self.operation(*earlier), self.operation(*later));
-                let lines = vec![
-                    format!("FENCING TOKENS of {} do not rise", later.lock),
-                    self.line(earlier),
-                    self.line(later),
-                ];
+                let lines =
+                    vec![format!("FENCING TOKENS of {} do not rise", later.lock), self.line(earlier), self.line(later)];
                 (&later.lock, later.sent, later.sent, lines)
             }
             Violation::ByStranger { operation, holder } => {
                 let operation = self.operation(*operation);
                 let why = match holder {
-                    Some(holder) => format!(
-                        "it was granted to another client since:\n{}",
-                        self.line(self.operation(*holder))
-                    ),
+                    Some(holder) => {
+                        format!("it was granted to another client since:\n{}", self.line(self.operation(*holder)))
+                    }
                     None => "this client did not hold it".to_owned(),
                 };
-                let lines = vec![
-                    format!("NOT THE HOLDER of {} was obeyed", operation.lock),
-                    self.line(operation),
-                    why,
-                ];
+                let lines = vec![format!("NOT THE HOLDER of {} was obeyed", operation.lock), self.line(operation), why];
                 (&operation.lock, operation.sent, operation.sent, lines)
             }
             Violation::Lost { operation, claim } => {
@@ -88,10 +74,7 @@ impl Teller<'_> {
             Violation::Uncommitted { operation, missing } => {
                 let operation = self.operation(*operation);
                 let lines = vec![
-                    format!(
-                        "AN ANSWER about {} is not true: {missing} does not have it",
-                        operation.lock
-                    ),
+                    format!("AN ANSWER about {} is not true: {missing} does not have it", operation.lock),
                     self.line(operation),
                 ];
                 (&operation.lock, operation.sent, operation.sent, lines)
@@ -109,10 +92,9 @@ impl Teller<'_> {
         let troubles: Vec<_> = troubles
             .filter(|one| one.began <= to && one.ended.is_none_or(|ended| ended >= from))
             .map(|one| {
-                let ended = one.ended.map_or_else(
-                    || "still going on".to_owned(),
-                    |ended| format!("over at {}", self.time(ended)),
-                );
+                let ended = one
+                    .ended
+                    .map_or_else(|| "still going on".to_owned(), |ended| format!("over at {}", self.time(ended)));
                 format!("  {}  {}, {ended}\n", self.time(one.began), one.words)
             })
             .collect();
@@ -127,9 +109,8 @@ impl Teller<'_> {
             operation.lock == lock && operation.sent <= to && end >= from
         });
         // Those who do not hold it ask all the time, and hear so.
-        let is_refusal = |operation: &&Operation| {
-            operation.refused().is_some() && (operation.is_acquire() || !operation.proves)
-        };
+        let is_refusal =
+            |operation: &&Operation| operation.refused().is_some() && (operation.is_acquire() || !operation.proves);
         let (refusals, others): (Vec<_>, Vec<_>) = near.partition(is_refusal);
         for operation in others.iter().take(MAX_LINES) {
             writeln!(text, "{}", self.line(operation)).expect("a String takes all");
@@ -138,8 +119,7 @@ impl Teller<'_> {
             text.push_str("  …\n");
         }
         if !refusals.is_empty() {
-            writeln!(text, "and {} refusals to others", refusals.len())
-                .expect("a String takes all");
+            writeln!(text, "and {} refusals to others", refusals.len()).expect("a String takes all");
         }
     }
 

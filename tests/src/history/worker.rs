@@ -65,15 +65,8 @@ impl Orders {
         let mut command = match worker {
             Worker::Test(name) => {
                 let program = std::env::current_exe();
-                let mut command =
-                    Command::new(program.expect("the system knows this program's path"));
-                command.args([
-                    name,
-                    "--exact",
-                    "--ignored",
-                    "--nocapture",
-                    "--test-threads=1",
-                ]);
+                let mut command = Command::new(program.expect("the system knows this program's path"));
+                command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
                 command
             }
             Worker::Python(python, script) => {
@@ -82,12 +75,8 @@ impl Orders {
                 command
             }
         };
-        command
-            .env(TOLD_BY, self.to_json().to_string())
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit());
-        Process::spawn(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
+        command.env(TOLD_BY, self.to_json().to_string()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
     }
 
     fn to_json(&self) -> Value {
@@ -109,8 +98,7 @@ impl Orders {
         let told: Value = serde_json::from_str(text).expect("the rig writes JSON");
         let texts = |name: &str| -> Vec<String> {
             let list = told[name].as_array().into_iter().flatten();
-            list.filter_map(|one| Some(one.as_str()?.to_owned()))
-                .collect()
+            list.filter_map(|one| Some(one.as_str()?.to_owned())).collect()
         };
         let number = |name: &str| told[name].as_u64().expect("the rig writes numbers");
         let text = |name: &str| told[name].as_str().expect("the rig writes texts");
@@ -118,10 +106,7 @@ impl Orders {
             client: u32::try_from(number("client")).expect("few clients"),
             seed: number("seed"),
             source: text("source").parse().expect("an address"),
-            servers: texts("servers")
-                .iter()
-                .map(|address| address.parse().expect("an address"))
-                .collect(),
+            servers: texts("servers").iter().map(|address| address.parse().expect("an address")).collect(),
             locks: texts("locks"),
             deadline_lock: text("deadline_lock").to_owned(),
             file: Path::new(text("file")).to_owned(),
@@ -204,12 +189,7 @@ impl Applications {
             Some(Answer::No) => {
                 if self.orders.misbehaves && self.random.one_in(4) {
                     // The `finally` of somebody who did not get it.
-                    self.operates(
-                        &lock,
-                        Action::Release,
-                        false,
-                        &["DEL".to_owned(), lock.clone()],
-                    );
+                    self.operates(&lock, Action::Release, false, &["DEL".to_owned(), lock.clone()]);
                 }
                 self.pauses(5, 25);
             }
@@ -223,22 +203,13 @@ impl Applications {
         let (from, deadline) = (At::now(), self.clock().saturating_add(ttl.as_millis()));
         let deadline = deadline.to_string();
         let (words, _) = Idiom::Bare.acquire(lock, &deadline, ttl);
-        let mut answer = self.operates_from(
-            from,
-            lock,
-            Action::Acquire(ttl),
-            true,
-            &words,
-            idioms::answer,
-        );
+        let mut answer = self.operates_from(from, lock, Action::Acquire(ttl), true, &words, idioms::answer);
         if answer == Some(Answer::No) {
             let read = match self.asks(&["GET".to_owned(), lock.to_owned()]) {
                 Some(Reply::Bulk(value)) => String::from_utf8_lossy(&value).into_owned(),
                 _ => return self.pauses(5, 25),
             };
-            let has_passed = read
-                .parse()
-                .is_ok_and(|at: u128| at > 1_000_000_000_000 && at < self.clock());
+            let has_passed = read.parse().is_ok_and(|at: u128| at > 1_000_000_000_000 && at < self.clock());
             if !has_passed {
                 return self.pauses(5, 25);
             }
@@ -257,12 +228,7 @@ impl Applications {
         }
         self.asks_for_fence(lock);
         self.pauses(1, ttl.as_millis() as usize / 2);
-        let lease = Lease {
-            lock,
-            idiom: Idiom::Bare,
-            ttl,
-            connection: self.connections,
-        };
+        let lease = Lease { lock, idiom: Idiom::Bare, ttl, connection: self.connections };
         let proves = self.proves(&lease);
         let words = Idiom::Bare.release(lock, &deadline);
         self.operates(lock, Action::Release, proves, &words);
@@ -277,12 +243,7 @@ impl Applications {
     }
 
     fn holds(&mut self, lock: &str, value: &str, idiom: Idiom, ttl: Duration) {
-        let mut lease = Lease {
-            lock,
-            idiom,
-            ttl,
-            connection: self.connections,
-        };
+        let mut lease = Lease { lock, idiom, ttl, connection: self.connections };
         let fence = self.asks_for_fence(lock);
         if idiom == Idiom::Bare {
             lease.ttl = idioms::DEFAULT_TTL;
@@ -339,18 +300,11 @@ impl Applications {
     }
 
     fn proves(&self, lease: &Lease<'_>) -> bool {
-        lease.idiom.compares()
-            || (lease.connection == self.connections && self.connection.is_some())
+        lease.idiom.compares() || (lease.connection == self.connections && self.connection.is_some())
     }
 
     /// Sends a request about a lock and writes down what came of it.
-    fn operates(
-        &mut self,
-        lock: &str,
-        action: Action,
-        proves: bool,
-        words: &[String],
-    ) -> Option<Answer> {
+    fn operates(&mut self, lock: &str, action: Action, proves: bool, words: &[String]) -> Option<Answer> {
         let from = At::now();
         self.operates_from(from, lock, action, proves, words, idioms::answer)
     }
@@ -369,8 +323,7 @@ impl Applications {
             self.pauses(20, 60);
             return None;
         }
-        self.scribe
-            .invokes(from, lock, action, proves, &words.join(" "));
+        self.scribe.invokes(from, lock, action, proves, &words.join(" "));
         let reply = self.asks(words)?;
         let answer = reads(&reply);
         match (answer, reply) {

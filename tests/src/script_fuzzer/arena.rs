@@ -12,15 +12,7 @@ use super::{BATCH, Script};
 const PATIENCE: Duration = Duration::from_millis(1_000);
 
 /// Strings that scripts may write, beside a key of each kind. The second has a TTL.
-const STRINGS: &[&str] = &[
-    "lock:a",
-    "lock:b",
-    "lock:nil",
-    "lock:false",
-    "lock:1",
-    "a",
-    "k",
-];
+const STRINGS: &[&str] = &["lock:a", "lock:b", "lock:nil", "lock:false", "lock:1", "a", "k"];
 
 /// What there is, as its content, is kept in another database. Answers what changed, and puts it back.
 const LOOK: &str = "\
@@ -118,13 +110,7 @@ impl Arena {
                 self.reply()?;
             }
             let replies = [self.reply()?, self.reply()?];
-            changed.push(
-                replies[1]
-                    .elements()
-                    .iter()
-                    .map(|key| key.bytes().to_vec())
-                    .collect(),
-            );
+            changed.push(replies[1].elements().iter().map(|key| key.bytes().to_vec()).collect());
         }
         self.reply()?;
         Some(changed)

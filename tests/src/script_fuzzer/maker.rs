@@ -5,9 +5,7 @@ use crate::cases::TEMPLATES;
 use crate::random::Random;
 use crate::words;
 
-use super::carriers::{
-    ANY, ANYTHING, CALLS, CONDITIONS, Carrier, NUMBERS, RARE, STATEMENTS, TEXTS,
-};
+use super::carriers::{ANY, ANYTHING, CALLS, CONDITIONS, Carrier, NUMBERS, RARE, STATEMENTS, TEXTS};
 use super::shortening;
 use super::{LIBRARY, Script};
 
@@ -34,33 +32,15 @@ const NAMES: &[&str] = &[
 ];
 
 /// What a call may have as arguments.
-const ARGUMENTS: &[&str] = &[
-    "a", "lock:a", "lock:b", "lock:", "2", "set", "del", "get", "nil", "a\0x", "", "lock:a\0", "5",
-    "k",
-];
+const ARGUMENTS: &[&str] =
+    &["a", "lock:a", "lock:b", "lock:", "2", "set", "del", "get", "nil", "a\0x", "", "lock:a\0", "5", "k"];
 
 /// Not in a script, waits for others, or changes keys that it only reads.
-const LEFT_OUT: &[&str] = &[
-    "EVAL",
-    "EVALSHA",
-    "FCALL",
-    "MIGRATE",
-    "PFCOUNT",
-    "PFDEBUG",
-    "RESTORE-ASKING",
-    "RESTORE",
-    "XREADGROUP",
-];
+const LEFT_OUT: &[&str] =
+    &["EVAL", "EVALSHA", "FCALL", "MIGRATE", "PFCOUNT", "PFDEBUG", "RESTORE-ASKING", "RESTORE", "XREADGROUP"];
 
 /// Commands that every script may have.
-const SHORT: &[&str] = &[
-    "del @",
-    "incr @",
-    "append @ x",
-    "mset @ v @ w",
-    "rename string @",
-    "rpush @ x",
-];
+const SHORT: &[&str] = &["del @", "incr @", "append @ x", "mset @ v @ w", "rename string @", "rpush @ x"];
 
 /// How deep expressions and blocks go.
 const MAX_DEPTH: usize = 5;
@@ -115,10 +95,7 @@ impl Maker {
         Maker {
             random,
             has_functions,
-            lines: all
-                .map(|line| words::split(line))
-                .filter(|line| !is_left_out(line))
-                .collect(),
+            lines: all.map(|line| words::split(line)).filter(|line| !is_left_out(line)).collect(),
             scope: Vec::new(),
             before: Vec::new(),
             names: 0,
@@ -151,20 +128,10 @@ impl Maker {
             (0..count).map(word).collect()
         };
         let random = &mut self.random;
-        let mut call = || {
-            (
-                words(random, 2, &["k", "string", "list", "a"]),
-                words(random, 5, ARGUMENTS),
-            )
-        };
+        let mut call = || (words(random, 2, &["k", "string", "list", "a"]), words(random, 5, ARGUMENTS));
         let before = before.then(&mut call);
         let (keys, arguments) = call();
-        Script {
-            text,
-            keys,
-            arguments,
-            before,
-        }
+        Script { text, keys, arguments, before }
     }
 
     fn body(&mut self) -> String {
@@ -179,18 +146,13 @@ impl Maker {
 
     /// Two functions, and variables that stay from the call of the first to that of the second.
     fn library(&mut self) -> String {
-        let kept = [
-            ("kept", Held::Value(Kind::Text)),
-            ("list", Held::Table),
-            ("other", Held::Table),
-        ];
+        let kept = [("kept", Held::Value(Kind::Text)), ("list", Held::Table), ("other", Held::Table)];
         let kept = kept.map(|(name, held)| (name.to_owned(), held));
         let mut text = format!("{LIBRARY}local kept, list, other = 'a', {{}}, {{}}\n");
         for name in ["f", "g"] {
             self.scope = kept.to_vec();
             let body = self.body();
-            text +=
-                &format!("redis.register_function('{name}', function(KEYS, ARGV)\n{body}end)\n");
+            text += &format!("redis.register_function('{name}', function(KEYS, ARGV)\n{body}end)\n");
         }
         text
     }
@@ -266,16 +228,8 @@ impl Maker {
             _ => format!("{call}({})", words.join(", ")),
         };
         // A call that begins with a bracket would belong to what stands before.
-        let text = if text.starts_with('(') {
-            format!("local _ = {text}")
-        } else {
-            text
-        };
-        let text = if self.random.one_in(3) {
-            format!("pcall(function() {text} end)")
-        } else {
-            text
-        };
+        let text = if text.starts_with('(') { format!("local _ = {text}") } else { text };
+        let text = if self.random.one_in(3) { format!("pcall(function() {text} end)") } else { text };
         self.say(&text);
     }
 
@@ -359,9 +313,7 @@ impl Maker {
 
     /// A text in one of the ways in which Lua writes it.
     fn literal(&mut self, text: &str) -> String {
-        let is_plain = text
-            .bytes()
-            .all(|byte| byte.is_ascii_graphic() || byte == b' ');
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
         match self.random.below(14) {
             12 if is_plain => {
                 // A letter that means nothing behind a backslash is itself.
@@ -430,14 +382,7 @@ impl Maker {
     }
 
     /// Says the first line, and answers the second one, both filled.
-    fn fill_before(
-        &mut self,
-        before: &str,
-        expression: &str,
-        names: &str,
-        kind: &Kind,
-        depth: usize,
-    ) -> String {
+    fn fill_before(&mut self, before: &str, expression: &str, names: &str, kind: &Kind, depth: usize) -> String {
         let mut own = Vec::new();
         if !before.is_empty() {
             let filled = self.filled(before, kind, depth, &mut own, names);
@@ -471,14 +416,7 @@ impl Maker {
         }
     }
 
-    fn filled(
-        &mut self,
-        line: &str,
-        kind: &Kind,
-        depth: usize,
-        own: &mut Vec<(char, String)>,
-        names: &str,
-    ) -> String {
+    fn filled(&mut self, line: &str, kind: &Kind, depth: usize, own: &mut Vec<(char, String)>, names: &str) -> String {
         let mut text = String::new();
         let mut letters = line.chars();
         while let Some(letter) = letters.next() {
@@ -507,16 +445,14 @@ impl Maker {
                 'F' => self.function(),
                 'S' | 'R' => self.nested(hole == 'R', kind, depth, own, names),
                 '_' => self.new_name(),
-                hole @ ('x' | 'y' | 'z' | 'u' | 'v') => {
-                    match own.iter().find(|(known, _)| *known == hole) {
-                        Some((_, name)) => name.clone(),
-                        None => {
-                            let name = self.new_name();
-                            own.push((hole, name.clone()));
-                            name
-                        }
+                hole @ ('x' | 'y' | 'z' | 'u' | 'v') => match own.iter().find(|(known, _)| *known == hole) {
+                    Some((_, name)) => name.clone(),
+                    None => {
+                        let name = self.new_name();
+                        own.push((hole, name.clone()));
+                        name
                     }
-                }
+                },
                 // Part of a pattern.
                 other => format!("${other}"),
             };
@@ -526,14 +462,7 @@ impl Maker {
     }
 
     /// Statements in a block of their own, where the new names of the line around it are known.
-    fn nested(
-        &mut self,
-        returns: bool,
-        kind: &Kind,
-        depth: usize,
-        own: &[(char, String)],
-        names: &str,
-    ) -> String {
+    fn nested(&mut self, returns: bool, kind: &Kind, depth: usize, own: &[(char, String)], names: &str) -> String {
         let outer = self.scope.len();
         self.declare(own, names, kind);
         self.before.push(String::new());
@@ -545,11 +474,7 @@ impl Maker {
         if returns {
             let value = self.value(kind, depth + 1);
             // A call in its place would be one that never ends where functions call each other.
-            let value = if self.random.one_in(2) {
-                format!("({value})")
-            } else {
-                format!("{value}, {value}")
-            };
+            let value = if self.random.one_in(2) { format!("({value})") } else { format!("{value}, {value}") };
             self.say(&format!("return {value}"));
         }
         self.scope.truncate(outer);
@@ -563,10 +488,7 @@ impl Maker {
             if words.len() < 4 {
                 break;
             }
-            let (at, other) = (
-                self.random.below(words.len()),
-                self.random.below(words.len()),
-            );
+            let (at, other) = (self.random.below(words.len()), self.random.below(words.len()));
             match self.random.below(4) {
                 0 => drop(words.remove(at)),
                 1 => words.insert(at, words[other]),
@@ -574,11 +496,7 @@ impl Maker {
                 _ => words[at] = words[other],
             }
         }
-        let shebang = if text.starts_with(LIBRARY) {
-            LIBRARY
-        } else {
-            ""
-        };
+        let shebang = if text.starts_with(LIBRARY) { LIBRARY } else { "" };
         format!("{shebang}{}", words.join(" "))
     }
 }

@@ -18,11 +18,7 @@ pub(super) fn shortened(arena: &mut Arena, reader: Reader<'_>, script: &Script) 
                 with_text(&best, &kept)
             });
             shorter = first_hole(arena, reader, candidates.collect());
-            at_once = if at_once > 8 {
-                at_once / 2
-            } else {
-                at_once - 1
-            };
+            at_once = if at_once > 8 { at_once / 2 } else { at_once - 1 };
         }
         let shorter = shorter
             .or_else(|| first_hole(arena, reader, without_brackets(&best, &words)))
@@ -35,15 +31,8 @@ pub(super) fn shortened(arena: &mut Arena, reader: Reader<'_>, script: &Script) 
 }
 
 fn with_text(script: &Script, words: &[&str]) -> Script {
-    let shebang = if script.text.starts_with(LIBRARY) {
-        LIBRARY
-    } else {
-        ""
-    };
-    Script {
-        text: format!("{shebang}{}", words.join(" ")),
-        ..script.clone()
-    }
+    let shebang = if script.text.starts_with(LIBRARY) { LIBRARY } else { "" };
+    Script { text: format!("{shebang}{}", words.join(" ")), ..script.clone() }
 }
 
 fn without_brackets(script: &Script, words: &[&str]) -> Vec<Script> {

@@ -60,20 +60,14 @@ fn where_server_commands_are_refused_only_those_on_the_list_administer() {
     for line in ADMINISTRATION {
         let text = alice.sends(*line).gets_error("NOPERM this user has no ");
         let words = text.split('\'').nth(1).expect("the command in quotes");
-        assert!(
-            line.to_lowercase().starts_with(&words.replace('|', " ")),
-            "{line}: {text}"
-        );
+        assert!(line.to_lowercase().starts_with(&words.replace('|', " ")), "{line}: {text}");
         assert!(text.ends_with("through lockwarden (server_commands = \"refuse\")"));
     }
     for line in HARMLESS {
         let expected = direct.sends(*line).reply();
         alice.sends(*line).gets(expected);
     }
-    proxy.counts(
-        "lockwarden_commands_total{class=\"admin\",result=\"denied\"}",
-        ADMINISTRATION.len() as f64,
-    );
+    proxy.counts("lockwarden_commands_total{class=\"admin\",result=\"denied\"}", ADMINISTRATION.len() as f64);
     proxy.logs(&["\"message\":\"refused\"", "\"cmd\":\"SWAPDB\""]);
     alice.sends("MONITOR").gets_error("NOPERM ");
     alice.sends("PING").gets("+PONG");
@@ -88,9 +82,7 @@ fn where_server_commands_are_refused_only_those_on_the_list_administer() {
 #[test]
 fn refused_administration_spoils_a_block() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("server_commands", "\"refuse\"")
-        .start();
+    let proxy = Proxy::builder(&redis).top("server_commands", "\"refuse\"").start();
     let alice = proxy.client();
     for line in ["FLUSHALL", "CONFIG SET maxmemory 0"] {
         alice.sends("MULTI").gets("+OK");
@@ -113,30 +105,20 @@ fn administration_passes_by_default(world: &World) {
         let expected = world.redis().client().sends(*line).reply();
         alice.sends(*line).gets(expected);
     }
-    alice
-        .sends("SYNC now")
-        .gets_error("ERR wrong number of arguments");
+    alice.sends("SYNC now").gets_error("ERR wrong number of arguments");
 }
 in_every_world!(administration_passes_by_default);
 
 #[test]
 fn those_on_the_list_may_erase_locks_and_the_log_says_so() {
     let redis = redis_with_an_operator();
-    redis
-        .client()
-        .sends("ACL SETUSER keeper on >pw ~* &* +@all")
-        .gets("+OK");
-    let proxy = Proxy::builder(&redis)
-        .top("admin_identities", "[\"operator\", \"user:keeper\"]")
-        .start();
+    redis.client().sends("ACL SETUSER keeper on >pw ~* &* +@all").gets("+OK");
+    let proxy = Proxy::builder(&redis).top("admin_identities", "[\"operator\", \"user:keeper\"]").start();
     let alice = proxy.client();
     let (operator, keeper) = (proxy.client(), proxy.client());
     operator.sends("AUTH operator pw").gets("+OK");
     keeper.sends("AUTH keeper pw").gets("+OK");
-    for (listed, who) in [
-        (&operator, "\"user\":\"operator\""),
-        (&keeper, "\"user\":\"keeper\""),
-    ] {
+    for (listed, who) in [(&operator, "\"user\":\"operator\""), (&keeper, "\"user\":\"keeper\"")] {
         alice.sends("SET lock:1 a1 NX PX 8000").gets("+OK");
         alice.sends("SET lock:2 a1 NX PX 8000").gets("+OK");
         listed.sends("FLUSHALL").gets("+OK");
@@ -154,53 +136,33 @@ fn those_on_the_list_may_erase_locks_and_the_log_says_so() {
         listed.sends("SWAPDB 0 1").gets("+OK");
         let dump = listed.sends("DUMP lock:1").reply();
         let restore: [&[u8]; 5] = [b"RESTORE", b"lock:1", b"8000", dump.bytes(), b"REPLACE"];
-        alice
-            .sends_arguments(&restore)
-            .gets_error("LOCKDENIED opaque-write key=lock:1");
+        alice.sends_arguments(&restore).gets_error("LOCKDENIED opaque-write key=lock:1");
         listed.sends_arguments(&restore).gets("+OK");
-        alice
-            .sends("MIGRATE 127.0.0.1 1 lock:1 0 10")
-            .gets_error("LOCKDENIED opaque-write key=lock:1");
-        listed
-            .sends("MIGRATE 127.0.0.1 1 lock:1 0 10")
-            .gets_error("IOERR ");
+        alice.sends("MIGRATE 127.0.0.1 1 lock:1 0 10").gets_error("LOCKDENIED opaque-write key=lock:1");
+        listed.sends("MIGRATE 127.0.0.1 1 lock:1 0 10").gets_error("IOERR ");
         // A block of theirs is looked at as well, and goes on.
         listed.pipelines(&["MULTI", "FLUSHALL", "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
         assert!(redis.is_free("lock:1"));
     }
-    proxy.logs(&[
-        "let through",
-        "\"cmd\":\"SWAPDB\"",
-        "\"counted_by\":\"proxy\"",
-    ]);
+    proxy.logs(&["let through", "\"cmd\":\"SWAPDB\"", "\"counted_by\":\"proxy\""]);
     proxy.logs(&["let through", "\"cmd\":\"RESTORE\""]);
     // Who logs out is no longer on the list.
     keeper.sends("RESET").gets("+RESET");
     alice.sends("SET lock:1 a1 NX PX 8000").gets("+OK");
-    keeper
-        .sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete");
-    proxy.counts(
-        "lockwarden_decisions_total{reason=\"bulk-delete\",decision=\"deny\"}",
-        1.0,
-    );
+    keeper.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete");
+    proxy.counts("lockwarden_decisions_total{reason=\"bulk-delete\",decision=\"deny\"}", 1.0);
 }
 
 #[test]
 fn a_lease_that_was_erased_by_leave_is_not_kept_alive() {
     let redis = redis_with_an_operator();
-    let proxy = Proxy::builder(&redis)
-        .top("admin_identities", "[\"operator\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).top("admin_identities", "[\"operator\"]").start();
     let (alice, operator) = (proxy.client(), proxy.client());
     operator.sends("AUTH operator pw").gets("+OK");
     alice.sends("SETNX lock:job a1").gets(":1");
     operator.sends("FLUSHALL").gets("+OK");
     proxy.counts("lockwarden_locks_held{ttl=\"finite\"}", 0.0);
-    proxy.counts(
-        "lockwarden_keep_alive_renewals_total{outcome=\"ended\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_keep_alive_renewals_total{outcome=\"ended\"}", 1.0);
     assert!(redis.is_free("lock:job"));
     let bob = proxy.client();
     bob.sends("SET lock:job b1 NX PX 8000").gets("+OK");
@@ -224,9 +186,7 @@ fn the_list_is_read_again_with_the_configuration() {
     proxy.reload(&format!("admin_identities = [\"operator\"]\n{text}"));
     proxy.logs(&["configuration loaded"]);
     // Any client may call itself so.
-    mallory
-        .sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete");
+    mallory.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete");
     alice.sends("FLUSHALL").gets("+OK");
 }
 
@@ -240,33 +200,20 @@ fn a_trusted_function_may_name_a_lock_key() {
         return;
     }
     let redis = Redis::start();
-    redis
-        .client()
-        .sends_arguments(&["FUNCTION", "LOAD", LIBRARY])
-        .gets("$4 mine");
+    redis.client().sends_arguments(&["FUNCTION", "LOAD", LIBRARY]).gets("$4 mine");
     for mode in [Mode::Enforce, Mode::Monitor] {
-        let proxy = Proxy::builder(&redis)
-            .mode(mode)
-            .top("trusted_functions", "[\"Take\"]")
-            .start();
+        let proxy = Proxy::builder(&redis).mode(mode).top("trusted_functions", "[\"Take\"]").start();
         let bob = proxy.client();
         bob.sends("FCALL take 1 lock:job thief").gets("+OK");
         // To Redis, too, the case of the name does not matter.
         bob.sends("FCALL TAKE 1 lock:job again").gets("+OK");
-        bob.pipelines(
-            &["MULTI", "FCALL take 1 lock:job 3", "EXEC"],
-            &["+OK", "+QUEUED", "[+OK]"],
-        );
+        bob.pipelines(&["MULTI", "FCALL take 1 lock:job 3", "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
         bob.sends("FCALL_RO look 1 lock:job").gets("$1 3");
         bob.sends("FCALL take 1 plain x").gets("+OK");
-        proxy.counts(
-            "lockwarden_unjudged_commands_total{why=\"trusted-function\"}",
-            3.0,
-        );
+        proxy.counts("lockwarden_unjudged_commands_total{why=\"trusted-function\"}", 3.0);
         match mode {
             Mode::Enforce => {
-                bob.sends("FCALL look 1 lock:job")
-                    .gets_error("LOCKDENIED unsafe-script key=lock:job cmd=FCALL");
+                bob.sends("FCALL look 1 lock:job").gets_error("LOCKDENIED unsafe-script key=lock:job cmd=FCALL");
                 bob.sends("FCALL take 1 lw:{0j4}:lock:job x")
                     .gets_error("LOCKDENIED opaque-write key=lw:{0j4}:lock:job");
             }
@@ -280,21 +227,11 @@ fn a_trusted_function_may_name_a_lock_key() {
 #[test]
 fn a_script_is_not_debugged_where_locks_are_enforced() {
     let redis = redis_with_an_operator();
-    let proxy = Proxy::builder(&redis)
-        .mode(Mode::Enforce)
-        .top("admin_identities", "[\"operator\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).mode(Mode::Enforce).top("admin_identities", "[\"operator\"]").start();
     let client = proxy.client();
-    for line in [
-        "SCRIPT DEBUG YES",
-        "SCRIPT DEBUG sync",
-        "script debug what-comes-next",
-    ] {
+    for line in ["SCRIPT DEBUG YES", "SCRIPT DEBUG sync", "script debug what-comes-next"] {
         let text = client.sends(line).gets_error("LOCKDENIED unsafe-script ");
-        assert!(
-            text.contains(" cmd=SCRIPT-DEBUG policy=scripts id="),
-            "{text}"
-        );
+        assert!(text.contains(" cmd=SCRIPT-DEBUG policy=scripts id="), "{text}");
     }
     client.sends("EVAL \"return 1\" 0").gets(":1");
     client.sends("SCRIPT DEBUG NO").gets("+OK");

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// Longer than the shortest time by which enforcing is judged.
@@ -90,9 +88,7 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
     let trail = directory.path().join("trail.jsonl");
     // Where no identity counts, a DEL over another connection proves nothing.
     let refusing = "[namespace.settings.owner-token]\nproofs = [\"token\", \"session\"]";
-    let of = |name: &str, more: &str| {
-        format!("[[namespace]]\nname = \"{name}\"\nkeys = [\"{name}:*\"]\n{more}\n")
-    };
+    let of = |name: &str, more: &str| format!("[[namespace]]\nname = \"{name}\"\nkeys = [\"{name}:*\"]\n{more}\n");
     let proxy = Proxy::builder(&redis)
         .mode(Mode::Monitor)
         .top("audit_file", &format!("{trail:?}"))
@@ -127,34 +123,27 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
             })
         };
         let harm = told("pool", " locks a minute are granted, ");
-        assert!(
-            harm.starts_with("enforcing harms: ") && harm.contains(" before it was enforced"),
-            "{harm}"
-        );
+        assert!(harm.starts_with("enforcing harms: ") && harm.contains(" before it was enforced"), "{harm}");
         proxy.logs(&[
             "\"level\":\"ERROR\"",
             "enforcing harms; lockwarden mode pool=monitor takes it back",
             "\"namespace\":\"pool\"",
         ]);
-        wait_for("the other to be taken back", || {
-            namespace(&proxy, "back")["mode"] == "monitor"
-        });
+        wait_for("the other to be taken back", || namespace(&proxy, "back")["mode"] == "monitor");
         proxy.logs(&[
             "\"level\":\"WARN\"",
             "set back to monitor mode, because enforcing harms (auto_back)",
             "\"namespace\":\"back\"",
         ]);
-        told(
-            "back",
-            "enforcing harmed, so it was set back to monitor mode: ",
-        );
+        told("back", "enforcing harmed, so it was set back to monitor mode: ");
     });
     // The one that was asked to stays enforced; it is said by whoever is asked, and once in the log.
     assert_eq!(namespace(&proxy, "pool")["mode"], "enforce");
     assert_eq!((harms(&proxy, "pool"), harms(&proxy, "back")), (1.0, 1.0));
     assert_eq!(proxy.logged(&["ERROR", "\"namespace\":\"pool\""]), 1);
     let (_, board) = proxy.get("/");
-    let first = "<ul class=\"notices\"><li class=\"bad\"><a href=\"/report\">Namespace <bdi>pool</bdi>: enforcing harms: ";
+    let first =
+        "<ul class=\"notices\"><li class=\"bad\"><a href=\"/report\">Namespace <bdi>pool</bdi>: enforcing harms: ";
     assert!(board.contains(first), "{board}");
     let admin = proxy.admin_address().to_string();
     let audit = run_to_end(&mut lockwarden(&["audit", "--admin", &admin]));
@@ -164,34 +153,25 @@ fn enforcing_that_harms_is_said_within_a_minute_and_taken_back_where_that_is_wan
     let verdict = |name: &str| {
         let mut lines = audit.stdout.lines().rev();
         let line = lines.find(|line| line.starts_with(name) && line.contains("  no  "));
-        line.unwrap_or_else(|| panic!("{name}: {}", audit.stdout))
-            .to_owned()
+        line.unwrap_or_else(|| panic!("{name}: {}", audit.stdout)).to_owned()
     };
     assert!(verdict("pool").contains("  no     enforcing harms: "));
     assert!(verdict("back").contains("  no     enforcing harmed, so it was set back"));
     // So soon it is not enforced again by an order, or a reload, that does not mean it.
     let again = proxy.orders("/mode", "{\"namespace\":\"back\",\"mode\":\"enforce\"}");
-    let against =
-        "the report speaks against it: back: enforcing harmed, so it was set back to monitor mode";
+    let against = "the report speaks against it: back: enforcing harmed, so it was set back to monitor mode";
     assert!(again.0 == 409 && again.1.contains(against), "{again:?}");
     // Who did it is in the audit trail.
     let switch = wait_for_value("the switch to be in the audit trail", || {
         let text = fs::read_to_string(&trail).unwrap_or_default();
-        let mut lines = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
-        lines.find(|line: &Value| {
-            line["event"] == "mode-switched" && line["detail"] == "back=monitor"
-        })
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.find(|line: &Value| line["event"] == "mode-switched" && line["detail"] == "back=monitor")
     });
     assert_eq!(switch["client"]["application"], "lockwarden (auto_back)");
 
     // Of the program whose releases are believed nothing is said.
     let honest = namespace(&proxy, "honest");
-    assert_eq!(
-        (&honest["mode"], &honest["harm"]),
-        (&"enforce".into(), &Value::Null)
-    );
+    assert_eq!((&honest["mode"], &honest["harm"]), (&"enforce".into(), &Value::Null));
     assert_eq!(harms(&proxy, "honest"), 0.0);
     assert_eq!(proxy.logged(&["ERROR", "\"namespace\":\"honest\""]), 0);
     // An operator who takes it back ends it.

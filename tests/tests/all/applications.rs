@@ -4,9 +4,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// A program of `docs/examples/estate` that gives itself no name; gone with the value.
@@ -15,8 +13,7 @@ struct Nameless(Child);
 impl Nameless {
     /// Starts it; `None` where there is no Python, which only CI forbids.
     fn start(role: &str, proxy: &Proxy) -> Option<Nameless> {
-        let program =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/estate/estate.py");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/estate/estate.py");
         let mut command = Command::new("python3");
         command.arg("-B").arg(&program);
         command.args([role, &proxy.address().to_string()]);
@@ -44,16 +41,13 @@ impl Drop for Nameless {
 fn said(proxy: &Proxy, command: &str) -> Value {
     let admin = proxy.admin_address().to_string();
     let said = run_to_end(&mut lockwarden(&[command, "-o", "json", "--admin", &admin]));
-    serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr))
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr))
 }
 
 fn names(list: &Value) -> Vec<String> {
     let list = list.as_array().expect("a list");
-    let mut names: Vec<String> = list
-        .iter()
-        .map(|one| one["application"].as_str().expect("a name").to_owned())
-        .collect();
+    let mut names: Vec<String> =
+        list.iter().map(|one| one["application"].as_str().expect("a name").to_owned()).collect();
     names.sort();
     names
 }
@@ -72,9 +66,7 @@ fn holder(proxy: &Proxy, key: &str) -> String {
 /// Has this client take a lock of its own, and returns what the API calls it.
 #[track_caller]
 fn called(proxy: &Proxy, client: &Client, key: &str) -> String {
-    client
-        .sends(format!("SET {key} mine NX PX 9000"))
-        .gets("+OK");
+    client.sends(format!("SET {key} mine NX PX 9000")).gets("+OK");
     holder(proxy, key)
 }
 
@@ -86,9 +78,7 @@ fn this_program() -> String {
 }
 
 fn decided(application: &str, decision: &str) -> String {
-    format!(
-        "lockwarden_application_decisions_total{{application=\"{application}\",decision=\"{decision}\"}}"
-    )
+    format!("lockwarden_application_decisions_total{{application=\"{application}\",decision=\"{decision}\"}}")
 }
 
 fn watching(redis: &Redis) -> ProxyBuilder {
@@ -98,9 +88,7 @@ fn watching(redis: &Redis) -> ProxyBuilder {
 #[test]
 fn processes_without_names_are_told_apart_by_audit() {
     let redis = Redis::start();
-    let proxy = watching(&redis)
-        .namespace("keys", "[\"order:*:lock\", \"mutex.payment.*\"]")
-        .start();
+    let proxy = watching(&redis).namespace("keys", "[\"order:*:lock\", \"mutex.payment.*\"]").start();
     let Some(_orders) = Nameless::start("orders", &proxy) else {
         return;
     };
@@ -120,10 +108,7 @@ fn processes_without_names_are_told_apart_by_discover() {
         return;
     };
     let _payments = Nameless::start("payments", &proxy);
-    for (pattern, application) in [
-        ("order:*:lock", "estate.py orders"),
-        ("mutex.payment.*", "estate.py payments"),
-    ] {
+    for (pattern, application) in [("order:*:lock", "estate.py orders"), ("mutex.payment.*", "estate.py payments")] {
         wait_for(&format!("{application} to be told of"), || {
             let found = said(&proxy, "discover");
             let patterns = found["patterns"].as_array().expect("a list");
@@ -137,10 +122,7 @@ fn processes_without_names_are_told_apart_by_discover() {
 fn a_name_and_a_user_go_before_the_process_and_the_process_before_the_address() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    redis
-        .client()
-        .sends("ACL SETUSER svc on >secret ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER svc on >secret ~* &* +@all").gets("+OK");
     let (named, user, nameless) = (proxy.client(), proxy.client(), proxy.client());
     named.sends("CLIENT SETNAME billing-7").gets("+OK");
     user.sends("AUTH svc secret").gets("+OK");
@@ -175,18 +157,10 @@ process = "{}"
 fn the_operators_names_go_before_what_clients_say_of_themselves() {
     let redis = Redis::start();
     let proxy = mapped(&redis).start();
-    for (name, decision) in [
-        ("billing", "allow"),
-        ("workers", "deny"),
-        ("__other__", "deny"),
-    ] {
+    for (name, decision) in [("billing", "allow"), ("workers", "deny"), ("__other__", "deny")] {
         proxy.counts(&decided(name, decision), 0.0);
     }
-    let (billing, worker, test) = (
-        proxy.client_from("127.66.0.1"),
-        proxy.client(),
-        proxy.client(),
-    );
+    let (billing, worker, test) = (proxy.client_from("127.66.0.1"), proxy.client(), proxy.client());
     billing.sends("CLIENT SETNAME worker-1").gets("+OK");
     worker.sends("CLIENT SETNAME worker-2").gets("+OK");
     test.sends("CLIENT SETNAME something-else").gets("+OK");
@@ -194,12 +168,9 @@ fn the_operators_names_go_before_what_clients_say_of_themselves() {
     assert_eq!(called(&proxy, &worker, "lock:b"), "workers");
     assert_eq!(called(&proxy, &test, "lock:c"), "tests");
     worker.sends("DEL lock:a").gets(":0");
-    for (name, decision, count) in [
-        ("billing", "allow", 1.0),
-        ("workers", "deny", 1.0),
-        ("tests", "allow", 1.0),
-        ("__other__", "allow", 0.0),
-    ] {
+    for (name, decision, count) in
+        [("billing", "allow", 1.0), ("workers", "deny", 1.0), ("tests", "allow", 1.0), ("__other__", "allow", 0.0)]
+    {
         proxy.counts(&decided(name, decision), count);
     }
 }
@@ -237,16 +208,9 @@ fn a_namespace_is_enforced_for_an_application_by_its_name() {
     let redis = Redis::start();
     let proxy = mapped(&redis)
         .mode(Mode::Monitor)
-        .namespace(
-            "enforce_for",
-            "{ applications = [\"billing\", \"workers\"] }",
-        )
+        .namespace("enforce_for", "{ applications = [\"billing\", \"workers\"] }")
         .start();
-    let (alice, billing, worker) = (
-        proxy.client(),
-        proxy.client_from("127.66.0.1"),
-        proxy.client(),
-    );
+    let (alice, billing, worker) = (proxy.client(), proxy.client_from("127.66.0.1"), proxy.client());
     worker.sends("CLIENT SETNAME worker-2").gets("+OK");
     alice.sends("SET lock:job a NX PX 9000").gets("+OK");
     billing.sends("DEL lock:job").gets(":0");

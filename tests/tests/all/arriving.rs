@@ -10,11 +10,7 @@ fn refusals(proxy: &Proxy) -> f64 {
     let metrics = proxy.metrics();
     ["deny", "would-deny"]
         .iter()
-        .filter_map(|decision| {
-            metrics.find(&format!(
-                "lockwarden_decisions_total{{decision=\"{decision}\"}}"
-            ))
-        })
+        .filter_map(|decision| metrics.find(&format!("lockwarden_decisions_total{{decision=\"{decision}\"}}")))
         .sum()
 }
 
@@ -27,17 +23,10 @@ fn locks_from_before_the_proxy(world: &World) {
     let bob = world.client();
     bob.sends("SETNX lock:forever b1").gets(":0");
     bob.sends("SET lock:timed b1 NX PX 5000").gets("nil");
-    assert_eq!(
-        world.redis().pttl("lock:forever"),
-        -1,
-        "never given a TTL unasked"
-    );
+    assert_eq!(world.redis().pttl("lock:forever"), -1, "never given a TTL unasked");
     bob.sends("TTL lock:forever").gets(":-1");
     bob.sends("EXPIRE lock:timed 100").gets(":1");
-    assert!(
-        world.redis().pttl("lock:timed") > 90_000,
-        "an extension is Redis's own"
-    );
+    assert!(world.redis().pttl("lock:timed") > 90_000, "an extension is Redis's own");
     bob.sends("SET lock:timed new").gets("+OK");
     bob.sends("GETSET lock:timed newer").gets("$3 new");
     bob.sends("DEL lock:doomed").gets(":1");
@@ -51,11 +40,7 @@ in_every_world!(locks_from_before_the_proxy);
 
 /// F1: once it is free, the lock is governed as any other.
 fn a_lock_from_before_the_proxy_is_governed_from_its_next_grant(world: &World) {
-    world
-        .redis()
-        .client()
-        .sends("SET lock:job old PX 60")
-        .gets("+OK");
+    world.redis().client().sends("SET lock:job old PX 60").gets("+OK");
     world.redis().becomes_free("lock:job");
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
@@ -68,17 +53,10 @@ in_every_world!(a_lock_from_before_the_proxy_is_governed_from_its_next_grant);
 fn a_value_that_was_changed_around_the_proxy(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
-    world
-        .redis()
-        .client()
-        .sends("SET lock:job around PX 8000")
-        .gets("+OK");
+    world.redis().client().sends("SET lock:job around PX 8000").gets("+OK");
     bob.sends("DEL lock:job").gets(":1");
     if let Some(proxy) = world.proxy() {
-        proxy.counts(
-            "lockwarden_ungoverned_operations_total{namespace=\"locks\"}",
-            1.0,
-        );
+        proxy.counts("lockwarden_ungoverned_operations_total{namespace=\"locks\"}", 1.0);
     }
 }
 in_every_world!(a_value_that_was_changed_around_the_proxy);
@@ -86,16 +64,9 @@ in_every_world!(a_value_that_was_changed_around_the_proxy);
 #[test]
 fn adopting_gives_a_lock_without_ttl_the_ceiling_when_somebody_wants_it() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("adopt", "\"cap\"")
-        .ceiling("700ms")
-        .top("sweep", "\"off\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("adopt", "\"cap\"").ceiling("700ms").top("sweep", "\"off\"").start();
     redis.client().sends("SET lock:job old").gets("+OK");
-    redis
-        .client()
-        .sends("SET lock:timed old PX 60000")
-        .gets("+OK");
+    redis.client().sends("SET lock:timed old PX 60000").gets("+OK");
     let bob = proxy.client();
     bob.sends("GET lock:job").gets("$3 old");
     assert_eq!(redis.pttl("lock:job"), -1, "never on a read");
@@ -103,10 +74,7 @@ fn adopting_gives_a_lock_without_ttl_the_ceiling_when_somebody_wants_it() {
     let left = redis.pttl("lock:job");
     assert!((1..=700).contains(&left), "{left}");
     bob.sends("SETNX lock:timed b1").gets(":0");
-    assert!(
-        redis.pttl("lock:timed") > 50_000,
-        "only locks without a TTL"
-    );
+    assert!(redis.pttl("lock:timed") > 50_000, "only locks without a TTL");
     redis.becomes_free("lock:job");
     bob.sends("SETNX lock:job b1").gets(":1");
 }
@@ -160,10 +128,7 @@ fn honest_work_notices_nothing_of_the_mode_being_switched_under_load() {
             scope.spawn(move || {
                 let client = proxy.client();
                 while !over.load(Ordering::Relaxed) {
-                    let taken = client
-                        .sends(format!("SET lock:busy w{worker} NX PX 9000"))
-                        .reply()
-                        .to_string();
+                    let taken = client.sends(format!("SET lock:busy w{worker} NX PX 9000")).reply().to_string();
                     if taken == "nil" {
                         continue;
                     }
@@ -177,17 +142,9 @@ fn honest_work_notices_nothing_of_the_mode_being_switched_under_load() {
                 }
             });
         }
-        for mode in [
-            Mode::Enforce,
-            Mode::Monitor,
-            Mode::Enforce,
-            Mode::Monitor,
-            Mode::Enforce,
-        ] {
+        for mode in [Mode::Enforce, Mode::Monitor, Mode::Enforce, Mode::Monitor, Mode::Enforce] {
             let seen = sections.load(Ordering::Relaxed);
-            lockwarden_tests::wait_for("work to go on", || {
-                sections.load(Ordering::Relaxed) > seen + 20
-            });
+            lockwarden_tests::wait_for("work to go on", || sections.load(Ordering::Relaxed) > seen + 20);
             assert_eq!(proxy.switch("locks", mode), 200);
         }
         over.store(true, Ordering::Relaxed);
@@ -198,12 +155,8 @@ fn honest_work_notices_nothing_of_the_mode_being_switched_under_load() {
 /// F8: an ACL user that may not run scripts, or may not see companions.
 fn a_user_without_the_rights_that_judging_takes(world: &World) {
     let admin = world.redis().client();
-    admin
-        .sends("ACL SETUSER noeval on >pw ~lock:* ~lw:* +@all -eval -evalsha -script")
-        .gets("+OK");
-    admin
-        .sends("ACL SETUSER nokeys on >pw ~lock:* +@all")
-        .gets("+OK");
+    admin.sends("ACL SETUSER noeval on >pw ~lock:* ~lw:* +@all -eval -evalsha -script").gets("+OK");
+    admin.sends("ACL SETUSER nokeys on >pw ~lock:* +@all").gets("+OK");
     for user in ["noeval", "nokeys"] {
         let alice = world.client();
         alice.sends(format!("AUTH {user} pw")).gets("+OK");
@@ -218,10 +171,7 @@ fn a_user_without_the_rights_that_judging_takes(world: &World) {
             alice.sends(format!("DEL lock:{user}")).gets(":1");
         } else {
             let text = taken.gets_error("");
-            assert!(
-                text.to_lowercase().contains("eval"),
-                "it says what is missing: {text}"
-            );
+            assert!(text.to_lowercase().contains("eval"), "it says what is missing: {text}");
             assert!(world.redis().is_free(&format!("lock:{user}")));
         }
     }
@@ -236,10 +186,7 @@ in_every_world!(a_user_without_the_rights_that_judging_takes);
 #[test]
 fn a_user_with_a_password_and_the_rights_is_governed() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER app on >pw ~lock:* ~lw:* +@all -@admin")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER app on >pw ~lock:* ~lw:* +@all -@admin").gets("+OK");
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("HELLO 3 AUTH app pw").reply();

@@ -8,8 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use lockwarden_tests::{
-    Client, Finished, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for,
-    wait_for_value,
+    Client, Finished, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
 };
 use serde_json::Value;
 
@@ -26,10 +25,7 @@ impl Audited {
         let path = directory.path().join("audit/trail.jsonl");
         let builder = Proxy::builder(redis)
             .namespace("on_violation", "\"error\"")
-            .top(
-                "audit_file",
-                &format!("{:?}", path.to_str().expect("a path in UTF-8")),
-            );
+            .top("audit_file", &format!("{:?}", path.to_str().expect("a path in UTF-8")));
         let proxy = configure(builder).start();
         Audited { proxy, directory }
     }
@@ -45,9 +41,7 @@ impl Audited {
     /// Waits for a line that this is true of.
     #[track_caller]
     fn line(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-        wait_for_value(&format!("a line about {what}"), || {
-            self.lines().into_iter().find(&is_it)
-        })
+        wait_for_value(&format!("a line about {what}"), || self.lines().into_iter().find(&is_it))
     }
 
     /// Ends the proxy, so that everything is written.
@@ -62,10 +56,7 @@ impl Audited {
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
-        .collect()
+    whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
 fn is(line: &Value, event: &str) -> bool {
@@ -73,9 +64,7 @@ fn is(line: &Value, event: &str) -> bool {
 }
 
 fn id_in(error: &str) -> String {
-    let (_, rest) = error
-        .split_once(" id=")
-        .expect("a refusal names its record");
+    let (_, rest) = error.split_once(" id=").expect("a refusal names its record");
     rest.split(' ').next().unwrap_or_default().to_owned()
 }
 
@@ -100,10 +89,8 @@ fn every_line_of_a_varied_day_is_what_the_schema_says_and_shows_no_owner_token()
     alice.sends("SETNX lock:a secret-of-alice").gets(":1");
     bob.sends("SET lock:a secret-of-bob NX PX 5000").gets("nil");
     let refused = bob.sends("DEL lock:a").gets_error("LOCKDENIED not-owner");
-    bob.sends("SET lock:a secret-of-bob")
-        .gets_error("LOCKDENIED overwrite");
-    bob.sends("APPEND lock:a secret-of-bob")
-        .gets_error("LOCKDENIED opaque-write");
+    bob.sends("SET lock:a secret-of-bob").gets_error("LOCKDENIED overwrite");
+    bob.sends("APPEND lock:a secret-of-bob").gets_error("LOCKDENIED opaque-write");
     alice.sends("PEXPIRE lock:a 7000").gets(":1");
     alice
         .sends_arguments(&[
@@ -117,29 +104,16 @@ fn every_line_of_a_varied_day_is_what_the_schema_says_and_shows_no_owner_token()
         .gets(":1");
     bob.sends("DEL lock:a").gets(":0");
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends("SET lock:b secret-of-alice NX PX 9000")
-        .gets("+QUEUED");
+    alice.sends("SET lock:b secret-of-alice NX PX 9000").gets("+QUEUED");
     alice.sends("DEL lock:b").gets("+QUEUED");
     alice.sends("EXEC").gets("[+OK, :1]");
-    alice
-        .sends("MSETNX lock:c secret-of-alice lock:d secret-of-alice")
-        .gets(":1");
+    alice.sends("MSETNX lock:c secret-of-alice lock:d secret-of-alice").gets(":1");
     bob.sends("FLUSHDB").gets_error("LOCKDENIED bulk-delete");
     bob.sends("SETNX watched:x secret-of-bob").gets(":1");
     alice.sends("DEL watched:x").gets(":1");
-    redis
-        .client()
-        .sends("SET lock:old secret-of-another")
-        .gets("+OK");
+    redis.client().sends("SET lock:old secret-of-another").gets("+OK");
     alice.sends("DEL lock:old").gets(":1");
-    alice
-        .sends_bytes(lockwarden_tests::encode(&[
-            &b"SETNX"[..],
-            b"lock:\xff\\\n\"",
-            b"secret-of-alice",
-        ]))
-        .gets(":1");
+    alice.sends_bytes(lockwarden_tests::encode(&[&b"SETNX"[..], b"lock:\xff\\\n\"", b"secret-of-alice"])).gets(":1");
     assert_eq!(audited.proxy.switch("locks", Mode::Monitor), 200);
     audited.line("the switch", |line| is(line, "mode-switched"));
     let config = fs::read_to_string(audited.proxy.config()).unwrap();
@@ -159,10 +133,7 @@ fn every_line_of_a_varied_day_is_what_the_schema_says_and_shows_no_owner_token()
     assert!(!text.contains("secret-of"), "an owner token is in the file");
     let numbers = lines.iter().map(|line| line["seq"].as_u64().unwrap());
     assert!(numbers.eq(1..=lines.len() as u64), "no line is missing");
-    let events: BTreeSet<&str> = lines
-        .iter()
-        .map(|line| line["event"].as_str().unwrap())
-        .collect();
+    let events: BTreeSet<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
     for event in [
         "started",
         "acquired",
@@ -181,59 +152,31 @@ fn every_line_of_a_varied_day_is_what_the_schema_says_and_shows_no_owner_token()
     }
 
     let refused = id_in(&refused);
-    let record = lines
-        .iter()
-        .find(|line| line["id"] == refused.as_str())
-        .unwrap();
+    let record = lines.iter().find(|line| line["id"] == refused.as_str()).unwrap();
     assert_eq!(record["reason"], "not-owner");
     assert_eq!(record["command"], "DEL");
     assert_eq!(record["key"], "lock:a");
     let question = &record["questions"][0];
     assert_eq!(question["operation"], "release");
     assert_eq!(question["traits"][0], "refused-since");
-    assert_eq!(
-        question["answer"]["verdict"], "permit",
-        "the script refused"
-    );
+    assert_eq!(question["answer"]["verdict"], "permit", "the script refused");
     let acquired = lines.iter().find(|line| is(line, "acquired")).unwrap();
     assert_eq!(acquired["client"]["name"], "billing-7");
     assert_eq!(acquired["decision"], "modify");
     assert_eq!(acquired["token_length"], 15);
     assert_eq!(acquired["questions"][0]["token"], acquired["token"]);
-    let both: Vec<&Value> = lines
-        .iter()
-        .filter(|line| line["command"] == "MSETNX")
-        .collect();
+    let both: Vec<&Value> = lines.iter().filter(|line| line["command"] == "MSETNX").collect();
     assert_eq!(both.len(), 2);
-    assert!(
-        both.iter()
-            .all(|line| line["questions"].as_array().unwrap().len() == 1)
-    );
-    assert!(
-        lines
-            .iter()
-            .any(|line| line["key"] == "lock:\\xff\\\\\\x0a\"")
-    );
-    let would = lines
-        .iter()
-        .find(|line| line["decision"] == "would-deny")
-        .unwrap();
-    assert_eq!(
-        (&would["namespace"], &would["mode"]),
-        (&"watched".into(), &"monitor".into())
-    );
-    let changed = lines
-        .iter()
-        .find(|line| line["decision"] == "would-modify")
-        .unwrap();
+    assert!(both.iter().all(|line| line["questions"].as_array().unwrap().len() == 1));
+    assert!(lines.iter().any(|line| line["key"] == "lock:\\xff\\\\\\x0a\""));
+    let would = lines.iter().find(|line| line["decision"] == "would-deny").unwrap();
+    assert_eq!((&would["namespace"], &would["mode"]), (&"watched".into(), &"monitor".into()));
+    let changed = lines.iter().find(|line| line["decision"] == "would-modify").unwrap();
     assert_eq!(
         (&changed["command"], &changed["key"], &changed["mode"]),
         (&"SETNX".into(), &"watched:x".into(), &"monitor".into())
     );
-    assert_eq!(
-        (&changed["ttl_ms"], &changed["asked_ms"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!((&changed["ttl_ms"], &changed["asked_ms"]), (&0.into(), &0.into()));
     assert!(changed["would_ttl_ms"].as_u64() > Some(0));
 }
 
@@ -248,16 +191,12 @@ fn a_lock_that_does_its_work_leaves_no_problem_and_a_loop_leaves_one_line_a_seco
         alice.sends("DEL lock:fine").gets(":1");
     }
     alice.sends("SET lock:a a1 NX PX 9000").gets("+OK");
-    let ids: Vec<String> = (0..5)
-        .map(|_| id_in(&bob.sends("DEL lock:a").gets_error("LOCKDENIED not-owner")))
-        .collect();
+    let ids: Vec<String> = (0..5).map(|_| id_in(&bob.sends("DEL lock:a").gets_error("LOCKDENIED not-owner"))).collect();
     let (lines, _directory) = audited.end();
     assert!(lines.iter().all(|line| line["key"] != "lock:fine"));
     let refused: Vec<&Value> = lines.iter().filter(|line| is(line, "refused")).collect();
     assert_eq!(refused[0]["id"], ids[0].as_str(), "the first comes at once");
-    let times = refused
-        .iter()
-        .map(|line| line["repeated"].as_u64().unwrap_or(1));
+    let times = refused.iter().map(|line| line["repeated"].as_u64().unwrap_or(1));
     assert_eq!(times.sum::<u64>(), 5);
     assert!(refused.len() < 5, "the rest is folded: {refused:?}");
     let text = serde_json::to_string(&refused).unwrap();
@@ -301,10 +240,7 @@ fn lines_of_folded_refusals_say_whose_and_which() {
 fn a_full_file_makes_room_and_why_finds_what_stands_in_the_older_ones() {
     let redis = Redis::start();
     let audited = Audited::start(&redis, |proxy| {
-        proxy
-            .top("audit", "\"all\"")
-            .top("audit_max_size", "\"64KiB\"")
-            .top("audit_keep", "3")
+        proxy.top("audit", "\"all\"").top("audit_max_size", "\"64KiB\"").top("audit_keep", "3")
     });
     let (alice, bob) = (audited.proxy.client(), audited.proxy.client());
     alice.sends("SET lock:a a1 NX PX 9000").gets("+OK");
@@ -328,16 +264,9 @@ fn a_full_file_makes_room_and_why_finds_what_stands_in_the_older_ones() {
         let head = format!("{id}: DEL lock:a was refused: not-owner");
         assert!(found.stdout.starts_with(&head), "{}", found.stdout);
         // Neither has a name; their process is known, because it runs on this machine.
-        let granted = found
-            .stdout
-            .lines()
-            .find(|line| line.contains("granted to "));
+        let granted = found.stdout.lines().find(|line| line.contains("granted to "));
         let holder = format!(" at {}", alice.source());
-        assert!(
-            granted.is_some_and(|line| line.contains(&holder)),
-            "{}",
-            found.stdout
-        );
+        assert!(granted.is_some_and(|line| line.contains(&holder)), "{}", found.stdout);
     }
     assert_eq!(why(&["ZZZZZZ", "--log", path]).code, Some(1));
     assert_eq!(why(&["ZZZZZZ", "--log", "no such file"]).code, Some(2));
@@ -346,9 +275,7 @@ fn a_full_file_makes_room_and_why_finds_what_stands_in_the_older_ones() {
 #[test]
 fn why_asks_the_proxy_and_tells_who_sent_what_and_what_to_do() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("on_violation", "\"error\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("on_violation", "\"error\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
     bob.sends("CLIENT SETNAME stock-2").gets("+OK");
     alice.sends("CLIENT SETNAME stock-5").gets("+OK");
@@ -374,11 +301,7 @@ fn why_asks_the_proxy_and_tells_who_sent_what_and_what_to_do() {
     assert_eq!(record["reason"], "not-owner");
     let unknown = why(&["ZZZZZZ", "--admin", &admin]);
     assert_eq!(unknown.code, Some(1));
-    assert!(
-        unknown.stderr.contains("does not remember ZZZZZZ"),
-        "{}",
-        unknown.stderr
-    );
+    assert!(unknown.stderr.contains("does not remember ZZZZZZ"), "{}", unknown.stderr);
     drop(proxy);
     assert_eq!(why(&[&id, "--admin", &admin]).code, Some(3));
 }
@@ -387,17 +310,11 @@ fn why_asks_the_proxy_and_tells_who_sent_what_and_what_to_do() {
 #[test]
 fn the_error_about_several_locks_names_the_record_of_the_lock_that_it_names() {
     let redis = Redis::start();
-    let audited = Audited::start(&redis, |proxy| {
-        proxy
-            .namespace("on_violation", "\"error\"")
-            .top("audit", "\"all\"")
-    });
+    let audited = Audited::start(&redis, |proxy| proxy.namespace("on_violation", "\"error\"").top("audit", "\"all\""));
     let (alice, bob) = (audited.proxy.client(), audited.proxy.client());
     let locks = ["lock:a", "lock:b", "lock:c"];
     for lock in locks {
-        alice
-            .sends(format!("SET {lock} a1 NX PX 60000"))
-            .gets("+OK");
+        alice.sends(format!("SET {lock} a1 NX PX 60000")).gets("+OK");
     }
     let mut seen = BTreeSet::new();
     for line in ["DEL lock:a lock:b", "UNLINK lock:b lock:c lock:a"] {
@@ -407,24 +324,14 @@ fn the_error_about_several_locks_names_the_record_of_the_lock_that_it_names() {
         let key = record["key"].as_str().unwrap();
         assert!(error.contains(&format!(" key={key} ")), "{error}: {record}");
         let told = why(&[&id, "--log", audited.path().to_str().unwrap()]);
-        assert!(
-            told.stdout.contains(&format!(" {key} was refused")),
-            "{}",
-            told.stdout
-        );
+        assert!(told.stdout.contains(&format!(" {key} was refused")), "{}", told.stdout);
         seen.insert(id);
     }
     let path = audited.path();
-    let refused = lines(&path)
-        .into_iter()
-        .filter(|line| line["reason"] == "not-owner");
+    let refused = lines(&path).into_iter().filter(|line| line["reason"] == "not-owner");
     let ids: Vec<String> = refused.map(|line| line["id"].to_string()).collect();
     let unique: BTreeSet<&String> = ids.iter().collect();
-    assert_eq!(
-        (ids.len(), unique.len()),
-        (5, 5),
-        "an id belongs to one lock"
-    );
+    assert_eq!((ids.len(), unique.len()), (5, 5), "an id belongs to one lock");
 }
 
 #[test]
@@ -446,9 +353,7 @@ fn a_proxy_that_was_killed_leaves_whole_lines_and_the_next_goes_on_behind_them()
     let audited = Audited::start(&redis, |proxy| proxy.top("audit", "\"all\""));
     let client = audited.proxy.client();
     for n in 0..200 {
-        client
-            .sends(format!("SET lock:{n} a1 NX PX 9000"))
-            .gets("+OK");
+        client.sends(format!("SET lock:{n} a1 NX PX 9000")).gets("+OK");
     }
     audited.line("the last grant", |line| line["key"] == "lock:199");
     let (path, config) = (audited.path(), audited.proxy.config().to_owned());
@@ -461,9 +366,7 @@ fn a_proxy_that_was_killed_leaves_whole_lines_and_the_next_goes_on_behind_them()
     let config = audited.directory.path().join("lockwarden.toml");
     fs::write(&config, text).unwrap();
     let mut command = lockwarden(&["run", "--config", config.to_str().unwrap()]);
-    command
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let _next = Next(command.spawn().unwrap());
     wait_for("the next proxy's first line", || {
         let text = fs::read_to_string(&path).unwrap();
@@ -484,10 +387,7 @@ impl Drop for Next {
 /// Takes a lock of its own, or says why not.
 fn try_to_lock(client: &Client, n: &mut u32) -> String {
     *n += 1;
-    client
-        .sends(format!("SET lock:{n} a1 NX PX 9000"))
-        .reply()
-        .to_string()
+    client.sends(format!("SET lock:{n} a1 NX PX 9000")).reply().to_string()
 }
 
 #[test]
@@ -512,17 +412,10 @@ fn where_it_is_required_nothing_is_decided_while_it_cannot_be_written() {
     });
     assert!(refused.contains("LOCKPOLICY other key=lock:"), "{refused}");
     assert!(refused.contains("policy=audit"), "{refused}");
-    assert!(
-        refused.contains("audit record of this command could not be written"),
-        "{refused}"
-    );
-    client
-        .sends("DEL lock:1")
-        .gets_error("LOCKPOLICY other key=lock:1 cmd=DEL policy=audit");
+    assert!(refused.contains("audit record of this command could not be written"), "{refused}");
+    client.sends("DEL lock:1").gets_error("LOCKPOLICY other key=lock:1 cmd=DEL policy=audit");
     redis.client().sends("GET lock:1").gets("$2 a1");
-    client
-        .sends("FLUSHALL")
-        .gets_error("LOCKPOLICY other cmd=FLUSHALL policy=audit");
+    client.sends("FLUSHALL").gets_error("LOCKPOLICY other cmd=FLUSHALL policy=audit");
     client.sends("MULTI").gets("+OK");
     client.sends("DEL lock:1").gets_error("LOCKPOLICY");
     client.sends("EXEC").gets_error("EXECABORT");
@@ -531,15 +424,10 @@ fn where_it_is_required_nothing_is_decided_while_it_cannot_be_written() {
     client.sends("SET watched:x a1 NX PX 9000").gets("+OK");
     client.sends("DEL watched:x").gets(":1");
     client.sends("GET lock:1").gets("$2 a1");
-    assert_eq!(
-        audited.proxy.logged(&["audit records cannot be written"]),
-        1
-    );
+    assert_eq!(audited.proxy.logged(&["audit records cannot be written"]), 1);
 
     fs::create_dir(&directory).unwrap();
-    wait_for("lock commands to be carried out again", || {
-        try_to_lock(&client, &mut n) == "+OK"
-    });
+    wait_for("lock commands to be carried out again", || try_to_lock(&client, &mut n) == "+OK");
     audited.proxy.logs(&["audit records are written again"]);
     let refusal = audited.line("a refusal of that time", |line| line["policy"] == "audit");
     assert_eq!(refusal["decision"], "deny");
@@ -554,10 +442,8 @@ fn a_fifo_without_a_reader_and_a_full_disk_refuse_where_it_is_required() {
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.unwrap().success());
     for path in [fifo.to_str().unwrap(), "/dev/full"] {
-        let proxy = Proxy::builder(&redis)
-            .top("audit_file", &format!("{path:?}"))
-            .top("audit_required", "true")
-            .start();
+        let proxy =
+            Proxy::builder(&redis).top("audit_file", &format!("{path:?}")).top("audit_required", "true").start();
         let (client, mut n) = (proxy.client(), 1000);
         wait_for("lock commands to be refused", || {
             let reply = try_to_lock(&client, &mut n);
@@ -574,9 +460,7 @@ fn a_fifo_without_a_reader_and_a_full_disk_refuse_where_it_is_required() {
             reader.read_exact(&mut beginning).unwrap();
             (String::from_utf8_lossy(&beginning).into_owned(), reader)
         });
-        wait_for("lock commands to be carried out", || {
-            try_to_lock(&client, &mut n) == "+OK"
-        });
+        wait_for("lock commands to be carried out", || try_to_lock(&client, &mut n) == "+OK");
         let (beginning, _reader) = read.join().unwrap();
         assert!(beginning.starts_with("{\"v\":1,\"seq\":1,"), "{beginning}");
     }
@@ -596,19 +480,10 @@ fn where_it_is_not_required_a_client_notices_nothing_and_nothing_is_lost_in_a_sh
     let during = n + 1;
     assert_eq!(try_to_lock(&client, &mut n), "+OK");
     fs::create_dir(&directory).unwrap();
-    audited.line("a grant in between", |line| {
-        line["key"] == format!("lock:{during}")
-    });
-    assert_eq!(
-        audited
-            .proxy
-            .metric("lockwarden_audit_records_dropped_total"),
-        0.0
-    );
+    audited.line("a grant in between", |line| line["key"] == format!("lock:{during}"));
+    assert_eq!(audited.proxy.metric("lockwarden_audit_records_dropped_total"), 0.0);
     let written = "lockwarden_audit_records_total{sink=\"file\"}";
-    wait_for("the counter", || {
-        audited.proxy.metric(written) > f64::from(n)
-    });
+    wait_for("the counter", || audited.proxy.metric(written) > f64::from(n));
 }
 
 #[test]
@@ -626,9 +501,7 @@ fn a_key_makes_fingerprints_the_same_in_two_proxies_and_without_one_they_differ(
             }
         });
         let client = audited.proxy.client();
-        client
-            .sends(format!("SET {lock} the-same-owner NX PX 9000"))
-            .gets("+OK");
+        client.sends(format!("SET {lock} the-same-owner NX PX 9000")).gets("+OK");
         audited.line("the grant", |line| is(line, "acquired"))["token"].clone()
     };
     let with_key = fingerprint(true, "lock:1");
@@ -640,9 +513,7 @@ fn a_key_makes_fingerprints_the_same_in_two_proxies_and_without_one_they_differ(
 fn standard_output_is_a_sink_too() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).top("audit_file", "\"-\"").start();
-    wait_for("the line about the start", || {
-        proxy.metric("lockwarden_audit_records_total{sink=\"stdout\"}") >= 1.0
-    });
+    wait_for("the line about the start", || proxy.metric("lockwarden_audit_records_total{sink=\"stdout\"}") >= 1.0);
 }
 
 #[test]
@@ -651,26 +522,12 @@ fn what_cannot_be_an_audit_trail_is_said_at_the_start() {
     let config = directory.path().join("lockwarden.toml");
     let end_of = |text: &str| {
         fs::write(&config, text).unwrap();
-        run_to_end(&mut lockwarden(&[
-            "run",
-            "--config",
-            config.to_str().unwrap(),
-        ]))
+        run_to_end(&mut lockwarden(&["run", "--config", config.to_str().unwrap()]))
     };
     let nowhere = end_of("audit_required = true\n");
     assert_eq!(nowhere.code, Some(2));
-    assert!(
-        nowhere.stderr.contains("there is no audit_file"),
-        "{}",
-        nowhere.stderr
-    );
-    let missing = end_of(
-        "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\naudit_file = \"no/such/directory\"\n",
-    );
+    assert!(nowhere.stderr.contains("there is no audit_file"), "{}", nowhere.stderr);
+    let missing = end_of("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\naudit_file = \"no/such/directory\"\n");
     assert_eq!(missing.code, Some(2));
-    assert!(
-        missing.stderr.contains("cannot write the audit file"),
-        "{}",
-        missing.stderr
-    );
+    assert!(missing.stderr.contains("cannot write the audit file"), "{}", missing.stderr);
 }

@@ -6,10 +6,7 @@ use lockwarden_tests::{Client, Proxy, Redis, encode, wait_for};
 
 /// The harness's clients are the balancer: they come from loopback addresses.
 fn behind_a_balancer(redis: &Redis) -> Proxy {
-    Proxy::builder(redis)
-        .top("proxy_protocol_from", "[\"127.0.0.0/8\"]")
-        .without_waiting()
-        .start()
+    Proxy::builder(redis).top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting().start()
 }
 
 /// A connection of the balancer.
@@ -71,13 +68,9 @@ fn the_name_in_a_certificate_that_a_balancer_verified_tells_clients_apart() {
 #[test]
 fn nobody_else_may_say_what_name_is_in_a_certificate() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("proxy_protocol_from", "[\"10.0.0.0/8\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).top("proxy_protocol_from", "[\"10.0.0.0/8\"]").start();
     let client = introduced(&proxy, &certified(0, "shop.corp"));
-    client
-        .then()
-        .gets_error("ERR Protocol error: unexpected NUL in inline request");
+    client.then().gets_error("ERR Protocol error: unexpected NUL in inline request");
 }
 
 #[test]
@@ -91,9 +84,7 @@ fn the_endpoint_of_a_private_link_tells_clients_of_one_address_apart() {
     for other in [aws("2"), extension(0xe0, &[1; 8]), Vec::new()] {
         introduced(&proxy, &other).sends("DEL lock:job").gets(":0");
     }
-    introduced(&proxy, &aws("1"))
-        .sends("DEL lock:job")
-        .gets(":1");
+    introduced(&proxy, &aws("1")).sends("DEL lock:job").gets(":1");
 }
 
 #[test]
@@ -120,11 +111,7 @@ fn a_balancers_own_connection_is_served_and_is_nobodys_equal() {
     let redis = Redis::start();
     let proxy = behind_a_balancer(&redis);
     is_up(&proxy);
-    let headers = [
-        version_2(0x20, 0x00, &[]),
-        version_2(0x21, 0x00, &[]),
-        b"PROXY UNKNOWN\r\n".to_vec(),
-    ];
+    let headers = [version_2(0x20, 0x00, &[]), version_2(0x21, 0x00, &[]), b"PROXY UNKNOWN\r\n".to_vec()];
     for header in headers {
         let clients = [(); 2].map(|()| {
             let client = Client::connect_plain_from([127, 88, 0, 1].into(), proxy.address());
@@ -155,21 +142,15 @@ fn who_has_to_begin_with_a_header_and_does_not_is_closed() {
     let malformed = "lockwarden_protocol_errors_total{side=\"client\",kind=\"malformed\"}";
     let limit = "lockwarden_protocol_errors_total{side=\"client\",kind=\"limit\"}";
     connection(&proxy).sends("PING").gets_close();
-    connection(&proxy)
-        .sends_bytes(b"PROXY TCP4 10.1.2.3 10.9.9.9 70000 1\r\n")
-        .gets_close();
-    connection(&proxy)
-        .sends_bytes(version_2(0x21, 0x11, &OVER_IPV4[..8]))
-        .gets_close();
+    connection(&proxy).sends_bytes(b"PROXY TCP4 10.1.2.3 10.9.9.9 70000 1\r\n").gets_close();
+    connection(&proxy).sends_bytes(version_2(0x21, 0x11, &OVER_IPV4[..8])).gets_close();
     proxy.counts(malformed, 3.0);
     proxy.counts(limit, 0.0);
     let mut endless = b"PROXY UNKNOWN ".to_vec();
     endless.extend([b'x'; 200]);
     connection(&proxy).sends_bytes(&endless).gets_close();
     let body = vec![0; 65_535];
-    connection(&proxy)
-        .sends_bytes(&version_2(0x21, 0x11, &body)[..16])
-        .gets_close();
+    connection(&proxy).sends_bytes(&version_2(0x21, 0x11, &body)[..16]).gets_close();
     proxy.counts(limit, 2.0);
     proxy.logs(&["it has to begin with a PROXY header"]);
 
@@ -189,12 +170,8 @@ fn who_has_to_begin_with_a_header_and_does_not_is_closed() {
 #[test]
 fn nobody_else_may_say_who_he_is() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("proxy_protocol_from", "[\"10.0.0.0/8\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).top("proxy_protocol_from", "[\"10.0.0.0/8\"]").start();
     let client = connection(&proxy);
-    client
-        .sends_bytes(b"PROXY TCP4 10.1.2.3 10.9.9.9 40000 6379\r\n")
-        .gets_error("ERR unknown command 'PROXY'");
+    client.sends_bytes(b"PROXY TCP4 10.1.2.3 10.9.9.9 40000 6379\r\n").gets_error("ERR unknown command 'PROXY'");
     client.sends("PING").gets("+PONG");
 }

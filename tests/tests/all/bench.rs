@@ -30,19 +30,8 @@ fn the_bench_measures_every_load_over_every_way() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("figures.json");
     let output = Command::new(program)
-        .args([
-            "--pin",
-            "free",
-            "--rounds",
-            "1",
-            "--secs",
-            "0.1",
-            "--no-footprint",
-        ])
-        .args([
-            "--targets",
-            "direct-unix,forwarder,dedicated,dedicated-unix,multiplexed",
-        ])
+        .args(["--pin", "free", "--rounds", "1", "--secs", "0.1", "--no-footprint"])
+        .args(["--targets", "direct-unix,forwarder,dedicated,dedicated-unix,multiplexed"])
         .args(["--only", &LOADS.join(",")])
         .arg("--proxy")
         .arg(binary())
@@ -58,13 +47,7 @@ fn the_bench_measures_every_load_over_every_way() {
     for load in LOADS {
         let loads = found["loads"].as_array().unwrap();
         let table = loads.iter().find(|table| table["load"] == load).unwrap();
-        for way in [
-            "direct",
-            "direct-unix",
-            "forwarder",
-            "dedicated",
-            "dedicated-unix",
-        ] {
+        for way in ["direct", "direct-unix", "forwarder", "dedicated", "dedicated-unix"] {
             let ways = table["ways"].as_array().unwrap();
             let row = ways.iter().find(|row| row["way"] == way).unwrap();
             let commands = row["rounds"][0]["commands"].as_u64();

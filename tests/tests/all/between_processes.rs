@@ -81,20 +81,14 @@ fn a_worker_gives_back_what_another_process_of_its_name_has_taken() {
         assert!(redis.is_free("lock:job"), "{release}");
     }
     assert!(singleton_queues(&producer, "lock:job"));
-    worker.pipelines(
-        &["MULTI", "DEL lock:job", "EXEC"],
-        &["+OK", "+QUEUED", "[:1]"],
-    );
+    worker.pipelines(&["MULTI", "DEL lock:job", "EXEC"], &["+OK", "+QUEUED", "[:1]"]);
     assert_eq!(proxy.metric(HANDED_OVER), 0.0);
 }
 
 #[test]
 fn a_worker_may_be_the_same_user_under_another_name_and_come_by_another_proxy() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER orders on >secret ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER orders on >secret ~* &* +@all").gets("+OK");
     let proxies = [0, 1].map(|_| handing_over(&redis).start());
     let [producer, worker] = [("web", 0), ("celery@one", 1)].map(|(name, at)| {
         let client = proxies[at].client();
@@ -108,18 +102,13 @@ fn a_worker_may_be_the_same_user_under_another_name_and_come_by_another_proxy() 
 #[test]
 fn a_lock_outlives_the_process_that_took_it_while_its_application_is_there() {
     let redis = Redis::start();
-    let proxy = handing_over(&redis)
-        .setting("ttl-ceiling", "default", "\"2s\"")
-        .start();
+    let proxy = handing_over(&redis).setting("ttl-ceiling", "default", "\"2s\"").start();
     let _web = called(proxy.client(), "orders");
     let producer = called(proxy.client(), "orders");
     assert!(singleton_queues(&producer, "lock:job"));
     drop(producer);
     let renewed = proxy.metric(RENEWED);
-    wait_for(
-        "another connection to keep it alive for more than its TTL",
-        || proxy.metric(RENEWED) >= renewed + 4.0,
-    );
+    wait_for("another connection to keep it alive for more than its TTL", || proxy.metric(RENEWED) >= renewed + 4.0);
     assert!(!redis.is_free("lock:job"));
     // A worker that comes only now gives it back.
     let worker = called(proxy.client(), "orders");
@@ -147,9 +136,7 @@ fn a_lock_that_ran_out_leaves_no_debt_to_the_next_job() {
     let proxy = handing_over(&redis).start();
     let producer = called(proxy.client(), "orders");
     let worker = called(proxy.client(), "orders");
-    producer
-        .sends("SET lock:job 5c9e2f708d1b4a33 NX PX 9000")
-        .gets("+OK");
+    producer.sends("SET lock:job 5c9e2f708d1b4a33 NX PX 9000").gets("+OK");
     redis.runs_out(&producer, "lock:job");
     assert_eq!(jobs_done(&producer, &worker, "lock:job"), 3);
 }
@@ -157,10 +144,7 @@ fn a_lock_that_ran_out_leaves_no_debt_to_the_next_job() {
 #[test]
 fn a_stranger_gives_back_nothing_and_neither_does_who_does_not_say_who_it_is() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER other on >secret ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER other on >secret ~* &* +@all").gets("+OK");
     let proxy = handing_over(&redis).start();
     let producer = called(proxy.client(), "orders");
     assert!(singleton_queues(&producer, "lock:job"));
@@ -168,30 +152,17 @@ fn a_stranger_gives_back_nothing_and_neither_does_who_does_not_say_who_it_is() {
 
     let namesake = proxy.client();
     namesake.sends("AUTH other secret").gets("+OK");
-    let strangers = [
-        proxy.client(),
-        called(proxy.client(), "invoices"),
-        called(namesake, "orders"),
-    ];
+    let strangers = [proxy.client(), called(proxy.client(), "invoices"), called(namesake, "orders")];
     for stranger in &strangers {
-        for release in [
-            "DEL lock:job",
-            "UNLINK lock:job",
-            "EXPIRE lock:job 0",
-            "CAD lock:job 0b9d4f7e9c553a1d",
-        ] {
+        for release in ["DEL lock:job", "UNLINK lock:job", "EXPIRE lock:job 0", "CAD lock:job 0b9d4f7e9c553a1d"] {
             stranger.sends(release).gets(":0");
         }
-        stranger
-            .sends("SET lock:job 0b9d4f7e9c553a1d")
-            .gets_error("LOCKDENIED overwrite");
+        stranger.sends("SET lock:job 0b9d4f7e9c553a1d").gets_error("LOCKDENIED overwrite");
     }
     assert_eq!(redis.lease("lock:job"), before);
 
     // Who names what was stored is believed, as everywhere.
-    strangers[0]
-        .sends("CAD lock:job 7f4c1e2a-0b9d-4f7e-9c55-3a1d20f6b8e4")
-        .gets(":1");
+    strangers[0].sends("CAD lock:job 7f4c1e2a-0b9d-4f7e-9c55-3a1d20f6b8e4").gets(":1");
 
     // Nobody is told from anybody by saying nothing.
     let (nameless, other) = (proxy.client(), proxy.client());
@@ -247,8 +218,6 @@ fn locks_that_others_give_back_again_and_again_are_reported() {
             assert!(!singleton_queues(&worker, &lock));
             singleton_is_done(&worker, &lock);
         }
-        wait_for("nothing more to be reported", || {
-            proxy.metric(HANDED_OVER) == before
-        });
+        wait_for("nothing more to be reported", || proxy.metric(HANDED_OVER) == before);
     }
 }

@@ -24,22 +24,8 @@ in_every_world!(setnx_and_expire_in_one_block);
 fn a_lease_that_lives_within_one_block(world: &World) {
     let alice = world.client();
     alice.pipelines(
-        &[
-            "MULTI",
-            "SET lock:job a1 NX PX 5000",
-            "SETNX lock:job a2",
-            "DEL lock:job",
-            "EXISTS lock:job",
-            "EXEC",
-        ],
-        &[
-            "+OK",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "[+OK, :0, :1, :0]",
-        ],
+        &["MULTI", "SET lock:job a1 NX PX 5000", "SETNX lock:job a2", "DEL lock:job", "EXISTS lock:job", "EXEC"],
+        &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, :0, :1, :0]"],
     );
     assert!(world.redis().is_free("lock:job"));
     world.acquires("acquired", 1);
@@ -55,13 +41,7 @@ fn a_strangers_block(world: &World) {
         alice.sends(format!("SET {key} a1 NX PX 8000")).gets("+OK");
     }
     bob.sends("MULTI").gets("+OK");
-    for line in [
-        "SET plain 1",
-        "DEL lock:1",
-        "EXPIRE lock:2 9",
-        "SET lock:3 thief",
-        "INCR plain",
-    ] {
+    for line in ["SET plain 1", "DEL lock:1", "EXPIRE lock:2 9", "SET lock:3 thief", "INCR plain"] {
         bob.sends(line).gets("+QUEUED");
     }
     let reply = bob.sends("EXEC").reply();
@@ -74,10 +54,7 @@ fn a_strangers_block(world: &World) {
     if world.is_harmed() {
         assert_eq!(overwrite, "+OK");
     } else {
-        assert!(
-            overwrite.starts_with("-LOCKDENIED overwrite key=lock:3"),
-            "{overwrite}"
-        );
+        assert!(overwrite.starts_with("-LOCKDENIED overwrite key=lock:3"), "{overwrite}");
         assert_eq!(world.redis().value("lock:1"), "$2 a1");
         assert_eq!(world.redis().value("lock:3"), "$2 a1");
     }
@@ -91,11 +68,7 @@ in_every_world!(a_strangers_block);
 fn a_block_with_a_command_that_is_never_allowed(world: &World) {
     let alice = world.client();
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
-    for forbidden in [
-        "APPEND lock:job x",
-        "RENAME lock:job gone",
-        "LPUSH lock:other x",
-    ] {
+    for forbidden in ["APPEND lock:job x", "RENAME lock:job gone", "LPUSH lock:other x"] {
         alice.sends("MULTI").gets("+OK");
         alice.sends("INCR plain").gets("+QUEUED");
         let queued = alice.sends(forbidden);
@@ -119,20 +92,14 @@ in_every_world!(a_block_with_a_command_that_is_never_allowed);
 fn blocks_that_redis_refuses(world: &World) {
     let alice = world.client();
     alice.sends("EXEC").gets_error("ERR EXEC without MULTI");
-    alice
-        .sends("DISCARD")
-        .gets_error("ERR DISCARD without MULTI");
+    alice.sends("DISCARD").gets_error("ERR DISCARD without MULTI");
     alice.sends("MULTI").gets("+OK");
     // Valkey 9 has other words for these.
     let direct = world.redis().client();
     direct.sends("MULTI").gets("+OK");
     for line in ["MULTI", "WATCH lock:job"] {
         let words = direct.sends(line).reply();
-        assert_eq!(
-            alice.sends(line).gets_error("ERR "),
-            words.error(),
-            "{line}"
-        );
+        assert_eq!(alice.sends(line).gets_error("ERR "), words.error(), "{line}");
     }
     alice.sends("SETNX lock:job a1").gets("+QUEUED");
     let executed = direct.sends("EXEC").reply().to_string();
@@ -145,13 +112,9 @@ fn blocks_that_redis_refuses(world: &World) {
         assert!(world.redis().is_free("lock:job"));
     }
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends("SETNX lock:job")
-        .gets_error("ERR wrong number of arguments");
+    alice.sends("SETNX lock:job").gets_error("ERR wrong number of arguments");
     alice.sends("SETNX lock:job a1").gets("+QUEUED");
-    alice
-        .sends("EXEC")
-        .gets("-EXECABORT Transaction discarded because of previous errors.");
+    alice.sends("EXEC").gets("-EXECABORT Transaction discarded because of previous errors.");
     alice.sends("MULTI").gets("+OK");
     alice.sends("SETNX lock:job a1").gets("+QUEUED");
     alice.sends("DISCARD").gets("+OK");
@@ -204,14 +167,7 @@ fn blocks_under_resp3(world: &World) {
             "DEL lock:job",
             "EXEC",
         ],
-        &[
-            "+OK",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "[+OK, null, {}, :1]",
-        ],
+        &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, null, {}, :1]"],
     );
     alice.sends("SET lock:job a1 NX PX 5000").gets("+OK");
     alice.sends("SET lock:job a2 NX PX 5000").gets("null");
@@ -223,25 +179,15 @@ in_every_world!(blocks_under_resp3);
 #[test]
 fn a_refused_block_is_an_error_at_its_place_where_violations_are_errors() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("on_violation", "\"error\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("on_violation", "\"error\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
-    bob.pipelines(
-        &["MULTI", "DEL lock:job", "SET plain 1"],
-        &["+OK", "+QUEUED", "+QUEUED"],
-    );
+    bob.pipelines(&["MULTI", "DEL lock:job", "SET plain 1"], &["+OK", "+QUEUED", "+QUEUED"]);
     let reply = bob.sends("EXEC").reply();
     let [refused, plain] = reply.elements() else {
         panic!("two places, not {reply}");
     };
-    assert!(
-        refused
-            .to_string()
-            .starts_with("-LOCKDENIED not-owner key=lock:job cmd=DEL"),
-        "{refused}"
-    );
+    assert!(refused.to_string().starts_with("-LOCKDENIED not-owner key=lock:job cmd=DEL"), "{refused}");
     assert_eq!(plain.to_string(), "+OK");
     assert_eq!(redis.value("lock:job"), "$2 a1");
 }

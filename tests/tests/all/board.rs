@@ -6,8 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use lockwarden_tests::{
-    Browser, Client, Mode, Proxy, ProxyBuilder, Redis, encode, lockwarden, run_to_end, wait_for,
-    wait_for_value,
+    Browser, Client, Mode, Proxy, ProxyBuilder, Redis, encode, lockwarden, run_to_end, wait_for, wait_for_value,
 };
 use serde_json::{Value, json};
 
@@ -43,11 +42,7 @@ fn a_lock_appears_on_an_open_page_and_goes_by_itself() {
     browser.becomes_true(&format!("{age} !== {before}"));
     alice.sends("DEL lock:order:42").gets(":1");
     browser.becomes_true("!document.querySelector('#locks').innerText.includes('lock:order:42')");
-    assert_eq!(
-        browser.evaluates("window.stayed"),
-        json!(true),
-        "the page was not loaded anew"
-    );
+    assert_eq!(browser.evaluates("window.stayed"), json!(true), "the page was not loaded anew");
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
@@ -63,9 +58,7 @@ fn a_paused_page_stays_as_it_is_until_it_goes_on() {
     browser.evaluates("document.getElementById('pause').click()");
     browser.shows("Paused at");
     proxy.client().sends("SET lock:a a1 NX PX 9000").gets("+OK");
-    wait_for("the API to know", || {
-        json_of(&proxy, "/api/v1/locks")["matching"] == json!(1)
-    });
+    wait_for("the API to know", || json_of(&proxy, "/api/v1/locks")["matching"] == json!(1));
     browser.shows("Nobody holds a lock.");
     browser.evaluates("document.getElementById('pause').click()");
     browser.shows("lock:a");
@@ -81,40 +74,24 @@ fn names_that_look_like_script_are_text_and_run_nothing() {
     let evil = "lock:<script>window.hit=1</script><img/src=x/onerror='window.hit=1'>\"onfocus=window.hit=1//";
     let hidden = "lock:\u{202e}gpj.exe\u{200b}";
     let alice = proxy.client();
-    alice
-        .sends_arguments(&["CLIENT", "SETNAME", "<svg/onload=window.hit=1>"])
-        .gets("+OK");
+    alice.sends_arguments(&["CLIENT", "SETNAME", "<svg/onload=window.hit=1>"]).gets("+OK");
     let (bob, taken) = (proxy.client(), "+OK");
-    alice
-        .sends_arguments(&["SET", evil, "a1", "NX", "PX", "9000"])
-        .gets(taken);
+    alice.sends_arguments(&["SET", evil, "a1", "NX", "PX", "9000"]).gets(taken);
     browser.open(&page(&proxy));
     browser.shows("<script>window.hit=1</script>");
     // By an event, too, and in every part that can show it.
-    alice
-        .sends_arguments(&["SET", hidden, "a1", "NX", "PX", "9000"])
-        .gets(taken);
+    alice.sends_arguments(&["SET", hidden, "a1", "NX", "PX", "9000"]).gets(taken);
     bob.sends_arguments(&["DEL", evil]).gets(":0");
     browser.shows(r"lock:\xe2\x80\xaegpj.exe\xe2\x80\x8b");
     browser.becomes_true("document.querySelector('#refusals').innerText.includes('<script>')");
     browser.evaluates("document.querySelector('.locks tbody a[href*=script]').click()");
     browser.shows("What happened lately");
-    assert_eq!(
-        browser.evaluates("document.querySelector('#detail-head').textContent"),
-        json!(evil)
-    );
+    assert_eq!(browser.evaluates("document.querySelector('#detail-head').textContent"), json!(evil));
     let held = browser.evaluates("document.querySelector('.detail').textContent");
-    assert!(
-        held.as_str()
-            .is_some_and(|text| text.contains("<svg/onload=window.hit=1>")),
-        "{held}"
-    );
+    assert!(held.as_str().is_some_and(|text| text.contains("<svg/onload=window.hit=1>")), "{held}");
     assert_eq!(browser.evaluates("typeof window.hit"), json!("undefined"));
     assert_eq!(browser.evaluates("document.scripts.length"), json!(1));
-    assert_eq!(
-        browser.evaluates("document.querySelectorAll('main img, main svg').length"),
-        json!(0)
-    );
+    assert_eq!(browser.evaluates("document.querySelectorAll('main img, main svg').length"), json!(0));
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
@@ -144,10 +121,7 @@ fn of_ten_thousand_locks_the_page_shows_some_and_says_so() {
         let body = proxy.get("/").1;
         body.contains("These are 200 of 10,000").then_some(body)
     });
-    assert_eq!(
-        body.matches("<tr").count(),
-        1 + 200 + namespaces_and_policies(&body)
-    );
+    assert_eq!(body.matches("<tr").count(), 1 + 200 + namespaces_and_policies(&body));
     let (_, all) = proxy.get("/api/v1/locks?limit=10000&format=csv");
     assert_eq!(all.lines().count(), 10_001);
     let (_, more) = proxy.get("/?limit=1000000");
@@ -183,9 +157,7 @@ fn the_page_is_complete_without_script() {
     alice.sends("SET lock:order:42 a1 NX PX 9000").gets("+OK");
     bob.sends("DEL lock:order:42").gets(":0");
     let body = wait_for_value("the refusal to be shown", || {
-        let body = proxy
-            .get("/?lock=lock:order:42&namespace=locks&contains=order")
-            .1;
+        let body = proxy.get("/?lock=lock:order:42&namespace=locks&contains=order").1;
         // Its parts are looked up one after the other, and the refusal may come between them.
         (body.contains("not-owner") && body.contains("/why?id=")).then_some(body)
     });
@@ -202,15 +174,8 @@ fn the_page_is_complete_without_script() {
     ] {
         assert!(body.contains(part), "{part}: {body}");
     }
-    assert!(
-        !body.contains(" style=") && !body.contains("onclick"),
-        "nothing inline: {body}"
-    );
-    for (path, kind) in [
-        ("board.css", "body"),
-        ("board.js", "EventSource"),
-        ("icon.svg", "<svg"),
-    ] {
+    assert!(!body.contains(" style=") && !body.contains("onclick"), "nothing inline: {body}");
+    for (path, kind) in [("board.css", "body"), ("board.js", "EventSource"), ("icon.svg", "<svg")] {
         let (status, file) = proxy.get(&format!("/board/{path}"));
         assert!(status == 200 && file.contains(kind), "{path}");
     }
@@ -225,8 +190,7 @@ fn a_refusal_opens_the_words_of_lockwarden_why_and_says_who_held_the_lock() {
         .start();
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("CLIENT SETNAME billing").gets("+OK");
-    bob.sends_arguments(&["CLIENT", "SETNAME", "<i>payments"])
-        .gets("+OK");
+    bob.sends_arguments(&["CLIENT", "SETNAME", "<i>payments"]).gets("+OK");
     for (key, deleted) in [("lock:invoice:7", ":0"), ("watched:invoice:7", ":1")] {
         alice.sends(format!("SET {key} a1 NX PX 9000")).gets("+OK");
         bob.sends(format!("DEL {key}")).gets(deleted);
@@ -247,17 +211,10 @@ fn a_refusal_opens_the_words_of_lockwarden_why_and_says_who_held_the_lock() {
         assert_eq!(status, 200);
         let lines = told["lines"].as_array().expect("lines");
         assert!(lines.len() >= 5, "{told}");
-        for words in lines
-            .iter()
-            .map(|line| &line["words"])
-            .chain([&told["headline"]])
-        {
+        for words in lines.iter().map(|line| &line["words"]).chain([&told["headline"]]) {
             let words = words.as_str().expect("words");
             assert!(terminal.contains(words), "{words}: {terminal}");
-            let escaped = words
-                .replace('<', "&lt;")
-                .replace('>', "&gt;")
-                .replace('"', "&quot;");
+            let escaped = words.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
             assert!(page.contains(&escaped), "{escaped}: {page}");
         }
         assert!(terminal.contains("granted to billing"), "{terminal}");
@@ -265,10 +222,7 @@ fn a_refusal_opens_the_words_of_lockwarden_why_and_says_who_held_the_lock() {
     }
     let (status, page) = proxy.get("/why?id=NOSUCH");
     assert_eq!(status, 404);
-    assert!(
-        page.contains("lockwarden why NOSUCH --log audit.jsonl"),
-        "{page}"
-    );
+    assert!(page.contains("lockwarden why NOSUCH --log audit.jsonl"), "{page}");
     assert_eq!(proxy.get("/api/v1/why/NOSUCH").0, 404);
     assert_eq!(proxy.get("/why").0, 400);
 }
@@ -293,9 +247,7 @@ fn a_backend_that_is_gone_is_the_first_thing_to_read_and_its_return_is_seen() {
 /// Asks for events and answers the status and a reader of what follows.
 fn listens(to: SocketAddr) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(to).expect("the admin address is open");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("a timeout can be set");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
     write!(stream, "GET /events HTTP/1.1\r\nHost: {to}\r\n\r\n").expect("it reads");
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -320,24 +272,15 @@ fn so_many_pages_are_kept_up_to_date_and_a_place_is_free_again_when_one_goes() {
     let mut lines = again.1.lines().map_while(Result::ok);
     let event = lines.find_map(|line| Some(line.strip_prefix("data: ")?.to_owned()));
     let event: Value = serde_json::from_str(&event.expect("an event")).expect("JSON");
-    assert!(
-        event["parts"]["locks"]
-            .as_str()
-            .is_some_and(|part| part.contains("Nobody holds")),
-        "{event}"
-    );
+    assert!(event["parts"]["locks"].as_str().is_some_and(|part| part.contains("Nobody holds")), "{event}");
 }
 
 #[test]
 fn lists_can_be_had_as_csv_in_which_no_cell_is_a_formula() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("keys", "[\"lock:*\", \"=*\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("keys", "[\"lock:*\", \"=*\"]").start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends_arguments(&["SET", "=1+1,\"x\"", "a1", "NX", "PX", "9000"])
-        .gets("+OK");
+    alice.sends_arguments(&["SET", "=1+1,\"x\"", "a1", "NX", "PX", "9000"]).gets("+OK");
     bob.sends_arguments(&["DEL", "=1+1,\"x\""]).gets(":0");
     for path in ["/api/v1/locks?format=csv", "/api/v1/decisions?format=csv"] {
         let table = wait_for_value("a row", || {
@@ -388,9 +331,9 @@ fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder)
         "owner-5a8c7e37-14d0",
         "owner-6b7d6f48-25e1",
     ];
-    const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-    const UNKNOWN: &str =
-        "redis.call('set', KEYS[1], ARGV[1], 'px', 9000) return {KEYS[1], ARGV[1]}";
+    const RELEASE: &str =
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    const UNKNOWN: &str = "redis.call('set', KEYS[1], ARGV[1], 'px', 9000) return {KEYS[1], ARGV[1]}";
     let redis = Redis::start();
     let proxy = configure(Proxy::builder(&redis)).start();
     let (alice, bob, carol) = (proxy.client(), proxy.client(), proxy.client());
@@ -417,23 +360,15 @@ fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder)
     }
     wait_for("the view to have seen it all", || {
         let detail = proxy.get("/api/v1/locks/lock:b").1;
-        serde_json::from_str::<Value>(&detail).is_ok_and(|detail| {
-            detail["timeline"]
-                .as_array()
-                .is_some_and(|moments| moments.len() >= 4)
-        })
+        serde_json::from_str::<Value>(&detail)
+            .is_ok_and(|detail| detail["timeline"].as_array().is_some_and(|moments| moments.len() >= 4))
     });
     let order = json!({ "fence": redis.fence("lock:b"), "reason": "test" }).to_string();
-    let mut shown = vec![(
-        "break",
-        proxy.orders("/api/v1/locks/lock:b/break", &order).1,
-    )];
+    let mut shown = vec![("break", proxy.orders("/api/v1/locks/lock:b/break", &order).1)];
     shown.extend(READABLE.map(|path| (path, proxy.get(path).1)));
     let (_, events) = listens(proxy.admin_address());
     let mut lines = events.lines().map_while(Result::ok);
-    let event = lines
-        .find(|line| line.starts_with("data: "))
-        .expect("an event");
+    let event = lines.find(|line| line.starts_with("data: ")).expect("an event");
     shown.push(("events", event));
     let admin = proxy.admin_address().to_string();
     for words in [
@@ -445,10 +380,7 @@ fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder)
         &["audit", "-o", "json"],
     ] {
         let done = run_to_end(&mut lockwarden(&[words, &["--admin", &admin]].concat()));
-        assert!(
-            done.code != Some(2) && done.code != Some(3),
-            "{words:?}: {done:?}"
-        );
+        assert!(done.code != Some(2) && done.code != Some(3), "{words:?}: {done:?}");
         shown.push((words[0], done.stdout + &done.stderr));
     }
     shown.push(("the log", proxy.log()));
@@ -458,13 +390,7 @@ fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder)
         }
     }
     // The same look finds what is no secret, so it would have found a token.
-    assert!(
-        shown
-            .iter()
-            .filter(|(_, text)| text.contains("lock:a"))
-            .count()
-            >= 6
-    );
+    assert!(shown.iter().filter(|(_, text)| text.contains("lock:a")).count() >= 6);
 }
 
 #[test]
@@ -487,37 +413,21 @@ fn reading_changes_nothing_and_orders_need_the_admin_token() {
     for path in READABLE {
         proxy.get(path);
     }
-    for path in [
-        "/api/v1/mode?mode=monitor",
-        "/api/v1/reload",
-        "/mode?mode=monitor",
-        "/reload",
-    ] {
+    for path in ["/api/v1/mode?mode=monitor", "/api/v1/reload", "/mode?mode=monitor", "/reload"] {
         assert_eq!(proxy.get(path).0, 405, "{path}");
     }
     let fence = redis.fence("lock:a");
     let order = format!("{{\"fence\":{fence},\"reason\":\"x\"}}");
     for token in [None, Some("wrong")] {
-        let status = proxy
-            .post_with(token, "/api/v1/locks/lock:a/break", &order)
-            .0;
+        let status = proxy.post_with(token, "/api/v1/locks/lock:a/break", &order).0;
         assert_eq!(status, 401, "{token:?}");
-        assert_eq!(
-            proxy.post_with(token, "/api/v1/mode?mode=monitor", "").0,
-            401
-        );
+        assert_eq!(proxy.post_with(token, "/api/v1/mode?mode=monitor", "").0, 401);
     }
     let after = redis.lease("lock:a");
     assert_eq!((before.0, before.2), (after.0, after.2));
-    assert_eq!(
-        json_of(&proxy, "/api/v1/config")[0]["mode"],
-        json!("enforce")
-    );
+    assert_eq!(json_of(&proxy, "/api/v1/config")[0]["mode"], json!("enforce"));
     let (status, body) = proxy.orders("/api/v1/mode", "{\"mode\":\"monitor\"}");
     assert_eq!(status, 200, "{body}");
-    assert_eq!(
-        json_of(&proxy, "/api/v1/config")[0]["mode"],
-        json!("monitor")
-    );
+    assert_eq!(json_of(&proxy, "/api/v1/config")[0]["mode"], json!("monitor"));
     assert_eq!(proxy.orders("/api/v1/reload", "").0, 200);
 }

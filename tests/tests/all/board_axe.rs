@@ -13,16 +13,12 @@ fn found(browser: &mut Browser) -> Vec<String> {
             rule.nodes.map((node) => `${rule.id}: ${rule.help}: ${node.html.slice(0, 120)}: ${node.failureSummary}`)))",
     );
     let said = said.as_array().expect("a list");
-    said.iter()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
+    said.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// A browser, and axe as it is run in a page; `None` where either is lacking.
 fn browser_with_axe() -> Option<(Browser, String)> {
-    let axe = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../target/axe/node_modules/axe-core/axe.min.js");
+    let axe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/axe/node_modules/axe-core/axe.min.js");
     // A file that may be run is not wanted, but one that is there.
     if !axe.is_file() && !installed(&[&axe.to_string_lossy()]) {
         return None;
@@ -42,11 +38,7 @@ fn wrong_on(pages: &[&str], proxy: &Proxy, browser: &mut Browser, axe: &str) -> 
                 browser.is_sized(size);
                 browser.is_lit(scheme);
                 let found = found(browser);
-                wrong.extend(
-                    found
-                        .iter()
-                        .map(|one| format!("{path} {size:?} {scheme}: {one}")),
-                );
+                wrong.extend(found.iter().map(|one| format!("{path} {size:?} {scheme}: {one}")));
             }
         }
     }
@@ -87,8 +79,7 @@ fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
     }
     bob.sends("DEL lock:a").gets(":0");
     wait_for_value("everything to be known", || {
-        let all =
-            ["/api/v1/discovery", "/api/v1/overview", "/api/v1/hot"].map(|path| proxy.get(path).1);
+        let all = ["/api/v1/discovery", "/api/v1/overview", "/api/v1/hot"].map(|path| proxy.get(path).1);
         let known = all[0].contains("\"unclaimed\":1")
             && all[1].contains("\"refused_last_hour\":2")
             && all[2].contains("\"waits_for\"");
@@ -138,11 +129,7 @@ fn axe_finds_nothing_on_the_pages_that_tell_of_a_failover() {
         lost[0]["id"].as_str().map(str::to_owned)
     });
     let (_, page) = proxy.get("/");
-    for words in [
-        "What the sentinels of",
-        "quarantine until",
-        "Lost in failovers",
-    ] {
+    for words in ["What the sentinels of", "quarantine until", "Lost in failovers"] {
         assert!(page.contains(words), "{words}: {page}");
     }
     let why = format!("/why?id={lost}");

@@ -30,20 +30,14 @@ fn estate() -> Estate {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
-    client
-        .sends_arguments(&["CLIENT", "SETNAME", "<svg/onload=window.hit=1>"])
-        .gets("+OK");
+    client.sends_arguments(&["CLIENT", "SETNAME", "<svg/onload=window.hit=1>"]).gets("+OK");
     locks(&client, "order:7:busy");
     locks(&client, EVIL);
     wait_for_value("both to be found", || {
         let found = proxy.get("/api/v1/discovery").1;
         found.contains("\"unclaimed\":2").then_some(())
     });
-    Estate {
-        _redis: redis,
-        proxy,
-        _client: client,
-    }
+    Estate { _redis: redis, proxy, _client: client }
 }
 
 fn address(proxy: &Proxy, path: &str) -> String {
@@ -69,10 +63,7 @@ fn the_page_says_without_script_which_keys_are_locks_and_what_would_govern_them(
     }
     assert_eq!(page.matches("<script").count(), 1, "only its own: {page}");
     let board = estate.proxy.get("/").1;
-    assert!(
-        board.contains("<a href=\"/discovery\">2 patterns of locks are in no namespace"),
-        "{board}"
-    );
+    assert!(board.contains("<a href=\"/discovery\">2 patterns of locks are in no namespace"), "{board}");
 }
 
 #[test]
@@ -84,25 +75,18 @@ fn a_person_without_a_mouse_goes_from_the_board_to_the_configuration() {
     browser.open(&address(&estate.proxy, "/"));
     browser.shows("2 patterns of locks are in no namespace");
     browser.shows("Live");
-    presses_until(
-        &mut browser,
-        "document.activeElement.getAttribute('href') === '/discovery'",
-    );
+    presses_until(&mut browser, "document.activeElement.getAttribute('href') === '/discovery'");
     browser.presses("Enter");
     browser.becomes_true("location.pathname === '/discovery'");
     browser.shows("order:*:busy");
     browser.shows("<script>window.hit=1</script>");
-    presses_until(
-        &mut browser,
-        "document.activeElement.classList.contains('copy')",
-    );
+    presses_until(&mut browser, "document.activeElement.classList.contains('copy')");
     let outline = "getComputedStyle(document.activeElement).outlineStyle";
     assert_eq!(browser.evaluates(outline), json!("solid"), "it is seen");
     browser.presses("Enter");
     // Where it may not copy it marks the text.
-    browser.becomes_true(
-        "['Copied', 'Marked: copy it by Ctrl+C'].includes(document.querySelector('.copy').textContent)",
-    );
+    browser
+        .becomes_true("['Copied', 'Marked: copy it by Ctrl+C'].includes(document.querySelector('.copy').textContent)");
     let proposed = "document.querySelector('#proposal pre').textContent";
     let proposed = browser.evaluates(proposed);
     let proposed = proposed.as_str().unwrap_or_default();
@@ -130,24 +114,17 @@ fn on_a_telephone_nothing_is_out_of_sight_to_the_side() {
     };
     let estate = estate();
     let stranger = estate.proxy.client();
-    for command in [
-        "SET lock:order:4711:a-rather-long-name-of-a-lock a1 NX PX 30000",
-        "DEL lock:none",
-    ] {
+    for command in ["SET lock:order:4711:a-rather-long-name-of-a-lock a1 NX PX 30000", "DEL lock:none"] {
         stranger.sends(command).reply();
     }
     browser.is_sized(NARROW);
-    browser.open(&address(
-        &estate.proxy,
-        "/?lock=lock%3Aorder%3A4711%3Aa-rather-long-name-of-a-lock",
-    ));
+    browser.open(&address(&estate.proxy, "/?lock=lock%3Aorder%3A4711%3Aa-rather-long-name-of-a-lock"));
     browser.shows("What happened lately");
     nothing_is_beyond(&mut browser);
     browser.open(&address(&estate.proxy, "/discovery"));
     nothing_is_beyond(&mut browser);
     // A card says what each of its numbers is.
-    let label =
-        "getComputedStyle(document.querySelector('#patterns tbody td'), '::before').content";
+    let label = "getComputedStyle(document.querySelector('#patterns tbody td'), '::before').content";
     assert_eq!(browser.evaluates(label), json!("\"Looks like \""));
 }
 
@@ -159,6 +136,7 @@ pub(crate) fn nothing_is_beyond(browser: &mut Browser) {
         .filter((one) => one.getClientRects().length && one.getBoundingClientRect().right > 376)\
         .map((one) => one.outerHTML.slice(0, 80))";
     assert_eq!(browser.evaluates(beyond), json!([]));
-    let scrolls = "[...document.querySelectorAll('.scroll, pre')].filter((box) => box.scrollWidth > box.clientWidth + 1).length";
+    let scrolls =
+        "[...document.querySelectorAll('.scroll, pre')].filter((box) => box.scrollWidth > box.clientWidth + 1).length";
     assert_eq!(browser.evaluates(scrolls), json!(0));
 }

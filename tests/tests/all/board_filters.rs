@@ -16,46 +16,32 @@ fn estate() -> Estate {
     let proxy = Proxy::builder(&redis)
         .more("[[namespace]]\nname = \"stock\"\nkeys = [\"stock:*\"]\nmode = \"monitor\"\n")
         .start();
-    let [billing, payments, stock_2, stock_5] =
-        ["billing", "payments-worker", "stock-2", "stock-5"].map(|name| {
-            let client = proxy.client();
-            client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
-            client
-        });
+    let [billing, payments, stock_2, stock_5] = ["billing", "payments-worker", "stock-2", "stock-5"].map(|name| {
+        let client = proxy.client();
+        client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
+        client
+    });
     for round in 0..12 {
-        billing
-            .sends(format!("SET lock:invoice:7 b{round} NX PX 9000"))
-            .gets("+OK");
+        billing.sends(format!("SET lock:invoice:7 b{round} NX PX 9000")).gets("+OK");
         payments.sends("DEL lock:invoice:7").gets(":0");
         billing.sends("DEL lock:invoice:7").gets(":1");
     }
     billing.sends("SET lock:order:1 b NX PX 9000").gets("+OK");
-    payments
-        .sends("SET lock:order:1 p")
-        .gets_error("LOCKDENIED overwrite");
+    payments.sends("SET lock:order:1 p").gets_error("LOCKDENIED overwrite");
     for key in ["stock:1", "stock:2"] {
         stock_2.sends(format!("SETNX {key} 1")).gets(":1");
         stock_5.sends(format!("DEL {key}")).gets(":1");
     }
-    wait_for_value("all to be known", || {
-        (proxy.api("decisions").as_array()?.len() == 15).then_some(())
-    });
-    Estate {
-        _redis: redis,
-        proxy,
-    }
+    wait_for_value("all to be known", || (proxy.api("decisions").as_array()?.len() == 15).then_some(()));
+    Estate { _redis: redis, proxy }
 }
 
 #[test]
 fn the_first_sentences_name_the_lock_who_held_it_and_who_did_what_how_often() {
     let estate = estate();
     let told = estate.proxy.api("incidents");
-    let sentences: Vec<&str> = told
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|incident| incident["sentence"].as_str())
-        .collect();
+    let sentences: Vec<&str> =
+        told.as_array().expect("a list").iter().filter_map(|incident| incident["sentence"].as_str()).collect();
     assert_eq!(
         sentences,
         [
@@ -65,10 +51,7 @@ fn the_first_sentences_name_the_lock_who_held_it_and_who_did_what_how_often() {
         ]
     );
     assert_eq!(told[0]["holder"], "billing", "{told}");
-    assert_eq!(
-        (&told[1]["keys"], &told[1]["decision"]),
-        (&json!(2), &json!("would-deny"))
-    );
+    assert_eq!((&told[1]["keys"], &told[1]["decision"]), (&json!(2), &json!("would-deny")));
     let id = told[0]["id"].as_str().expect("an id");
     let page = estate.proxy.get("/").1;
     let notices = page.split("id=\"notices\"").nth(1).expect("the part");
@@ -102,10 +85,7 @@ fn filters_narrow_the_page_and_the_api_alike_without_script() {
         ("since=1h", 15),
         ("since=last-change", 15),
         ("since=2100-01-01T00:00:00Z", 0),
-        (
-            "application=payments-worker&reason=not-owner&since=15m&pattern=lock%3A%2A",
-            12,
-        ),
+        ("application=payments-worker&reason=not-owner&since=15m&pattern=lock%3A%2A", 12),
         ("application=nobody", 0),
     ] {
         let all = proxy.api(&format!("decisions?{filter}"));
@@ -114,30 +94,17 @@ fn filters_narrow_the_page_and_the_api_alike_without_script() {
         assert_eq!(status, 200, "{filter}");
         let refusals = page.split("id=\"refusals\"").nth(1).expect("the part");
         let refusals = refusals.split("id=\"clients\"").next().unwrap_or_default();
-        assert_eq!(
-            refusals.matches("Why, and what to do").count(),
-            count,
-            "{filter}"
-        );
+        assert_eq!(refusals.matches("Why, and what to do").count(), count, "{filter}");
         // Where the page leads for a file, the same is narrowed.
         let file = refusals.split("href=\"").nth(1).unwrap_or_default();
         let file = file.split('"').next().unwrap_or_default();
         let file = file.replace("&amp;", "&");
         let file = file.strip_prefix("/api/v1/").expect("the list as JSON");
-        assert_eq!(
-            proxy.api(file).as_array().map(Vec::len),
-            Some(count),
-            "{file}"
-        );
+        assert_eq!(proxy.api(file).as_array().map(Vec::len), Some(count), "{file}");
     }
     // Held locks, too.
-    let page = proxy
-        .get("/?pattern=lock%3Aorder%3A%2A&application=billing")
-        .1;
-    assert!(
-        page.contains("Held locks <span class=\"many\">1</span>"),
-        "{page}"
-    );
+    let page = proxy.get("/?pattern=lock%3Aorder%3A%2A&application=billing").1;
+    assert!(page.contains("Held locks <span class=\"many\">1</span>"), "{page}");
     let page = proxy.get("/?application=payments-worker").1;
     assert!(page.contains("No held lock matches."), "{page}");
     // Since a moment, as the API was always asked.
@@ -146,11 +113,7 @@ fn filters_narrow_the_page_and_the_api_alike_without_script() {
     assert_eq!(later, json!([]));
     for mistake in ["reason=no-owner", "since=yesterday", "pattern=%5Cq"] {
         for path in ["/", "/api/v1/decisions"] {
-            assert_eq!(
-                proxy.get(&format!("{path}?{mistake}")).0,
-                400,
-                "{path} {mistake}"
-            );
+            assert_eq!(proxy.get(&format!("{path}?{mistake}")).0, 400, "{path} {mistake}");
         }
     }
 }
@@ -183,10 +146,7 @@ fn a_filter_that_is_chosen_stays_in_the_form_and_in_the_address_of_the_page() {
     browser.becomes_true("document.querySelectorAll('#refusals tbody tr').length === 3");
     let text = browser.evaluates("document.querySelector('#refusals').innerText");
     let text = text.as_str().unwrap_or_default();
-    assert!(
-        text.contains("stock:9") && !text.contains("lock:order:1"),
-        "{text}"
-    );
+    assert!(text.contains("stock:9") && !text.contains("lock:order:1"), "{text}");
     assert_eq!(browser.complaints(), [""; 0]);
 }
 

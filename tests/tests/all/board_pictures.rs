@@ -11,12 +11,8 @@ fn named(proxy: &Proxy, name: &str, library: &str) -> Client {
     let client = proxy.client();
     client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
     let (library, version) = library.split_once(' ').expect("a name and a version");
-    client
-        .sends(format!("CLIENT SETINFO LIB-NAME {library}"))
-        .reply();
-    client
-        .sends(format!("CLIENT SETINFO LIB-VER {version}"))
-        .reply();
+    client.sends(format!("CLIENT SETINFO LIB-NAME {library}")).reply();
+    client.sends(format!("CLIENT SETINFO LIB-VER {version}")).reply();
     client
 }
 
@@ -46,10 +42,7 @@ fn pictures_of_the_board() {
         named(&proxy, "billing-7", "jedis 4.3.1"),
         named(&proxy, "billing-5", "jedis 4.3.1"),
     );
-    let (pay, refund) = (
-        named(&proxy, "pay-1", "redis-py 5.0.1"),
-        named(&proxy, "refund-1", "redis-py 5.0.1"),
-    );
+    let (pay, refund) = (named(&proxy, "pay-1", "redis-py 5.0.1"), named(&proxy, "refund-1", "redis-py 5.0.1"));
     for _ in 0..40 {
         next.sends("SET lock:order:41 n NX PX 20000").gets("+OK");
         sleep(Duration::from_millis(8));
@@ -67,10 +60,7 @@ fn pictures_of_the_board() {
     refund.sends("SET lock:pay:78 r1 NX PX 45000").gets("+OK");
 
     // Stock is watched: locks without TTL, deleted by whoever comes.
-    let (first, second) = (
-        named(&proxy, "stock-2", "phpredis 6.0.2"),
-        named(&proxy, "stock-5", "phpredis 6.0.2"),
-    );
+    let (first, second) = (named(&proxy, "stock-2", "phpredis 6.0.2"), named(&proxy, "stock-5", "phpredis 6.0.2"));
     first.sends("SETNX lock:stock:9 1").gets(":1");
     first.sends("SETNX lock:stock:10 1").gets(":1");
     second.sends("DEL lock:stock:10").gets(":1");
@@ -80,22 +70,13 @@ fn pictures_of_the_board() {
     // Of these keys nobody has said what they are.
     for number in 0..24 {
         pay.sends(format!("SETNX order:{number}:lock 1")).gets(":1");
-        pay.sends(format!("EXPIRE order:{number}:lock 30"))
-            .gets(":1");
-        refund
-            .sends(format!(
-                "SET mutex.refund.{number} 0a94c2de-6f3b-4a55-{number} NX PX 5000"
-            ))
-            .gets("+OK");
-        refund
-            .sends(format!("SET page:{number} <html> NX EX 60"))
-            .reply();
+        pay.sends(format!("EXPIRE order:{number}:lock 30")).gets(":1");
+        refund.sends(format!("SET mutex.refund.{number} 0a94c2de-6f3b-4a55-{number} NX PX 5000")).gets("+OK");
+        refund.sends(format!("SET page:{number} <html> NX EX 60")).reply();
         second.sends(format!("INCR hits:{}", number % 4)).reply();
         sleep(Duration::from_millis(12));
         pay.sends(format!("DEL order:{number}:lock")).gets(":1");
-        refund
-            .sends(format!("DEL mutex.refund.{number}"))
-            .gets(":1");
+        refund.sends(format!("DEL mutex.refund.{number}")).gets(":1");
         first.sends(format!("DEL page:{number}")).reply();
     }
 
@@ -129,18 +110,8 @@ fn pictures_of_the_board() {
         browser.draws(size, scheme, &images.join(name));
     }
     for (path, shows, name, height) in [
-        (
-            "pattern?glob=lock%3Aorder%3A%2A&namespace=orders",
-            "The last leases",
-            "pattern",
-            1000,
-        ),
-        (
-            "application?name=billing-3",
-            "What enforce mode would break",
-            "application",
-            1000,
-        ),
+        ("pattern?glob=lock%3Aorder%3A%2A&namespace=orders", "The last leases", "pattern", 1000),
+        ("application?name=billing-3", "What enforce mode would break", "application", 1000),
     ] {
         browser.open(&format!("{page}{path}"));
         browser.shows(shows);

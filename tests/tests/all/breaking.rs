@@ -6,8 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lockwarden_tests::{
-    ADMIN_TOKEN, Client, Mode, Proxy, Redis, State, lockwarden, run_to_end, wait_for,
-    wait_for_value,
+    ADMIN_TOKEN, Client, Mode, Proxy, Redis, State, lockwarden, run_to_end, wait_for, wait_for_value,
 };
 use serde_json::{Value, json};
 
@@ -30,26 +29,12 @@ fn a_lease_is_broken_by_its_fencing_token_and_the_next_holder_is_left_alone() {
     assert_eq!(status, 200, "{told}");
     let id = told["done"]["id"].as_str().expect("the name of the record");
     assert!(redis.is_free("lock:job"));
-    assert_eq!(
-        redis.record("lock:job").map(|record| record.state),
-        Some(State::Broken)
-    );
-    proxy.logs(&[
-        "lease broken by an operator",
-        id,
-        "the worker hangs",
-        "\"key\":\"lock:job\"",
-    ]);
+    assert_eq!(redis.record("lock:job").map(|record| record.state), Some(State::Broken));
+    proxy.logs(&["lease broken by an operator", id, "the worker hangs", "\"key\":\"lock:job\""]);
 
     bob.sends("SET lock:job b1 NX PX 9000").gets("+OK");
     let (status, told) = breaks(&proxy, "lock:job", fence);
-    assert_eq!(
-        (status, told),
-        (
-            409,
-            json!({ "newer": { "fence": redis.fence("lock:job") } })
-        )
-    );
+    assert_eq!((status, told), (409, json!({ "newer": { "fence": redis.fence("lock:job") } })));
     assert_eq!(redis.value("lock:job"), "$2 b1");
 
     // The one whose lease was broken still gives it back; it has none.
@@ -62,24 +47,16 @@ fn a_lease_is_broken_by_its_fencing_token_and_the_next_holder_is_left_alone() {
 fn a_broken_lease_is_told_where_people_look() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    proxy
-        .client()
-        .sends("SET lock:job a1 NX PX 9000")
-        .gets("+OK");
+    proxy.client().sends("SET lock:job a1 NX PX 9000").gets("+OK");
     let (_, told) = breaks(&proxy, "lock:job", redis.fence("lock:job"));
-    let id = told["done"]["id"]
-        .as_str()
-        .expect("the name of the record")
-        .to_owned();
+    let id = told["done"]["id"].as_str().expect("the name of the record").to_owned();
     wait_for("the time line to tell of it", || {
         let (_, detail) = proxy.get("/api/v1/locks/lock:job");
         let detail: Value = serde_json::from_str(&detail).expect("JSON");
         let moments = detail["timeline"].as_array().expect("a list");
         detail["lock"].is_null()
             && moments.last().is_some_and(|moment| {
-                moment["event"] == "broken"
-                    && moment["id"] == json!(id)
-                    && moment["detail"] == "the worker hangs"
+                moment["event"] == "broken" && moment["id"] == json!(id) && moment["detail"] == "the worker hangs"
             })
     });
     let (_, page) = proxy.get("/?lock=lock:job");
@@ -92,15 +69,10 @@ fn the_commands_that_the_board_shows_break_the_lock_whatever_its_key() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let binary = lockwarden(&[]);
-    let ours = Path::new(binary.get_program())
-        .parent()
-        .expect("it is somewhere");
+    let ours = Path::new(binary.get_program()).parent().expect("it is somewhere");
     let theirs = std::env::var("PATH").unwrap_or_default();
     for beginning in ["lockwarden locks break", "curl -X POST"] {
-        proxy
-            .client()
-            .sends_arguments(&["SET", KEY, "a1", "NX", "PX", "9000"])
-            .gets("+OK");
+        proxy.client().sends_arguments(&["SET", KEY, "a1", "NX", "PX", "9000"]).gets("+OK");
         let line = wait_for_value("the command", || {
             let page = proxy.get("/?lock=lock:it's%20$(exit%207)").1;
             let line = page[page.find(beginning)?..].split("</code>").next()?;
@@ -129,9 +101,7 @@ fn a_lease_that_is_kept_alive_stays_broken() {
     alice.sends("SETNX lock:job a1").gets(":1");
     let (status, _) = breaks(&proxy, "lock:job", redis.fence("lock:job"));
     assert_eq!(status, 200);
-    lockwarden_tests::holds_for(Duration::from_millis(700), "the lock is free", || {
-        redis.is_free("lock:job")
-    });
+    lockwarden_tests::holds_for(Duration::from_millis(700), "the lock is free", || redis.is_free("lock:job"));
 }
 
 #[test]
@@ -171,16 +141,7 @@ fn a_lock_of_another_database_is_named_by_it() {
     alice.sends("SELECT 3").gets("+OK");
     other.sends("SELECT 3").gets("+OK");
     // Whatever a key has in it; the path has it spelled and percent-encoded.
-    alice
-        .sends_arguments(&[
-            &b"SET"[..],
-            b"lock:a/b\\\n\xff",
-            b"a1",
-            b"NX",
-            b"PX",
-            b"9000",
-        ])
-        .gets("+OK");
+    alice.sends_arguments(&[&b"SET"[..], b"lock:a/b\\\n\xff", b"a1", b"NX", b"PX", b"9000"]).gets("+OK");
     let (_, found) = proxy.get("/api/v1/locks");
     let found: Value = serde_json::from_str(&found).expect("JSON");
     let fence = &found["locks"][0]["fence"];
@@ -188,9 +149,7 @@ fn a_lock_of_another_database_is_named_by_it() {
     let order = json!({ "db": 3, "fence": fence, "reason": "x" }).to_string();
     let (status, told) = proxy.orders(path, &order);
     assert_eq!(status, 200, "{told}: {found}");
-    other
-        .sends_arguments(&[&b"EXISTS"[..], b"lock:a/b\\\n\xff"])
-        .gets(":0");
+    other.sends_arguments(&[&b"EXISTS"[..], b"lock:a/b\\\n\xff"]).gets(":0");
 }
 
 #[test]
@@ -207,10 +166,7 @@ fn a_lease_that_is_only_watched_can_be_broken_too() {
 fn nothing_is_broken_while_the_backend_is_away() {
     let mut redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    proxy
-        .client()
-        .sends("SET lock:job a1 NX PX 9000")
-        .gets("+OK");
+    proxy.client().sends("SET lock:job a1 NX PX 9000").gets("+OK");
     let fence = redis.fence("lock:job");
     redis.stop();
     wait_for("the proxy to notice", || proxy.ready() == Some(503));
@@ -242,23 +198,14 @@ fn those_who_wait_by_redisson_are_woken() {
     let fair = "7c9e6679-7425-40de-944b-e07fc1f90ae7:4";
     let channel = format!("redisson_lock__channel:{{lock:r}}:{fair}");
     let fair_waiter = subscribed(&redis, "SUBSCRIBE", &channel);
-    redis
-        .client()
-        .sends(format!("RPUSH redisson_lock_queue:{{lock:r}} {fair}"))
-        .gets(":1");
+    redis.client().sends(format!("RPUSH redisson_lock_queue:{{lock:r}} {fair}")).gets(":1");
     let alice = proxy.client();
-    alice
-        .sends_arguments(&["EVAL", REDISSON, "1", "lock:r", "9000", owner])
-        .gets("nil");
+    alice.sends_arguments(&["EVAL", REDISSON, "1", "lock:r", "9000", owner]).gets("nil");
     let (status, told) = breaks(&proxy, "lock:r", redis.fence("lock:r"));
     assert_eq!(status, 200, "{told}");
-    waiter
-        .then()
-        .gets("[$7 message, $31 redisson_lock__channel:{lock:r}, $1 0]");
+    waiter.then().gets("[$7 message, $31 redisson_lock__channel:{lock:r}, $1 0]");
     let length = channel.len();
-    fair_waiter
-        .then()
-        .gets(format!("[$7 message, ${length} {channel}, $1 0]"));
+    fair_waiter.then().gets(format!("[$7 message, ${length} {channel}, $1 0]"));
     assert!(redis.is_free("lock:r"));
 }
 
@@ -268,14 +215,12 @@ fn those_who_wait_by_springs_registry_are_woken() {
     let proxy = Proxy::enforcing(&redis);
     let waiter = subscribed(&redis, "PSUBSCRIBE", "lock:spring-channel:*");
     let alice = proxy.client();
-    alice
-        .sends("SET lock:spring:a 0f8fad5b-d9cb-469f-a165-70867728950e NX PX 9000")
-        .gets("+OK");
+    alice.sends("SET lock:spring:a 0f8fad5b-d9cb-469f-a165-70867728950e NX PX 9000").gets("+OK");
     let (status, told) = breaks(&proxy, "lock:spring:a", redis.fence("lock:spring:a"));
     assert_eq!(status, 200, "{told}");
-    waiter.then().gets(
-        "[$8 pmessage, $21 lock:spring-channel:*, $33 lock:spring-channel:lock:spring:a, $13 lock:spring:a]",
-    );
+    waiter
+        .then()
+        .gets("[$8 pmessage, $21 lock:spring-channel:*, $33 lock:spring-channel:lock:spring:a, $13 lock:spring:a]");
 }
 
 #[test]
@@ -283,22 +228,10 @@ fn those_who_wait_by_python_redis_lock_are_woken() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
-    alice
-        .sends("SET lock:job q83vEjRWeJCrze8SNFZ4kKvN NX EX 9")
-        .gets("+OK");
+    alice.sends("SET lock:job q83vEjRWeJCrze8SNFZ4kKvN NX EX 9").gets("+OK");
     let waiter = proxy.client();
-    waiter.write(&lockwarden_tests::encode(&[
-        "BLPOP",
-        "lock-signal:job",
-        "0",
-    ]));
-    wait_for("BLPOP to wait in Redis", || {
-        redis
-            .client()
-            .sends("INFO clients")
-            .text()
-            .contains("blocked_clients:1")
-    });
+    waiter.write(&lockwarden_tests::encode(&["BLPOP", "lock-signal:job", "0"]));
+    wait_for("BLPOP to wait in Redis", || redis.client().sends("INFO clients").text().contains("blocked_clients:1"));
     let (status, told) = breaks(&proxy, "lock:job", redis.fence("lock:job"));
     assert_eq!(status, 200, "{told}");
     waiter.then().gets("[$15 lock-signal:job, $1 1]");
@@ -308,10 +241,7 @@ fn those_who_wait_by_python_redis_lock_are_woken() {
 fn nothing_is_left_behind_for_locks_of_no_such_library() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    proxy
-        .client()
-        .sends("SET lock:job plain NX PX 9000")
-        .gets("+OK");
+    proxy.client().sends("SET lock:job plain NX PX 9000").gets("+OK");
     let (status, _) = breaks(&proxy, "lock:job", redis.fence("lock:job"));
     assert_eq!(status, 200);
     redis.client().sends("EXISTS lock-signal:job").gets(":0");

@@ -17,13 +17,7 @@ fn build_script(of: &str, into: &TempDir) -> PathBuf {
     let program = into.path().join("script");
     let source = repository().join(of);
     let mut rustc = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned()));
-    let end = run_to_end(
-        rustc
-            .arg("--edition=2024")
-            .arg(&source)
-            .arg("-o")
-            .arg(&program),
-    );
+    let end = run_to_end(rustc.arg("--edition=2024").arg(&source).arg("-o").arg(&program));
     assert_eq!(end.code, Some(0), "{end:?}");
     program
 }
@@ -31,8 +25,7 @@ fn build_script(of: &str, into: &TempDir) -> PathBuf {
 fn git(directory: &Path, words: &[&str]) -> String {
     let mut git = Command::new("git");
     git.arg("-C").arg(directory);
-    git.args(["-c", "user.name=a", "-c", "user.email=a@b.c"])
-        .args(words);
+    git.args(["-c", "user.name=a", "-c", "user.email=a@b.c"]).args(words);
     run_to_end(&mut git).stdout.trim().to_owned()
 }
 
@@ -45,15 +38,10 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
     let program = build_script("proxy/server/build.rs", &directory);
     let revision = |source: &Path, profile: &str, given: &str| {
         let mut command = Command::new(&program);
-        command
-            .env("CARGO_MANIFEST_DIR", source)
-            .env("PROFILE", profile)
-            .env("LOCKWARDEN_REVISION", given);
+        command.env("CARGO_MANIFEST_DIR", source).env("PROFILE", profile).env("LOCKWARDEN_REVISION", given);
         let end = run_to_end(&mut command);
-        let (_, rest) = end
-            .stdout
-            .split_once("cargo::rustc-env=LOCKWARDEN_REVISION=")
-            .unwrap_or_else(|| panic!("{end:?}"));
+        let (_, rest) =
+            end.stdout.split_once("cargo::rustc-env=LOCKWARDEN_REVISION=").unwrap_or_else(|| panic!("{end:?}"));
         (rest.trim().to_owned(), end.stdout.contains("logs/HEAD"))
     };
     let source = directory.path().join("source");
@@ -63,10 +51,7 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
     // An archive, alone and unpacked inside somebody's checkout.
     assert_eq!(revision(&source, "release", "").0, "unknown");
     git(directory.path(), &["init", "-q"]);
-    git(
-        directory.path(),
-        &["commit", "-q", "--allow-empty", "-m", "another project"],
-    );
+    git(directory.path(), &["commit", "-q", "--allow-empty", "-m", "another project"]);
     assert_eq!(revision(&source, "release", "").0, "unknown");
 
     // A checkout: built anew when another commit is checked out.
@@ -79,10 +64,7 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
     // At a desk nothing is built anew for a commit.
     let (said, watches) = revision(&source, "debug", "");
     assert!(said.contains("development") && !watches, "{said}");
-    assert_eq!(
-        revision(&source, "release", "v1.2"),
-        ("v1.2".to_owned(), false)
-    );
+    assert_eq!(revision(&source, "release", "v1.2"), ("v1.2".to_owned(), false));
 }
 
 /// Where the toolchain was installed before without the target, rustup installs nothing by itself.
@@ -90,15 +72,10 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
 fn a_build_without_the_target_of_the_policies_says_what_to_type() {
     let directory = tempfile::tempdir().expect("a directory");
     let script = build_script("proxy/policy/build.rs", &directory);
-    let (rustc, cargo) = (
-        directory.path().join("rustc"),
-        directory.path().join("cargo"),
-    );
+    let (rustc, cargo) = (directory.path().join("rustc"), directory.path().join("cargo"));
     let library = directory.path().join("library");
-    for (program, text) in [
-        (&rustc, format!("echo {}", library.display())),
-        (&cargo, "echo built; exit 3".to_owned()),
-    ] {
+    for (program, text) in [(&rustc, format!("echo {}", library.display())), (&cargo, "echo built; exit 3".to_owned())]
+    {
         fs::write(program, format!("#!/bin/sh\n{text}\n")).expect("the directory is ours");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(program, mode).expect("the file is ours");
@@ -115,8 +92,7 @@ fn a_build_without_the_target_of_the_policies_says_what_to_type() {
     let end = build();
     let error = end.stdout.lines().last().unwrap_or_default();
     assert!(
-        error.starts_with("cargo::error=")
-            && error.contains("type `rustup target add wasm32-unknown-unknown`"),
+        error.starts_with("cargo::error=") && error.contains("type `rustup target add wasm32-unknown-unknown`"),
         "{end:?}"
     );
     assert!(!end.stdout.contains("built"), "{end:?}");
@@ -141,11 +117,8 @@ fn machine(repair: &str) -> (TempDir, PathBuf) {
     let file = "lib/rustlib/wasm32-unknown-unknown/lib/libcore-1.rlib";
     let library = home.join("sysroot").join(file);
     fs::write(&library, "core").expect("the directory is ours");
-    fs::write(
-        home.join("sysroot/lib/rustlib/manifest-rust-std-wasm32-unknown-unknown"),
-        format!("file:{file}\n"),
-    )
-    .expect("the directory is ours");
+    fs::write(home.join("sysroot/lib/rustlib/manifest-rust-std-wasm32-unknown-unknown"), format!("file:{file}\n"))
+        .expect("the directory is ours");
     for (name, text) in [
         ("cargo", String::new()),
         ("rustc", format!("echo {}", target.display())),
@@ -173,9 +146,7 @@ fn machine(repair: &str) -> (TempDir, PathBuf) {
 fn a_damaged_rust_is_mended_or_the_machine_is_told_what_to_type() {
     let set_up = |machine: &TempDir| {
         let mut command = Command::new(machine.path().join("work/.ci/setup.sh"));
-        command
-            .env_remove("CI")
-            .env("CARGO_HOME", machine.path().join("cargo"));
+        command.env_remove("CI").env("CARGO_HOME", machine.path().join("cargo"));
         run_to_end(&mut command)
     };
     let (whole, _) = machine("true");
@@ -193,38 +164,21 @@ fn a_damaged_rust_is_mended_or_the_machine_is_told_what_to_type() {
             let end = set_up(&machine);
             let asked = fs::read_to_string(machine.path().join("asked")).unwrap_or_default();
             assert!(asked.contains("target remove --toolchain"), "{asked}");
-            assert!(
-                end.stdout.contains("libcore-1.rlib is missing or empty"),
-                "{end:?}"
-            );
-            let told = end.stderr.contains("rustup toolchain uninstall")
-                && end.stderr.contains("libcore-1.rlib");
-            assert_eq!(
-                (end.code, told),
-                (Some(i32::from(!mends)), !mends),
-                "{end:?}"
-            );
+            assert!(end.stdout.contains("libcore-1.rlib is missing or empty"), "{end:?}");
+            let told = end.stderr.contains("rustup toolchain uninstall") && end.stderr.contains("libcore-1.rlib");
+            assert_eq!((end.code, told), (Some(i32::from(!mends)), !mends), "{end:?}");
         }
     }
 
     let (without, _) = machine("true");
-    fs::write(
-        without.path().join("cargo/bin/rustc"),
-        "#!/bin/sh\necho 'error: no such thing' >&2\nexit 1\n",
-    )
-    .expect("the file is ours");
+    fs::write(without.path().join("cargo/bin/rustc"), "#!/bin/sh\necho 'error: no such thing' >&2\nexit 1\n")
+        .expect("the file is ours");
     let end = set_up(&without);
-    assert!(
-        end.stderr
-            .contains("rustc does not run (error: no such thing)"),
-        "{end:?}"
-    );
+    assert!(end.stderr.contains("rustc does not run (error: no such thing)"), "{end:?}");
 }
 
 /// Of a minimal Debian, where there is neither `kill` nor `ps`.
-const EVERYWHERE: [&str; 9] = [
-    "bash", "chroot", "find", "gzip", "id", "mkfifo", "setpriv", "sh", "tar",
-];
+const EVERYWHERE: [&str; 9] = ["bash", "chroot", "find", "gzip", "id", "mkfifo", "setpriv", "sh", "tar"];
 /// With what is built already or was asked for: Rust, npm, and the libraries of `make test-clients`.
 const COMES_ALONG: [&str; 3] = ["cargo", "java", "node"];
 
@@ -240,8 +194,7 @@ fn tests_run_no_program_that_neither_a_minimal_system_has_nor_set_up_looks_for()
         for file in sources(&repository().join("tests").join(folder)) {
             let source = fs::read_to_string(&file).expect("it is there");
             let found = source.split("Command::new(\"").skip(1);
-            programs
-                .extend(found.map(|rest| rest.split('"').next().unwrap_or_default().to_owned()));
+            programs.extend(found.map(|rest| rest.split('"').next().unwrap_or_default().to_owned()));
         }
     }
     assert!(programs.contains("sh"), "{programs:?}");

@@ -5,9 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockwarden_tests::cases::{
-    Case, EVAL_SHA, EVAL_TEXT, FUNCTION, Facts, Form, Kind, Meaning, cases,
-};
+use lockwarden_tests::cases::{Case, EVAL_SHA, EVAL_TEXT, FUNCTION, Facts, Form, Kind, Meaning, cases};
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, encode, wait_for};
 
 mod barrier;
@@ -87,30 +85,17 @@ impl Arena {
         let payload = dump(&alone);
         for server in [&alone, &redis] {
             let client = server.client();
-            client
-                .sends_arguments(&["SCRIPT", "LOAD", EVAL_TEXT])
-                .gets(format!("$40 {EVAL_SHA}"));
+            client.sends_arguments(&["SCRIPT", "LOAD", EVAL_TEXT]).gets(format!("$40 {EVAL_SHA}"));
             // Redis 6.2 has no functions.
-            client
-                .sends_arguments(&["FUNCTION", "LOAD", FUNCTION])
-                .reply();
+            client.sends_arguments(&["FUNCTION", "LOAD", FUNCTION]).reply();
         }
         let known = server_commands(&redis.client());
-        Arena {
-            alone,
-            redis,
-            proxy,
-            payload,
-            known,
-        }
+        Arena { alone, redis, proxy, payload, known }
     }
 
     /// Cases whose MIGRATE goes from one server to the other.
     fn cases(&self, target: &Redis) -> Vec<Case> {
-        cases(&Facts {
-            payload: self.payload.clone(),
-            port: target.address().port(),
-        })
+        cases(&Facts { payload: self.payload.clone(), port: target.address().port() })
     }
 
     fn knows(&self, case: &Case) -> bool {
@@ -136,9 +121,7 @@ fn server_commands(client: &Client) -> BTreeMap<String, ServerCommand> {
                 arity: fields[1].integer(),
                 keys: [3, 4, 5].map(|at: usize| fields[at].integer()),
             };
-            let is_family = fields
-                .get(9)
-                .is_some_and(|subs| !subs.elements().is_empty());
+            let is_family = fields.get(9).is_some_and(|subs| !subs.elements().is_empty());
             if is_family {
                 rows.push(fields[9].clone());
             }
@@ -147,18 +130,8 @@ fn server_commands(client: &Client) -> BTreeMap<String, ServerCommand> {
     }
     // What 6.2 lists as one command is five.
     if known.contains_key("xgroup") && !known.contains_key("xgroup|create") {
-        for sub in [
-            "create",
-            "setid",
-            "destroy",
-            "createconsumer",
-            "delconsumer",
-        ] {
-            let command = ServerCommand {
-                write: true,
-                arity: -2,
-                keys: [2, 2, 1],
-            };
+        for sub in ["create", "setid", "destroy", "createconsumer", "delconsumer"] {
+            let command = ServerCommand { write: true, arity: -2, keys: [2, 2, 1] };
             known.insert(format!("xgroup|{sub}"), command);
         }
     }
@@ -168,12 +141,7 @@ fn server_commands(client: &Client) -> BTreeMap<String, ServerCommand> {
 /// The furniture as the arguments of [`FURNISH`].
 fn furnishing(also_locks: bool) -> Vec<u8> {
     let scope = if also_locks { "all" } else { "plain" };
-    let mut args = vec![
-        "EVAL".to_owned(),
-        FURNISH.to_owned(),
-        "0".to_owned(),
-        scope.to_owned(),
-    ];
+    let mut args = vec!["EVAL".to_owned(), FURNISH.to_owned(), "0".to_owned(), scope.to_owned()];
     for kind in Kind::ALL {
         args.extend(kind.furnishing(kind.plain(), "plain"));
         if also_locks {
@@ -207,21 +175,13 @@ fn take_all(client: &Client, ms: u64) {
             .map(|line| {
                 let words: Vec<String> = line
                     .split(' ')
-                    .map(|word| {
-                        if word == "KEYS[1]" {
-                            word.to_owned()
-                        } else {
-                            format!("'{word}'")
-                        }
-                    })
+                    .map(|word| if word == "KEYS[1]" { word.to_owned() } else { format!("'{word}'") })
                     .collect();
                 format!("redis.call({}) ", words.join(", "))
             })
             .collect();
         let text = format!("{calls} return redis.call('PEXPIRE', KEYS[1], ARGV[1])");
-        client
-            .sends_arguments(&["EVAL", &text, "1", &kind.lock(), &ms.to_string()])
-            .gets(":1");
+        client.sends_arguments(&["EVAL", &text, "1", &kind.lock(), &ms.to_string()]).gets(":1");
     }
 }
 
@@ -245,9 +205,7 @@ impl Others {
         let direct = arena.redis.client();
         direct.sends("FLUSHALL").gets("+OK");
         take_all(&former, 150);
-        wait_for("the first leases to run out", || {
-            direct.sends("KEYS lock:*").reply().elements().is_empty()
-        });
+        wait_for("the first leases to run out", || direct.sends("KEYS lock:*").reply().elements().is_empty());
         take_all(&holder, 500_000);
         direct.sends_bytes(furnishing(false)).gets("nil");
         let records = direct.sends("KEYS lw:*").reply();
@@ -260,40 +218,22 @@ impl Others {
         // A lease's record is written once more when its holder's process was looked up.
         wait_for("the holder's process to be known", || {
             names.iter().filter(is_record).all(|name| {
-                let process = direct
-                    .sends_arguments(&["GETRANGE", name, "43", "50"])
-                    .reply();
+                let process = direct.sends_arguments(&["GETRANGE", name, "43", "50"]).reply();
                 process.bytes() != [0xff; 8]
             })
         });
         assert_eq!(names.len(), 1 + 2 * Kind::ALL.len(), "{names:?}");
-        let is_of_string =
-            |name: &&String| name.starts_with("lw:") && name.ends_with(&Kind::String.lock());
-        let record = names
-            .iter()
-            .find(is_of_string)
-            .expect("the string is held")
-            .clone();
+        let is_of_string = |name: &&String| name.starts_with("lw:") && name.ends_with(&Kind::String.lock());
+        let record = names.iter().find(is_of_string).expect("the string is held").clone();
         let look = look(&names);
         let before = direct.sends_bytes(&look).reply();
-        Others {
-            stranger,
-            former,
-            _holder: holder,
-            look,
-            before,
-            record,
-        }
+        Others { stranger, former, _holder: holder, look, before, record }
     }
 }
 
 impl Others {
     fn one(&self, is_stranger: bool) -> &Client {
-        if is_stranger {
-            &self.stranger
-        } else {
-            &self.former
-        }
+        if is_stranger { &self.stranger } else { &self.former }
     }
 }
 
@@ -307,12 +247,7 @@ fn pipeline(client: &Client, requests: &[Vec<u8>]) -> Vec<Reply> {
 fn tells(arena: &Arena, client: &Client, case: &Case) -> bool {
     let look = look(&locks());
     [case.clone(), case.aimed_at(FREE)].iter().any(|aim| {
-        let requests = [
-            furnishing(true),
-            look.clone(),
-            encode(&aim.args),
-            look.clone(),
-        ];
+        let requests = [furnishing(true), look.clone(), encode(&aim.args), look.clone()];
         let replies = pipeline(client, &requests);
         // The server behind the proxy was where MIGRATE went.
         if case.args[0] == b"MIGRATE" {
@@ -331,10 +266,7 @@ fn unknown_cases(arena: &Arena, known: &BTreeSet<String>) -> Vec<Case> {
         if !command.write || known.contains(name) {
             continue;
         }
-        let mut args: Vec<Vec<u8>> = name
-            .split('|')
-            .map(|word| word.as_bytes().to_vec())
-            .collect();
+        let mut args: Vec<Vec<u8>> = name.split('|').map(|word| word.as_bytes().to_vec()).collect();
         let least = usize::try_from(command.arity.unsigned_abs()).unwrap_or(1);
         let at = usize::try_from(command.keys[0]).unwrap_or(0);
         if at == 0 {
@@ -344,24 +276,14 @@ fn unknown_cases(arena: &Arena, known: &BTreeSet<String>) -> Vec<Case> {
             args.push(b"1".to_vec());
         }
         let line = "a command that only the server knows";
-        let case = Case {
-            line,
-            kind: Kind::String,
-            meaning: Meaning::Verb,
-            at,
-            args,
-        };
+        let case = Case { line, kind: Kind::String, meaning: Meaning::Verb, at, args };
         cases.push(case.aimed_at(&Kind::String.lock()));
     }
     cases
 }
 
 fn shown(case: &Case) -> String {
-    let words: Vec<String> = case
-        .args
-        .iter()
-        .map(|arg| arg.escape_ascii().to_string())
-        .collect();
+    let words: Vec<String> = case.args.iter().map(|arg| arg.escape_ascii().to_string()).collect();
     words.join(" ")
 }
 
@@ -369,9 +291,7 @@ fn shown(case: &Case) -> String {
 fn difference(before: &Reply, after: &Reply) -> String {
     let pairs = before.elements().iter().zip(after.elements());
     let changed = pairs.filter(|(before, after)| before != after);
-    changed
-        .map(|(before, after)| format!("\n  {before}\n  {after}"))
-        .collect()
+    changed.map(|(before, after)| format!("\n  {before}\n  {after}")).collect()
 }
 
 #[test]
@@ -379,8 +299,7 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
     let arena = Arena::open(|proxy| proxy);
     let (alone, direct) = (arena.alone.client(), arena.redis.client());
     let mut others = Others::arrive(&arena);
-    let (mut sent, mut telling, mut silent, mut absent, mut bypasses) =
-        (0, 0, Vec::new(), BTreeSet::new(), Vec::new());
+    let (mut sent, mut telling, mut silent, mut absent, mut bypasses) = (0, 0, Vec::new(), BTreeSet::new(), Vec::new());
     let proofs = arena.cases(&arena.redis);
     let mut pairs: Vec<(Case, Case)> = arena.cases(&arena.alone).into_iter().zip(proofs).collect();
     let lines: BTreeSet<String> = pairs.iter().map(|(case, _)| case.command()).collect();
@@ -417,13 +336,9 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
                 .flatten()
                 .collect();
             let mut changed = false;
-            for (who, client) in [
-                ("a stranger", &others.stranger),
-                ("a former holder", &others.former),
-            ] {
+            for (who, client) in [("a stranger", &others.stranger), ("a former holder", &others.former)] {
                 let replies = pipeline(client, &requests);
-                let after =
-                    pipeline(&direct, &[others.look.clone(), furnishing(false)]).swap_remove(0);
+                let after = pipeline(&direct, &[others.look.clone(), furnishing(false)]).swap_remove(0);
                 if after != others.before {
                     let difference = difference(&others.before, &after);
                     bypasses.push(format!("{who}: {}{difference}\n{replies:?}", shown(aim)));
@@ -444,19 +359,10 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
         unknown.len()
     );
     println!("not telling: {silent:#?}\nabsent: {absent:?}");
-    assert!(
-        bypasses.is_empty(),
-        "{} bypasses:\n{}",
-        bypasses.len(),
-        bypasses.join("\n")
-    );
+    assert!(bypasses.is_empty(), "{} bypasses:\n{}", bypasses.len(), bypasses.join("\n"));
     assert!(sent > 5_000, "only {sent} requests");
     // A server that is older than the cases refuses what it does not know.
-    assert!(
-        silent.len() * 6 < telling,
-        "{} beside {telling} say nothing",
-        silent.len()
-    );
+    assert!(silent.len() * 6 < telling, "{} beside {telling} say nothing", silent.len());
 }
 
 #[test]
@@ -467,8 +373,7 @@ fn a_command_by_another_name_is_judged() {
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     let before = redis.lease("lock:job");
     for line in ["mod.append lock:job x", "MOD.APPEND lock:job x"] {
-        bob.sends(line)
-            .gets_error("LOCKDENIED opaque-write key=lock:job");
+        bob.sends(line).gets_error("LOCKDENIED opaque-write key=lock:job");
         assert_eq!(redis.lease("lock:job"), before);
     }
     bob.sends("mod.append plain x").gets(":1");
@@ -479,15 +384,8 @@ fn no_command_about_a_whole_database_changes_a_lease() {
     let arena = Arena::open(|proxy| proxy);
     let direct = arena.redis.client();
     let others = Others::arrive(&arena);
-    for line in [
-        "FLUSHALL",
-        "FLUSHALL ASYNC",
-        "FLUSHALL SYNC",
-        "FLUSHDB",
-        "FLUSHDB ASYNC",
-        "SWAPDB 0 1",
-        "SWAPDB 1 0",
-    ] {
+    for line in ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHALL SYNC", "FLUSHDB", "FLUSHDB ASYNC", "SWAPDB 0 1", "SWAPDB 1 0"]
+    {
         let case = Case {
             line,
             kind: Kind::String,

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use lockwarden_tests::balancer::{certified, introduced};
 use lockwarden_tests::{
-    Authority, Client, Proxy, ProxyBuilder, Redis, Subject, Trust, encode, lockwarden, run_to_end,
-    wait_for,
+    Authority, Client, Proxy, ProxyBuilder, Redis, Subject, Trust, encode, lockwarden, run_to_end, wait_for,
 };
 
 use crate::twins::Guarded;
@@ -58,10 +57,7 @@ impl World {
 
     fn builder(&self) -> ProxyBuilder {
         ProxyBuilder::for_backend(&format!("redis://:secret@{}", self.redis.address()))
-            .top(
-                "proxy_protocol_from",
-                "[\"127.0.0.0/9\", \"127.128.0.0/10\"]",
-            )
+            .top("proxy_protocol_from", "[\"127.0.0.0/9\", \"127.128.0.0/10\"]")
             .more(&login("spiffe://corp/ns/shop/*", &self.file()))
             .without_waiting()
     }
@@ -73,10 +69,7 @@ impl World {
 }
 
 fn login(name: &str, file: &Path) -> String {
-    format!(
-        "[[certificate_login]]\nname = \"{name}\"\nuser = \"shop\"\npassword_file = \"{}\"\n",
-        file.display()
-    )
+    format!("[[certificate_login]]\nname = \"{name}\"\nuser = \"shop\"\npassword_file = \"{}\"\n", file.display())
 }
 
 fn started(builder: ProxyBuilder) -> Proxy {
@@ -119,9 +112,7 @@ fn without_one_a_client_logs_in_as_ever() {
     ] {
         client.sends("GET a").gets_error("NOAUTH");
         client.sends("SETNX lock:job a1").gets_error("NOAUTH");
-        client
-            .sends(format!("CLIENT SETNAME {SHOP}"))
-            .gets_error("NOAUTH");
+        client.sends(format!("CLIENT SETNAME {SHOP}")).gets_error("NOAUTH");
         client.sends("AUTH billing two").gets("+OK");
         client.sends("ACL WHOAMI").gets("$7 billing");
     }
@@ -169,45 +160,26 @@ fn a_login_that_fails_leaves_a_client_that_has_to_log_in_itself() {
         let proxy = world.proxy();
         fs::remove_file(world.file()).expect("it is ours");
         let client = named(&proxy, SHOP);
-        client
-            .sends("GET a")
-            .gets("-NOAUTH Authentication required.");
+        client.sends("GET a").gets("-NOAUTH Authentication required.");
         client.sends("SETNX lock:job a1").gets_error("NOAUTH");
         client.sends("MULTI").gets_error("NOAUTH");
         client.sends("EVAL 'return 1' 0").gets_error("NOAUTH");
         client.sends("LOCKWARDEN LOCKS").gets_error("NOAUTH");
         client.sends("CLIENT REPLY OFF").gets_error("NOAUTH");
-        client
-            .sends("HELLO 3")
-            .gets_error("NOAUTH HELLO must be called");
+        client.sends("HELLO 3").gets_error("NOAUTH HELLO must be called");
         // Redis 6.2 does not take it from one who has yet to log in.
         client.sends("RESET").reply();
         client.sends("GET a").gets_error("NOAUTH");
         client.sends("AUTH billing wrong").gets_error("WRONGPASS");
         client.sends("GET a").gets_error("NOAUTH");
         client.pipelines(
-            &[
-                "GET a",
-                "AUTH billing two",
-                "ACL WHOAMI",
-                "SETNX lock:job a1",
-            ],
-            &[
-                "-NOAUTH Authentication required.",
-                "+OK",
-                "$7 billing",
-                ":1",
-            ],
+            &["GET a", "AUTH billing two", "ACL WHOAMI", "SETNX lock:job a1"],
+            &["-NOAUTH Authentication required.", "+OK", "$7 billing", ":1"],
         );
         client.sends("DEL lock:job").gets(":1");
         client.sends("RESET").gets("+RESET");
         client.sends("GET a").gets_error("NOAUTH");
-        proxy.logs(&[
-            "WARN",
-            "the login of its certificate failed",
-            SHOP,
-            "shop-password",
-        ]);
+        proxy.logs(&["WARN", "the login of its certificate failed", SHOP, "shop-password"]);
 
         world.keeps("wrong");
         named(&proxy, SHOP).sends("GET a").gets_error("NOAUTH");
@@ -245,10 +217,7 @@ fn clients_that_share_connections_share_those_of_their_user() {
     stranger.sends("GET plain").gets_error("NOAUTH");
     let (one, other) = (&clients[0], &clients[1]);
     one.sends("SET lock:job a1 NX PX 9000").gets("+OK");
-    one.pipelines(
-        &["MULTI", "ACL WHOAMI", "EXEC"],
-        &["+OK", "+QUEUED", "[$4 shop]"],
-    );
+    one.pipelines(&["MULTI", "ACL WHOAMI", "EXEC"], &["+OK", "+QUEUED", "[$4 shop]"]);
     one.sends("DEL lock:job").gets(":1");
     other.sends("AUTH billing two").gets("+OK");
     other.sends("ACL WHOAMI").gets("$7 billing");
@@ -266,9 +235,7 @@ fn a_reload_changes_who_may_come() {
     assert_eq!(proxy.reloads(text.as_bytes(), "/reload").0, 200);
     named(&proxy, SHOP).sends("GET a").gets_error("NOAUTH");
     before.sends("ACL WHOAMI").gets("$4 shop");
-    named(&proxy, "spiffe://corp/ns/stock/api")
-        .sends("ACL WHOAMI")
-        .gets("$4 shop");
+    named(&proxy, "spiffe://corp/ns/stock/api").sends("ACL WHOAMI").gets("$4 shop");
     proxy.logs(&["certificate_login"]);
 }
 
@@ -290,9 +257,8 @@ fn check_says_what_is_wrong_with_a_login() {
     ] {
         assert!(told.contains(expected), "{told}");
     }
-    let told = checked(
-        "proxy_protocol_from = [\"10.0.0.5\"]\n[[certificate_login]]\nnames = \"a\"\nuser = \"two words\"\n",
-    );
+    let told =
+        checked("proxy_protocol_from = [\"10.0.0.5\"]\n[[certificate_login]]\nnames = \"a\"\nuser = \"two words\"\n");
     for expected in [
         "certificate_login #1: name is missing",
         "certificate_login #1: password_file is missing",
@@ -310,14 +276,7 @@ fn check_tries_to_log_in_as_each_user() {
     fs::write(&other, "wrong").expect("the folder is ours");
     let proxy = started(world.builder().more(&login("stock.*", &other)));
     let config = proxy.config().to_str().expect("a path in UTF-8").to_owned();
-    let check = || {
-        run_to_end(&mut lockwarden(&[
-            "check",
-            "--backend",
-            "--config",
-            &config,
-        ]))
-    };
+    let check = || run_to_end(&mut lockwarden(&["check", "--backend", "--config", &config]));
     let told = check().stdout;
     let expected = "backend: certificate_login #2: user shop cannot log in: WRONGPASS";
     assert!(told.contains(expected), "{told}");
@@ -351,11 +310,7 @@ impl Place {
             "[[listener]]\naddress = \"127.0.0.1:0\"\ntls = true\n[tls]\ncert = {cert:?}\nkey = {key:?}\n\
              client_ca = {client_ca:?}\nclient_cert = \"{wanted}\"\n{name}{more}\n"
         );
-        Place {
-            server,
-            clients,
-            configuration,
-        }
+        Place { server, clients, configuration }
     }
 
     /// A client over TLS with a certificate of this name, if one is given.
@@ -397,16 +352,12 @@ fn where_certificates_are_required_nobody_is_the_default_user_for_want_of_a_name
     shop.sends("RESET").gets("+RESET");
     shop.sends("GET a").gets("-NOAUTH Authentication required.");
     let stranger = place.client(&proxy, Some("spiffe://corp/ns/stock/api"));
-    stranger
-        .sends("GET a")
-        .gets("-NOAUTH Authentication required.");
+    stranger.sends("GET a").gets("-NOAUTH Authentication required.");
     stranger.sends("SETNX lock:job 1").gets_error("NOAUTH");
     stranger.sends("AUTH billing two").gets("+OK");
     stranger.sends("ACL WHOAMI").gets("$7 billing");
     // Who comes without TLS is let in as ever.
-    introduced(&proxy, &[])
-        .sends("ACL WHOAMI")
-        .gets("$7 default");
+    introduced(&proxy, &[]).sends("ACL WHOAMI").gets("$7 default");
 }
 
 #[test]
@@ -414,15 +365,9 @@ fn where_certificates_are_only_asked_for_redis_decides_about_the_others() {
     let world = World::open();
     let place = Place::new(world.folder.path(), "ask", "");
     let proxy = started(world.builder().more(&place.configuration));
-    place
-        .client(&proxy, Some(SHOP))
-        .sends("ACL WHOAMI")
-        .gets("$4 shop");
+    place.client(&proxy, Some(SHOP)).sends("ACL WHOAMI").gets("$4 shop");
     for other in [Some("spiffe://corp/ns/stock/api"), None] {
-        place
-            .client(&proxy, other)
-            .sends("ACL WHOAMI")
-            .gets("$7 default");
+        place.client(&proxy, other).sends("ACL WHOAMI").gets("$7 default");
     }
 }
 
@@ -454,7 +399,5 @@ fn who_comes_by_a_certificate_has_a_twin_for_locks_as_others_have() {
     shop.sends("ACL WHOAMI").gets("$4 shop");
     let around = guarded.redis.client();
     around.sends("AUTH shop pw").gets("+OK");
-    around
-        .sends("SET lock:job a1 NX PX 9000")
-        .gets_error("NOPERM");
+    around.sends("SET lock:job a1 NX PX 9000").gets_error("NOPERM");
 }

@@ -4,9 +4,7 @@
 use std::fs;
 
 use lockwarden_tests::balancer::{certified, introduced};
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 const SHOP: &str = "spiffe://corp/ns/shop/api";
@@ -14,9 +12,7 @@ const BILLING: &str = "spiffe://corp/ns/billing/api";
 
 /// The harness's clients are the balancer: they come from loopback addresses.
 fn behind_a_balancer(redis: &Redis) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .top("proxy_protocol_from", "[\"127.0.0.0/8\"]")
-        .without_waiting()
+    Proxy::builder(redis).top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting()
 }
 
 fn started(builder: ProxyBuilder) -> Proxy {
@@ -44,10 +40,7 @@ fn people_see_the_name_in_a_certificate_wherever_they_see_its_client() {
     let trail = directory.path().join("trail.jsonl");
     let proxy = started(
         behind_a_balancer(&redis)
-            .top(
-                "audit_file",
-                &format!("{:?}", trail.to_str().expect("UTF-8")),
-            )
+            .top("audit_file", &format!("{:?}", trail.to_str().expect("UTF-8")))
             .top("admin_identities", &format!("[\"certificate:{SHOP}\"]"))
             .namespace("on_violation", "\"error\""),
     );
@@ -78,10 +71,7 @@ fn people_see_the_name_in_a_certificate_wherever_they_see_its_client() {
     assert_eq!(held["holder"]["application"], SHOP);
     let connections = proxy.api("connections");
     let connections = connections["connections"].as_array().expect("a list");
-    let mut shown: Vec<_> = connections
-        .iter()
-        .map(|one| one["client"]["certificate"].as_str())
-        .collect();
+    let mut shown: Vec<_> = connections.iter().map(|one| one["client"]["certificate"].as_str()).collect();
     shown.sort();
     assert_eq!(shown, [Some(BILLING), Some(SHOP)]);
     let page = proxy.get(&format!("/application?name={}", SHOP.replace('/', "%2F")));
@@ -90,15 +80,9 @@ fn people_see_the_name_in_a_certificate_wherever_they_see_its_client() {
     assert!(csv.contains(BILLING), "{csv}");
 
     let clients = said(&proxy, &["clients"]);
-    assert!(
-        clients.contains("CERTIFICATE") && clients.contains(BILLING),
-        "{clients}"
-    );
+    assert!(clients.contains("CERTIFICATE") && clients.contains(BILLING), "{clients}");
     let lock = said(&proxy, &["locks", "show", "lock:job"]);
-    assert!(
-        lock.contains(SHOP) && !lock.contains("certificate"),
-        "{lock}"
-    );
+    assert!(lock.contains(SHOP) && !lock.contains("certificate"), "{lock}");
     billing.sends("SET lock:other b1 NX PX 60000").gets("+OK");
     wait_for("the certificate of a client that has a name", || {
         said(&proxy, &["locks", "show", "lock:other"]).contains(&format!("certificate {BILLING}"))
@@ -128,18 +112,17 @@ fn where_nobody_has_a_certificate_nothing_is_said_of_any() {
 #[test]
 fn a_namespace_is_enforced_for_certificates() {
     let redis = Redis::start();
-    let proxy = started(behind_a_balancer(&redis).mode(Mode::Monitor).namespace(
-        "enforce_for",
-        "{ certificates = [\"spiffe://corp/ns/shop/*\"] }",
-    ));
+    let proxy = started(
+        behind_a_balancer(&redis)
+            .mode(Mode::Monitor)
+            .namespace("enforce_for", "{ certificates = [\"spiffe://corp/ns/shop/*\"] }"),
+    );
     let owner = introduced(&proxy, &[]);
     owner.sends("SET lock:job a1 NX PX 60000").gets("+OK");
     named(&proxy, SHOP).sends("DEL lock:job").gets(":0");
     // A name that the client gives itself is none.
     let pretender = introduced(&proxy, &[]);
-    pretender
-        .sends(format!("CLIENT SETNAME {SHOP}"))
-        .gets("+OK");
+    pretender.sends(format!("CLIENT SETNAME {SHOP}")).gets("+OK");
     pretender.sends("DEL lock:job").gets(":1");
     owner.sends("SET lock:job a1 NX PX 60000").gets("+OK");
     named(&proxy, BILLING).sends("DEL lock:job").gets(":1");
@@ -152,19 +135,14 @@ fn an_application_is_known_by_its_certificate_from_its_first_command_on() {
         behind_a_balancer(&redis)
             .mode(Mode::Monitor)
             .namespace("enforce_for", "{ applications = [\"the-shop\"] }")
-            .more(
-                "[[application]]\nname = \"the-shop\"\ncertificate = \"spiffe://corp/ns/shop/*\"\n",
-            ),
+            .more("[[application]]\nname = \"the-shop\"\ncertificate = \"spiffe://corp/ns/shop/*\"\n"),
     );
     let owner = introduced(&proxy, &[]);
     owner.sends("SET lock:job a1 NX PX 60000").gets("+OK");
     let shop = named(&proxy, SHOP);
     shop.sends("DEL lock:job").gets(":0");
     let clients = proxy.api("connections").to_string();
-    assert!(
-        clients.contains("\"application\":\"the-shop\""),
-        "{clients}"
-    );
+    assert!(clients.contains("\"application\":\"the-shop\""), "{clients}");
     named(&proxy, BILLING).sends("DEL lock:job").gets(":1");
 }
 
@@ -175,15 +153,10 @@ fn a_name_that_is_a_formula_or_markup_stays_text() {
     let odd = "=cmd|'<b>\"x\"</b>,";
     let client = named(&proxy, odd);
     client.sends("SET lock:job a1 NX PX 60000").gets("+OK");
-    wait_for("the lock on the board", || {
-        proxy.api("locks").to_string().contains("lock:job")
-    });
+    wait_for("the lock on the board", || proxy.api("locks").to_string().contains("lock:job"));
     let csv = proxy.get("/api/v1/locks?format=csv").1;
     assert!(csv.contains("\"'=cmd|'<b>\"\"x\"\"</b>,\""), "{csv}");
     assert!(!csv.contains(",=cmd") && !csv.contains(",\"=cmd"), "{csv}");
     let board = proxy.get("/").1;
-    assert!(
-        !board.contains("<b>\"x\"") && board.contains("&lt;b&gt;"),
-        "{board}"
-    );
+    assert!(!board.contains("<b>\"x\"") && board.contains("&lt;b&gt;"), "{board}");
 }

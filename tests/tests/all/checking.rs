@@ -34,12 +34,7 @@ fn an_eviction_that_takes_locks_is_named() {
         if takes_locks {
             proxy.logs(&["WARN", "maxmemory-policy", policy]);
         } else {
-            assert_eq!(
-                proxy.logged(&["WARN", "maxmemory-policy"]),
-                0,
-                "{}",
-                proxy.log()
-            );
+            assert_eq!(proxy.logged(&["WARN", "maxmemory-policy"]), 0, "{}", proxy.log());
         }
     }
 }
@@ -60,9 +55,7 @@ fn the_proxys_own_keys_are_not_called_foreign() {
     let console = redis.client();
     let debts = console.sends("KEYS lw:{*}#lock:job").reply();
     assert_eq!(debts.elements().len(), 1, "{debts}");
-    console
-        .sends("ZADD lw:{}:lockwarden-kept 1 lock:job")
-        .gets(":1");
+    console.sends("ZADD lw:{}:lockwarden-kept 1 lock:job").gets(":1");
     wait_for("the proxy to be gone", || {
         let end = check(&redis);
         end.code == Some(0) && !end.stdout.contains("lw:{")
@@ -77,18 +70,12 @@ fn a_key_under_a_name_of_the_proxys_own_is_told_without_an_advice_that_loses_rec
         let end = check(&redis);
         assert_eq!(end.code, Some(1), "{end:?}");
         assert!(end.stdout.contains(name), "{end:?}");
-        assert!(
-            end.stdout.contains("set another companion_prefix"),
-            "{end:?}"
-        );
+        assert!(end.stdout.contains("set another companion_prefix"), "{end:?}");
 
         leaves_a_debt(&redis);
         let end = check(&redis);
         assert!(end.stdout.contains(name), "{end:?}");
-        assert!(
-            !end.stdout.contains("set another companion_prefix"),
-            "{end:?}"
-        );
+        assert!(!end.stdout.contains("set another companion_prefix"), "{end:?}");
         assert!(end.stdout.contains("would lose the records"), "{end:?}");
     }
 }
@@ -97,10 +84,7 @@ fn a_key_under_a_name_of_the_proxys_own_is_told_without_an_advice_that_loses_rec
 #[test]
 fn a_namespace_that_has_most_keys_of_a_server_is_named_with_figures() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("DEBUG POPULATE 1500 lock:page")
-        .gets("+OK");
+    redis.client().sends("DEBUG POPULATE 1500 lock:page").gets("+OK");
     redis.client().sends("DEBUG POPULATE 500 other").gets("+OK");
     let end = check(&redis);
     assert_eq!(end.code, Some(1), "{end:?}");

@@ -4,9 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use lockwarden_tests::{
-    Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// `lockwarden` with these words, pointed at the proxy.
@@ -54,22 +52,14 @@ fn a_held_lock_is_listed_with_its_holder_and_its_fencing_token() {
     let proxy = Proxy::enforcing(&redis);
     assert_eq!(says(&proxy, &["locks", "list"], 0), "no lock is held\n");
     let billing = named(&proxy, "billing-7");
-    billing
-        .sends("SET lock:order:42 a-secret-owner-token NX PX 60000")
-        .gets("+OK");
+    billing.sends("SET lock:order:42 a-secret-owner-token NX PX 60000").gets("+OK");
     let list = shows(&proxy, &["locks", "list"], "billing-7");
     let fence = redis.fence("lock:order:42");
     let lines: Vec<_> = list.lines().collect();
     assert_eq!(lines.len(), 2, "{list}");
     let heads: Vec<_> = lines[0].split_whitespace().collect();
     assert_eq!(heads[..4], ["KEY", "NAMESPACE", "STATE", "HOLDER"]);
-    for word in [
-        "lock:order:42",
-        "locks",
-        "held",
-        "billing-7",
-        &fence.to_string(),
-    ] {
+    for word in ["lock:order:42", "locks", "held", "billing-7", &fence.to_string()] {
         assert!(lines[1].contains(word), "{word}: {list}");
     }
     let answer = json(&says(&proxy, &["locks", "list", "-o", "json"], 0));
@@ -106,31 +96,21 @@ fn a_list_is_narrowed_as_it_was_asked_for() {
     let keys = |words: &[&str]| {
         let words = [&["locks", "list"], words].concat();
         let said = run_to_end(&mut asks(&proxy, &words)).stdout;
-        let mut keys: Vec<_> = said
-            .lines()
-            .skip(1)
-            .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
-            .collect();
+        let mut keys: Vec<_> =
+            said.lines().skip(1).map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect();
         keys.sort();
         keys
     };
     assert_eq!(keys(&["--namespace", "stock"]), ["stock:a"]);
     assert_eq!(keys(&["--contains", "k:b"]), ["lock:b"]);
-    assert_eq!(
-        keys(&["--limit", "1"]).len(),
-        2,
-        "one lock, and how many more"
-    );
+    assert_eq!(keys(&["--limit", "1"]).len(), 2, "one lock, and how many more");
     // Nothing is wrong, so a script that asks for problems goes on; then something is.
     let said = says(&proxy, &["locks", "list", "--problems"], 0);
     assert_eq!(said, "no lock has a problem\n");
     client.sends("SETNX lock:forever 1").gets(":1");
     shows(&proxy, &["locks", "list"], "lock:forever");
     let said = says(&proxy, &["locks", "list", "--problems"], 1);
-    assert!(
-        said.contains("no TTL") && said.contains("lock:forever"),
-        "{said}"
-    );
+    assert!(said.contains("no TTL") && said.contains("lock:forever"), "{said}");
     assert_eq!(keys(&["--problems"]), ["lock:forever"]);
 }
 
@@ -141,9 +121,7 @@ fn a_hostile_key_is_spelled_and_can_be_asked_for_as_it_is_spelled() {
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
     let key = b"lock:\x1b[2J\xff/..?a b\\";
-    client
-        .sends_arguments(&[&b"SET"[..], key, b"1", b"NX", b"PX", b"60000"])
-        .gets("+OK");
+    client.sends_arguments(&[&b"SET"[..], key, b"1", b"NX", b"PX", b"60000"]).gets("+OK");
     let spelled = r"lock:\x1b[2J\xff/..?a b\\";
     let list = shows(&proxy, &["locks", "list"], spelled);
     assert!(!list.contains('\x1b'), "{list:?}");
@@ -156,10 +134,7 @@ fn what_goes_wrong_has_a_line_and_a_code() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let said = ends_with(asks(&proxy, &["locks", "show", "lock:never"]), 1);
-    assert!(
-        said.stderr.contains("nothing is known of this lock"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("nothing is known of this lock"), "{said:?}");
     let said = ends_with(asks(&proxy, &["locks", "show", r"lock:\q"]), 2);
     assert!(said.stderr.contains("backslash"), "{said:?}");
     let list = |admin: &str| {
@@ -168,10 +143,7 @@ fn what_goes_wrong_has_a_line_and_a_code() {
         command
     };
     let said = ends_with(list("127.0.0.1:1"), 3);
-    assert!(
-        said.stderr.contains("127.0.0.1:1 cannot be reached"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("127.0.0.1:1 cannot be reached"), "{said:?}");
     for wrong in ["localhost", "off", "https://localhost:1", "127.0.0.1:0"] {
         ends_with(list(wrong), 2);
     }
@@ -185,26 +157,19 @@ fn without_an_address_the_configuration_is_asked() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let file = proxy.directory().join("operator.toml");
-    fs::write(&file, format!("admin = \"{}\"\n", proxy.admin_address()))
-        .expect("the directory is ours");
+    fs::write(&file, format!("admin = \"{}\"\n", proxy.admin_address())).expect("the directory is ours");
     let named = |words: &[&str]| {
         let mut command = lockwarden(words);
         command.arg("--config").arg(&file);
         command
     };
-    assert_eq!(
-        ends_with(named(&["locks", "list"]), 0).stdout,
-        "no lock is held\n"
-    );
+    assert_eq!(ends_with(named(&["locks", "list"]), 0).stdout, "no lock is held\n");
     fs::write(&file, "admin = \"off\"\n").expect("the directory is ours");
     let said = ends_with(named(&["locks", "list"]), 2);
     assert!(said.stderr.contains("--admin"), "{said:?}");
     fs::write(&file, "nonsense = 1\n").expect("the directory is ours");
     let said = ends_with(named(&["locks", "list"]), 2);
-    assert!(
-        said.stderr.contains("nonsense") && said.stderr.contains("--admin"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("nonsense") && said.stderr.contains("--admin"), "{said:?}");
     // With all that is needed at hand, a mistake in the file is in nobody's way at three in the morning.
     let address = proxy.admin_address().to_string();
     let mut command = named(&["locks", "list", "--admin", &address]);
@@ -256,15 +221,9 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
     for number in 0..500 {
-        client
-            .sends(format!("SET lock:{number:0>200} 1 NX PX 60000"))
-            .gets("+OK");
+        client.sends(format!("SET lock:{number:0>200} 1 NX PX 60000")).gets("+OK");
     }
-    shows(
-        &proxy,
-        &["locks", "list", "--limit", "500"],
-        &format!("lock:{:0>200}", 499),
-    );
+    shows(&proxy, &["locks", "list", "--limit", "500"], &format!("lock:{:0>200}", 499));
     let mut command = asks(&proxy, &["locks", "list", "--limit", "500"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary is there");
@@ -286,9 +245,7 @@ fn breaking_needs_a_fencing_token_a_reason_and_the_admin_token() {
     ] {
         ends_with(asks(&proxy, words), 2);
     }
-    let words = [
-        "locks", "break", "lock:a", "--fence", "1", "--reason", "stuck",
-    ];
+    let words = ["locks", "break", "lock:a", "--fence", "1", "--reason", "stuck"];
     let said = ends_with(asks(&proxy, &words), 2);
     assert!(said.stderr.contains("--admin-token-file"), "{said:?}");
     let mut command = asks(&proxy, &words);
@@ -300,18 +257,7 @@ fn breaking_needs_a_fencing_token_a_reason_and_the_admin_token() {
 #[test]
 fn the_command_line_describes_itself() {
     let help = ends_with(lockwarden(&["--help"]), 0).stdout;
-    let commands = [
-        "run",
-        "check",
-        "demo",
-        "locks",
-        "audit",
-        "lock",
-        "metrics",
-        "completions",
-        "man",
-        "version",
-    ];
+    let commands = ["run", "check", "demo", "locks", "audit", "lock", "metrics", "completions", "man", "version"];
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = ends_with(lockwarden(&["completions", shell]), 0).stdout;
         for word in commands {
@@ -325,23 +271,11 @@ fn the_command_line_describes_itself() {
     for word in commands {
         assert!(help.contains(&format!("\n  {word} ")), "{word}: {help}");
         let page = directory.path().join(format!("lockwarden-{word}.1"));
-        assert!(
-            fs::read_to_string(&page).is_ok_and(|page| page.contains(".SH NAME")),
-            "{word}"
-        );
+        assert!(fs::read_to_string(&page).is_ok_and(|page| page.contains(".SH NAME")), "{word}");
     }
-    assert!(
-        ends_with(lockwarden(&["man"]), 0)
-            .stdout
-            .contains(".TH lockwarden 1")
-    );
+    assert!(ends_with(lockwarden(&["man"]), 0).stdout.contains(".TH lockwarden 1"));
     let version = ends_with(lockwarden(&["version"]), 0).stdout;
-    for word in [
-        env!("CARGO_PKG_VERSION"),
-        "revision",
-        "Wasmtime",
-        "lockwarden:policy",
-    ] {
+    for word in [env!("CARGO_PKG_VERSION"), "revision", "Wasmtime", "lockwarden:policy"] {
         assert!(version.contains(word), "{version}");
     }
 }
@@ -363,11 +297,7 @@ fn the_check_says_where_the_connections_of_the_server_come_from() {
     let redis = Redis::start();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("check.toml");
-    fs::write(
-        &file,
-        format!("backend = \"redis://{}\"\n", redis.address()),
-    )
-    .expect("the directory is ours");
+    fs::write(&file, format!("backend = \"redis://{}\"\n", redis.address())).expect("the directory is ours");
     let check = || {
         let mut command = lockwarden(&["check", "--backend", "--config"]);
         command.arg(&file);
@@ -390,10 +320,7 @@ fn the_check_says_after_which_time_the_server_closes_idle_connections() {
     let mut command = lockwarden(&["check", "--backend", "--config"]);
     command.arg(&file);
     let said = ends_with(command, 0).stdout;
-    assert!(
-        said.contains("backend: timeout is 300: Redis closes"),
-        "{said}"
-    );
+    assert!(said.contains("backend: timeout is 300: Redis closes"), "{said}");
 }
 
 #[test]
@@ -405,15 +332,7 @@ fn a_lease_is_ended_by_its_fencing_token_and_no_other() {
     let fence = redis.fence("lock:a");
     let breaks = |fence: u64| {
         let fence = fence.to_string();
-        let words = [
-            "locks",
-            "break",
-            "lock:a",
-            "--fence",
-            &fence,
-            "--reason",
-            "its host is down",
-        ];
+        let words = ["locks", "break", "lock:a", "--fence", &fence, "--reason", "its host is down"];
         let file = proxy.directory().join("admin-token");
         fs::write(&file, "the-tests-own-admin-token\n").expect("the directory is ours");
         let mut command = asks(&proxy, &words);
@@ -422,10 +341,7 @@ fn a_lease_is_ended_by_its_fencing_token_and_no_other() {
     };
     let said = breaks(fence - 1);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(
-        said.stdout.contains(&format!("{fence} does by now")),
-        "{said:?}"
-    );
+    assert!(said.stdout.contains(&format!("{fence} does by now")), "{said:?}");
     assert_eq!(redis.value("lock:a"), "$2 a1");
     let said = breaks(fence);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -454,22 +370,11 @@ fn locks_from_before_the_proxy_with_one_value_are_found() {
     }
     let proxy = Proxy::builder(&redis).mode(Mode::Monitor).start();
     let told = shows(&proxy, &["audit"], "With the same value");
-    assert!(
-        told.contains(
-            "With the same value as another in namespace locks: 2, such as lock:a and lock:b"
-        ),
-        "{told}"
-    );
+    assert!(told.contains("With the same value as another in namespace locks: 2, such as lock:a and lock:b"), "{told}");
     assert!(!told.contains("constant"), "{told}");
     // Through the proxy, too; and no more, once they are gone.
-    proxy
-        .client()
-        .sends("SET lock:f constant NX PX 9000")
-        .gets("+OK");
-    let brief = Proxy::builder(&redis)
-        .mode(Mode::Monitor)
-        .top("sweep", "\"200ms\"")
-        .start();
+    proxy.client().sends("SET lock:f constant NX PX 9000").gets("+OK");
+    let brief = Proxy::builder(&redis).mode(Mode::Monitor).top("sweep", "\"200ms\"").start();
     shows(&brief, &["audit"], "namespace locks: 3, such as");
     around.sends("DEL lock:a lock:f").gets(":2");
     wait_for("the others to be found alone", || {

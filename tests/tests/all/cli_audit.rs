@@ -4,9 +4,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use lockwarden_tests::{
-    Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// The five processes; gone with the value.
@@ -63,8 +61,8 @@ fn audit_with(proxy: &Proxy, more: &[&str]) -> (Option<i32>, Value) {
     let mut command = lockwarden(&["audit", "-o", "json", "--admin", &admin]);
     command.args(more);
     let said = run_to_end(&mut command);
-    let report = serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr));
+    let report =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr));
     (said.code, report)
 }
 
@@ -81,9 +79,7 @@ fn names(report: &Value, application: &str, kind: &str, what: &str) -> bool {
     misuses(report, application, kind).iter().any(|misuse| {
         misuse["what"] == what
             && misuse["count"].as_u64() > Some(0)
-            && misuse["advice"]
-                .as_str()
-                .is_some_and(|advice| !advice.is_empty())
+            && misuse["advice"].as_str().is_some_and(|advice| !advice.is_empty())
             && misuse["example"]["client"]["application"] == application
     })
 }
@@ -122,15 +118,7 @@ fn a_while_in_monitor_mode_names_every_fault_and_whose_it_is() {
 
     let mut command = lockwarden(&["audit", "--admin", &proxy.admin_address().to_string()]);
     let text = run_to_end(&mut command).stdout;
-    for word in [
-        "orders",
-        "invoices",
-        "nightly",
-        "not-owner",
-        "expired",
-        "overwrite",
-        "outlived",
-    ] {
+    for word in ["orders", "invoices", "nightly", "not-owner", "expired", "overwrite", "outlived"] {
         assert!(text.contains(word), "{word}: {text}");
     }
     assert!(legacy.runs(), "nobody was harmed");
@@ -167,9 +155,7 @@ fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
     assert_eq!(invoices["applications"][0]["application"], "invoices");
     assert_eq!(invoices["history"], serde_json::json!([]), "not asked for");
     // Those of a day are never given back.
-    wait_for("the marks of two nights", || {
-        of("lock:done:*", "").is_some_and(|one| one["held"].as_u64() >= Some(2))
-    });
+    wait_for("the marks of two nights", || of("lock:done:*", "").is_some_and(|one| one["held"].as_u64() >= Some(2)));
 
     // Each advice names a line. Its TTL has room for half as much again as all of the work, and not for much more.
     let (_, report) = wait_for_value("five marks that were left to their TTLs", || {
@@ -179,19 +165,14 @@ fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
     });
     let on = |application: &str, kind: &str, what: &str, pattern: &str| {
         let all = misuses(&report, application, kind);
-        let one = all
-            .iter()
-            .find(|one| one["what"] == what)
-            .expect("it is found");
+        let one = all.iter().find(|one| one["what"] == what).expect("it is found");
         let patterns = one["patterns"].as_array().expect("a list");
         let these = patterns.iter().find(|one| one["pattern"] == pattern);
         these.unwrap_or_else(|| panic!("{one}")).clone()
     };
     let late = on("invoices", "refusals", "expired", "lock:invoice");
     let code = late["code"].as_str().expect("a line of code");
-    let ttl = code
-        .strip_prefix("SET lock:invoice VALUE NX PX ")
-        .expect("an acquire");
+    let ttl = code.strip_prefix("SET lock:invoice VALUE NX PX ").expect("an acquire");
     let ttl: u64 = ttl.parse().expect("a number");
     assert!((1_000..=3_000).contains(&ttl), "{code}");
     assert!(
@@ -220,25 +201,16 @@ fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
         };
         let (marks, rest) = (named("lock-done"), named("locks"));
         marks.is_some_and(|one| one["operations"].as_u64() > Some(0) && one["would_refuse"] == 0)
-            && rest.is_some_and(|one| {
-                one["operations"].as_u64() > Some(20) && one["mixed"] == serde_json::json!([])
-            })
+            && rest.is_some_and(|one| one["operations"].as_u64() > Some(20) && one["mixed"] == serde_json::json!([]))
     });
 
     let told = of("lock:invoice", "&pattern=lock:invoice&history=true").expect("it is there");
     let history = told["history"].as_array().expect("a list");
-    let deleted =
-        |lease: &&Value| lease["end"] == "deleted-by-another" && lease["held_ms"].is_u64();
-    let lease = history
-        .iter()
-        .find(deleted)
-        .expect("one of the late deletions");
+    let deleted = |lease: &&Value| lease["end"] == "deleted-by-another" && lease["held_ms"].is_u64();
+    let lease = history.iter().find(deleted).expect("one of the late deletions");
     let number = |field: &str| lease[field].as_u64().expect("a number");
     assert!(number("held_ms") >= 500, "{lease}");
-    assert!(
-        number("until") - number("since") < number("held_ms"),
-        "{lease}"
-    );
+    assert!(number("until") - number("since") < number("held_ms"), "{lease}");
     assert_eq!(lease["client"]["application"], "invoices");
     assert_eq!(of("lock:invoice", "&pattern=lock:order"), None);
     let (status, answer) = proxy.get("/api/v1/patterns?nosuch=1");
@@ -249,10 +221,7 @@ fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
 #[test]
 fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
     let redis = Redis::start();
-    let proxy = configuration(&redis)
-        .ceiling("60s")
-        .setting("ttl-ceiling", "default", "\"30s\"")
-        .start();
+    let proxy = configuration(&redis).ceiling("60s").setting("ttl-ceiling", "default", "\"30s\"").start();
     let named = |name: &str| {
         let client = proxy.client();
         client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
@@ -266,8 +235,7 @@ fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
     two_step.sends("SETNX lock:b 1").gets(":1");
     two_step.sends("EXPIRE lock:b 20").gets(":1");
     two_step.sends("DEL lock:b").gets(":1");
-    long.sends("SET lock:c longs-own-8c1f0a2e9b7d NX PX 600000")
-        .gets("+OK");
+    long.sends("SET lock:c longs-own-8c1f0a2e9b7d NX PX 600000").gets("+OK");
     assert!(redis.client().sends("PTTL lock:c").integer() > 60_000);
     billing.sends("SETNX lock:d 1").gets(":1");
     assert_eq!(redis.client().sends("PTTL lock:d").integer(), -1);
@@ -277,9 +245,7 @@ fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
     let count = |report: &Value, application: &str, what: &str| {
         let all = misuses(report, application, "findings");
         let these = all.iter().filter(|misuse| misuse["what"] == what);
-        these
-            .map(|misuse| misuse["count"].as_u64().expect("a number"))
-            .sum::<u64>()
+        these.map(|misuse| misuse["count"].as_u64().expect("a number")).sum::<u64>()
     };
     let (_, report) = wait_for_value("all of it to be folded", || {
         let (code, report) = audit(&proxy);
@@ -294,16 +260,10 @@ fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
     assert_eq!(example["decision"], "would-modify");
     assert_eq!(example["would_ttl_ms"], 30_000);
     let namespace = &report["namespaces"][0];
-    assert_eq!(
-        (&namespace["refused"], &namespace["would_refuse"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!((&namespace["refused"], &namespace["would_refuse"]), (&0.into(), &0.into()));
     assert_eq!(namespace["would_modify"], 303);
     let verdict = namespace["verdict"].as_str().expect("words");
-    assert!(
-        verdict.contains("would change no-ttl in billing (301 times)"),
-        "{verdict}"
-    );
+    assert!(verdict.contains("would change no-ttl in billing (301 times)"), "{verdict}");
     let counted = "lockwarden_decisions_total{namespace=\"locks\",operation=\"acquire\",decision=\"would-modify\",mode=\"monitor\"}";
     proxy.counts(counted, 303.0);
 }
@@ -316,9 +276,7 @@ fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("CLIENT SETNAME alice").gets("+OK");
     bob.sends("CLIENT SETNAME bob").gets("+OK");
-    alice
-        .sends("SET lock:a alices-own-8c1f0a2e9b7d NX PX 500")
-        .gets("+OK");
+    alice.sends("SET lock:a alices-own-8c1f0a2e9b7d NX PX 500").gets("+OK");
     bob.sends("DEL lock:a").gets(":1");
     let report = |since: &[&str]| {
         let (code, report) = audit_with(&proxy, &[since, &["--enough", "2"]].concat());
@@ -331,34 +289,20 @@ fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
         assert_eq!(report(&["--since", all]), (Some(1), 2, 1), "{all}");
     }
     let works = |key: &str| {
-        alice
-            .sends(format!("SET {key} alices-own-8c1f0a2e9b7d NX PX 500"))
-            .gets("+OK");
+        alice.sends(format!("SET {key} alices-own-8c1f0a2e9b7d NX PX 500")).gets("+OK");
         alice.sends(format!("DEL {key}")).gets(":1");
     };
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
-    assert_eq!(
-        report(&["--since", "last-change"]),
-        (Some(1), 0, 0),
-        "nothing yet"
-    );
+    assert_eq!(report(&["--since", "last-change"]), (Some(1), 0, 0), "nothing yet");
     works("lock:b");
-    wait_for("what happened since the switch", || {
-        report(&["--since", "last-change"]) == (Some(0), 2, 0)
-    });
+    wait_for("what happened since the switch", || report(&["--since", "last-change"]) == (Some(0), 2, 0));
     // By the rule two calls say too little.
     let (code, by_rule) = audit_with(&proxy, &["--since", "last-change"]);
     assert_eq!(code, Some(1));
     let namespace = &by_rule["namespaces"][0];
-    assert_eq!(
-        (&namespace["ready"], &namespace["wanted_calls"]),
-        (&false.into(), &998.into())
-    );
+    assert_eq!((&namespace["ready"], &namespace["wanted_calls"]), (&false.into(), &998.into()));
     let verdict = namespace["verdict"].as_str().expect("words");
-    assert!(
-        verdict.contains("watch for 998 calls more, or until 20"),
-        "{verdict}"
-    );
+    assert!(verdict.contains("watch for 998 calls more, or until 20"), "{verdict}");
     // Not loaded again since the start.
     assert_eq!(report(&["--since", "reload"]), (Some(1), 4, 1));
     assert_eq!(report(&["--since", "1h"]), (Some(1), 4, 1));
@@ -370,22 +314,12 @@ fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
     let mut reset = lockwarden(&["audit", "reset", "--admin", &admin, "--config"]);
     let said = run_to_end(reset.arg(proxy.config()));
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(
-        said.stdout.starts_with("the report counts from 2"),
-        "{}",
-        said.stdout
-    );
+    assert!(said.stdout.starts_with("the report counts from 2"), "{}", said.stdout);
     assert_eq!(report(&[]), (Some(1), 0, 0));
     works("lock:c");
-    wait_for("what happened since the order", || {
-        report(&[]) == (Some(0), 2, 0)
-    });
+    wait_for("what happened since the order", || report(&[]) == (Some(0), 2, 0));
     assert_eq!(report(&["--since", "last-change"]), (Some(0), 4, 0));
-    assert_eq!(
-        report(&["--since", "1h"]),
-        (Some(1), 6, 1),
-        "that is still known"
-    );
+    assert_eq!(report(&["--since", "1h"]), (Some(1), 6, 1), "that is still known");
 
     let (status, answer) = proxy.get("/api/v1/report?since=yesterday");
     assert_eq!(status, 400, "{answer}");
@@ -402,22 +336,13 @@ fn enforcing_for_one_application_refuses_it_alone_and_then_all_of_them_go_on() {
     let Some(mut legacy) = Legacy::start(&proxy) else {
         return;
     };
-    let text = configuration(&redis)
-        .namespace("enforce_for", "{ clients = [\"orders\"] }")
-        .text();
+    let text = configuration(&redis).namespace("enforce_for", "{ clients = [\"orders\"] }").text();
     proxy.reload(&text);
-    let refused =
-        |name: &str| proxy.logged(&["\"message\":\"refused\"", &format!("\"name\":\"{name}\"")]);
-    wait_for("orders to be refused what is not theirs", || {
-        refused("orders") > 0
-    });
+    let refused = |name: &str| proxy.logged(&["\"message\":\"refused\"", &format!("\"name\":\"{name}\"")]);
+    wait_for("orders to be refused what is not theirs", || refused("orders") > 0);
     wait_for("the others to be watched on", || {
-        let watched = |name| {
-            proxy.logged(&[
-                "\"message\":\"would have been refused\"",
-                &format!("\"name\":\"{name}\""),
-            ])
-        };
+        let watched =
+            |name| proxy.logged(&["\"message\":\"would have been refused\"", &format!("\"name\":\"{name}\"")]);
         watched("invoices") > 0 && watched("nightly") > 0
     });
     assert_eq!(refused("invoices") + refused("nightly"), 0);
@@ -434,19 +359,13 @@ fn enforcing_for_one_application_refuses_it_alone_and_then_all_of_them_go_on() {
         .text();
     proxy.reload(&text);
     wait_for("everybody to be refused what is not theirs", || {
-        ["orders", "invoices", "nightly"]
-            .iter()
-            .all(|name| refused(name) > 0)
+        ["orders", "invoices", "nightly"].iter().all(|name| refused(name) > 0)
     });
     assert!(legacy.runs(), "the old program goes on, unchanged");
     let client = redis.client();
     wait_for("a marker to outlive its connection", || {
         let keys = client.sends("KEYS lock:done:*").reply().to_string();
-        let last = keys
-            .rsplit(' ')
-            .next()
-            .unwrap_or_default()
-            .trim_end_matches(']');
+        let last = keys.rsplit(' ').next().unwrap_or_default().trim_end_matches(']');
         !last.is_empty() && client.sends(format!("TTL {last}")).integer() > 80_000
     });
 }

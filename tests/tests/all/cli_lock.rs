@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use lockwarden_tests::{
-    Finished, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Finished, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 
 /// `lockwarden lock` with these flags, running `sh -c script`.
 fn under_lock(to: SocketAddr, flags: &[&str], script: &str) -> Command {
@@ -31,10 +29,7 @@ struct Running(Child);
 impl Running {
     #[track_caller]
     fn start(mut command: Command) -> Running {
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Running(command.spawn().expect("the binary is there"))
     }
 
@@ -47,17 +42,11 @@ impl Running {
     /// The exit code, standard output and standard error.
     #[track_caller]
     fn ends(mut self) -> (Option<i32>, String, String) {
-        let status = wait_for_value("the command to end", || {
-            self.0.try_wait().expect("the child is ours to wait for")
-        });
+        let status = wait_for_value("the command to end", || self.0.try_wait().expect("the child is ours to wait for"));
         let mut texts = [String::new(), String::new()];
         let (out, err) = (self.0.stdout.take(), self.0.stderr.take());
-        out.expect("piped")
-            .read_to_string(&mut texts[0])
-            .expect("text");
-        err.expect("piped")
-            .read_to_string(&mut texts[1])
-            .expect("text");
+        out.expect("piped").read_to_string(&mut texts[0]).expect("text");
+        err.expect("piped").read_to_string(&mut texts[1]).expect("text");
         let [out, err] = texts;
         (status.code(), out, err)
     }
@@ -79,9 +68,7 @@ fn until(file: &Path) -> String {
 #[track_caller]
 fn is_held(redis: &Redis, key: &str) {
     let client = redis.client();
-    wait_for("the lock to be held", || {
-        client.sends(format!("EXISTS {key}")).integer() == 1
-    });
+    wait_for("the lock to be held", || client.sends(format!("EXISTS {key}")).integer() == 1);
 }
 
 /// Waits until the TTL of a lock has become longer.
@@ -102,10 +89,7 @@ fn through_the_proxy_a_command_finds_a_fencing_token_that_grows() {
     let proxy = Proxy::enforcing(&redis);
     let mut before = 0;
     for _ in 0..3 {
-        let said = ends_with(
-            under_lock(proxy.address(), &["lock:job"], "echo $LOCKWARDEN_FENCE"),
-            0,
-        );
+        let said = ends_with(under_lock(proxy.address(), &["lock:job"], "echo $LOCKWARDEN_FENCE"), 0);
         assert_eq!(said.stderr, "");
         let fence: u64 = said.stdout.trim().parse().expect("a number");
         assert!(fence > before, "{fence} after {before}");
@@ -144,14 +128,9 @@ fn its_command_does_not_get_what_it_logs_in_with_itself() {
     assert_eq!(secrets(&["lock:job", "--hand-on-secrets"]), 4);
 
     let mut command = under_lock(redis.address(), &["lock:job"], "env");
-    command
-        .env("REDISCLI_AUTH", "secret")
-        .env("LOCKWARDEN_BACKEND", "redis://127.0.0.1:1");
+    command.env("REDISCLI_AUTH", "secret").env("LOCKWARDEN_BACKEND", "redis://127.0.0.1:1");
     let said = ends_with(command, 0).stdout;
-    assert!(
-        said.contains("LOCKWARDEN_BACKEND=redis://127.0.0.1:1"),
-        "{said}"
-    );
+    assert!(said.contains("LOCKWARDEN_BACKEND=redis://127.0.0.1:1"), "{said}");
 }
 
 #[test]
@@ -163,37 +142,25 @@ fn it_ends_as_its_command_does() {
     let mut command = lockwarden(&["lock", "lock:a", "--connect", &to.to_string(), "--"]);
     command.arg("no-such-program-anywhere");
     let said = ends_with(command, 127);
-    assert!(
-        said.stderr.contains("cannot run no-such-program-anywhere"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("cannot run no-such-program-anywhere"), "{said:?}");
     redis.client().sends("EXISTS lock:a").gets(":0");
 }
 
 #[test]
 fn what_keeps_it_from_running_its_command_has_a_code_of_its_own() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "on_excess", "\"deny\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "on_excess", "\"deny\"").start();
     let (held, to) = (redis.client(), proxy.address());
     held.sends("SET lock:held x PX 60000").gets("+OK");
     for wait in ["0s", "100ms"] {
         let flags = ["lock:held", "--ttl", "5s", "--wait", wait];
         let said = ends_with(under_lock(to, &flags, "echo ran"), 124);
         assert_eq!(said.stdout, "");
-        assert!(
-            said.stderr.contains("lock:held is held by somebody else"),
-            "{said:?}"
-        );
+        assert!(said.stderr.contains("lock:held is held by somebody else"), "{said:?}");
     }
     let said = ends_with(under_lock(to, &["lock:a", "--ttl", "1h"], "echo ran"), 1);
     assert!(said.stderr.contains("LOCKDENIED ttl-too-long"), "{said:?}");
-    for flags in [
-        &["lock:a", "--ttl", "5"][..],
-        &["lock:a", "--ttl", "1ms"],
-        &["lock:a", "--wait", "999999d"],
-    ] {
+    for flags in [&["lock:a", "--ttl", "5"][..], &["lock:a", "--ttl", "1ms"], &["lock:a", "--wait", "999999d"]] {
         ends_with(under_lock(to, flags, "echo ran"), 2);
     }
     let nobody = "127.0.0.1:1".parse().expect("an address");
@@ -208,11 +175,7 @@ fn a_lock_that_becomes_free_in_time_is_taken() {
     let proxy = Proxy::enforcing(&redis);
     let holder = proxy.client();
     holder.sends("SET lock:a mine NX PX 9000").gets("+OK");
-    let waiting = Running::start(under_lock(
-        proxy.address(),
-        &["lock:a", "--wait", "1m"],
-        "echo ran",
-    ));
+    let waiting = Running::start(under_lock(proxy.address(), &["lock:a", "--wait", "1m"], "echo ran"));
     wait_for("the command to be refused the lock", || {
         proxy.metric("lockwarden_lock_acquires_total{outcome=\"contended\"}") >= 2.0
     });
@@ -230,10 +193,7 @@ fn the_lease_is_extended_while_the_command_runs_and_over_a_new_connection() {
         let running = Running::start(under_lock(to, &["lock:a", "--ttl", "3s"], &until(&done)));
         is_held(&redis, "lock:a");
         is_extended(&redis, "lock:a");
-        redis
-            .client()
-            .sends("CLIENT KILL TYPE normal SKIPME yes")
-            .reply();
+        redis.client().sends("CLIENT KILL TYPE normal SKIPME yes").reply();
         is_extended(&redis, "lock:a");
         is_extended(&redis, "lock:a");
         fs::write(&done, "").expect("the directory is ours");
@@ -248,10 +208,7 @@ fn the_lease_is_extended_while_the_command_runs_and_over_a_new_connection() {
 #[test]
 fn a_ttl_that_the_proxy_cuts_is_extended_by_what_was_granted() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .ceiling("2s")
-        .setting("ttl-ceiling", "keep_alive", "\"off\"")
-        .start();
+    let proxy = Proxy::builder(&redis).ceiling("2s").setting("ttl-ceiling", "keep_alive", "\"off\"").start();
     let directory = tempfile::tempdir().expect("a directory");
     let done = directory.path().join("done");
     let flags = ["lock:a", "--ttl", "1h"];
@@ -267,24 +224,16 @@ fn a_ttl_that_the_proxy_cuts_is_extended_by_what_was_granted() {
 fn a_lost_lock_ends_the_command_and_what_it_has_started() {
     let redis = Redis::start();
     let script = "trap 'echo told; exit 0' TERM; sleep 1000 & echo $!; wait";
-    let running = Running::start(under_lock(
-        redis.address(),
-        &["lock:a", "--ttl", "1s"],
-        script,
-    ));
+    let running = Running::start(under_lock(redis.address(), &["lock:a", "--ttl", "1s"], script));
     is_held(&redis, "lock:a");
-    redis
-        .client()
-        .sends("SET lock:a another PX 60000")
-        .gets("+OK");
+    redis.client().sends("SET lock:a another PX 60000").gets("+OK");
     let (code, out, err) = running.ends();
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("the lock is not ours any more"), "{err}");
     let (sleeper, told) = out.split_once('\n').expect("two lines");
     assert_eq!(told, "told\n");
     wait_for("the grandchild to be gone", || {
-        fs::read_to_string(format!("/proc/{sleeper}/stat"))
-            .map_or(true, |stat| stat.contains(") Z "))
+        fs::read_to_string(format!("/proc/{sleeper}/stat")).map_or(true, |stat| stat.contains(") Z "))
     });
     // The new holder's lock is left alone.
     redis.client().sends("GET lock:a").gets("$7 another");
@@ -307,11 +256,7 @@ fn a_command_that_will_not_end_is_killed_after_the_grace() {
 fn without_redis_the_command_is_ended_before_the_lease_is_over() {
     let mut redis = Redis::start();
     let script = "trap 'echo told; exit 0' TERM; while :; do sleep 0.05; done";
-    let running = Running::start(under_lock(
-        redis.address(),
-        &["lock:a", "--ttl", "1s"],
-        script,
-    ));
+    let running = Running::start(under_lock(redis.address(), &["lock:a", "--ttl", "1s"], script));
     is_held(&redis, "lock:a");
     redis.stop();
     let (code, out, err) = running.ends();
@@ -341,11 +286,7 @@ fn a_signal_while_it_waits_ends_it_and_leaves_nothing_behind() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     redis.client().sends("SET lock:a x PX 60000").gets("+OK");
-    let waiting = Running::start(under_lock(
-        proxy.address(),
-        &["lock:a", "--wait", "1m"],
-        "echo ran",
-    ));
+    let waiting = Running::start(under_lock(proxy.address(), &["lock:a", "--wait", "1m"], "echo ran"));
     wait_for("the command to be refused the lock", || {
         proxy.metric("lockwarden_lock_acquires_total{outcome=\"contended\"}") >= 1.0
     });
@@ -366,9 +307,8 @@ fn two_commands_never_run_at_once() {
         fs::write(&counter, "0").expect("the directory is ours");
         let file = counter.display();
         let script = format!("n=$(cat {file}); sleep 0.01; echo $((n+1)) > {file}");
-        let all: Vec<_> = (0..8)
-            .map(|_| Running::start(under_lock(to, &["lock:counter", "--wait", "1m"], &script)))
-            .collect();
+        let all: Vec<_> =
+            (0..8).map(|_| Running::start(under_lock(to, &["lock:counter", "--wait", "1m"], &script))).collect();
         for one in all {
             let (code, _, err) = one.ends();
             assert_eq!(code, Some(0), "{err}");
@@ -391,13 +331,8 @@ fn a_connection_is_told_the_fencing_token_of_its_own_lease_and_no_other() {
     bob.sends(ask).gets("nil");
     bob.sends("SET lock:a b1 NX PX 5000").gets("nil");
     bob.sends(ask).gets("nil");
-    alice
-        .sends("lockwarden Fence lock:a")
-        .gets(format!(":{first}"));
-    alice.pipelines(
-        &["GET other", ask, "DEL lock:a", ask],
-        &["nil", &format!(":{first}"), ":1", "nil"],
-    );
+    alice.sends("lockwarden Fence lock:a").gets(format!(":{first}"));
+    alice.pipelines(&["GET other", ask, "DEL lock:a", ask], &["nil", &format!(":{first}"), ":1", "nil"]);
     bob.sends("SET lock:a b1 NX PX 5000").gets("+OK");
     assert!(bob.sends(ask).integer() > first);
     // Another database is another lock.
@@ -411,21 +346,12 @@ fn the_question_for_a_fencing_token_is_one_that_redis_does_not_know() {
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
     let unknown = "ERR unknown command";
-    redis
-        .client()
-        .sends("LOCKWARDEN FENCE lock:a")
-        .gets_error(unknown);
+    redis.client().sends("LOCKWARDEN FENCE lock:a").gets_error(unknown);
     for line in ["LOCKWARDEN FENCE", "LOCKWARDEN FENCE a b"] {
-        client
-            .sends(line)
-            .gets_error("ERR syntax error: LOCKWARDEN FENCE key");
+        client.sends(line).gets_error("ERR syntax error: LOCKWARDEN FENCE key");
     }
-    client
-        .sends("LOCKWARDEN STATUS")
-        .gets_error("ERR unknown subcommand 'STATUS'. Try LOCKWARDEN HELP.");
-    client
-        .sends("LOCKWARDEN")
-        .gets_error("ERR unknown subcommand ''. Try LOCKWARDEN HELP.");
+    client.sends("LOCKWARDEN STATUS").gets_error("ERR unknown subcommand 'STATUS'. Try LOCKWARDEN HELP.");
+    client.sends("LOCKWARDEN").gets_error("ERR unknown subcommand ''. Try LOCKWARDEN HELP.");
     client.sends("MULTI").gets("+OK");
     client.sends("LOCKWARDEN STATUS").gets_error("ERR");
     client.sends("EXEC").gets_error("EXECABORT");
@@ -447,10 +373,7 @@ fn a_key_in_no_namespace_is_locked_as_anywhere_and_that_is_said() {
     let told = "lockwarden: cron:nightly is in no namespace of the proxy";
     assert!(said.stderr.starts_with(told), "{said:?}");
     // Of a lock, and by Redis itself, nothing is said.
-    for (to, key) in [
-        (proxy.address(), "lock:nightly"),
-        (redis.address(), "cron:nightly"),
-    ] {
+    for (to, key) in [(proxy.address(), "lock:nightly"), (redis.address(), "cron:nightly")] {
         let said = ends_with(under_lock(to, &[key], script), 0);
         assert_eq!(said.stderr, "");
     }

@@ -24,9 +24,7 @@ fn both_modes(commands: &[&str], scenario: impl Fn(&Redis, &Proxy)) {
 }
 
 fn takes(client: &Client, key: &str, value: &str) {
-    client
-        .sends(format!("SET {key} {value} NX PX 8000"))
-        .gets("+OK");
+    client.sends(format!("SET {key} {value} NX PX 8000")).gets("+OK");
 }
 
 /// Whether the server has this command itself, or this condition of SET.
@@ -35,10 +33,7 @@ fn knows(redis: &Redis, command: &str) -> bool {
         let docs = redis.client().sends("COMMAND DOCS SET").reply().to_string();
         return docs.contains(command);
     }
-    let info = redis
-        .client()
-        .sends(format!("COMMAND INFO {command}"))
-        .reply();
+    let info = redis.client().sends(format!("COMMAND INFO {command}")).reply();
     matches!(info.elements(), [Reply::Array(_)])
 }
 
@@ -55,10 +50,7 @@ fn a_compared_release_on_a_server_without_it(world: &World) {
     ] {
         takes(&alice, "lock:job", ALICES);
         let (wrong, right) = (line.replace("{}", BOBS), line.replace("{}", ALICES));
-        let command = line
-            .split(' ')
-            .next()
-            .expect("a line begins with a command");
+        let command = line.split(' ').next().expect("a line begins with a command");
         let is_own = matches!(world.kind, WorldKind::Direct | WorldKind::Monitor);
         if is_own && !knows(world.redis(), command) {
             bob.sends(&wrong).gets_error("ERR unknown command");
@@ -67,10 +59,7 @@ fn a_compared_release_on_a_server_without_it(world: &World) {
         }
         compared += 1;
         bob.sends(&wrong).gets(":0");
-        assert_eq!(
-            world.redis().value("lock:job"),
-            format!("${} {ALICES}", ALICES.len())
-        );
+        assert_eq!(world.redis().value("lock:job"), format!("${} {ALICES}", ALICES.len()));
         // Whoever names the owner token is the owner, on any connection.
         world.client().sends(&right).gets(":1");
         assert!(world.redis().is_free("lock:job"), "{line}");
@@ -88,19 +77,11 @@ fn delex_in_all_its_forms() {
         let alice = proxy.client();
         takes(&alice, "lock:job", "hello");
         alice.sends("DELEX lock:job IFNE hello").gets(":0");
-        alice
-            .sends(format!("DELEX lock:job IFDEQ {}", "0".repeat(16)))
-            .gets(":0");
-        alice
-            .sends("DELEX lock:job IFDEQ zzzzzzzzzzzzzzzz")
-            .gets(":0");
+        alice.sends(format!("DELEX lock:job IFDEQ {}", "0".repeat(16))).gets(":0");
+        alice.sends("DELEX lock:job IFDEQ zzzzzzzzzzzzzzzz").gets(":0");
         assert_eq!(redis.value("lock:job"), "$5 hello");
-        alice
-            .sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}"))
-            .gets(":1");
-        alice
-            .sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}"))
-            .gets(":0");
+        alice.sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}")).gets(":1");
+        alice.sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}")).gets(":0");
 
         takes(&alice, "lock:job", "hello");
         alice.sends("DELEX lock:job IFNE other").gets(":1");
@@ -110,19 +91,10 @@ fn delex_in_all_its_forms() {
         alice.sends("DELEX lock:job").gets(":0");
 
         for (line, error) in [
-            (
-                "DELEX lock:job IFEQ",
-                "ERR wrong number of arguments for 'delex' command",
-            ),
-            (
-                "DELEX lock:job IFEQ a b",
-                "ERR wrong number of arguments for 'delex' command",
-            ),
+            ("DELEX lock:job IFEQ", "ERR wrong number of arguments for 'delex' command"),
+            ("DELEX lock:job IFEQ a b", "ERR wrong number of arguments for 'delex' command"),
             ("DELEX lock:job IFGT 1", "ERR Invalid condition."),
-            (
-                "DELEX lock:job IFDEQ 0123",
-                "ERR must be exactly 16 hexadecimal characters",
-            ),
+            ("DELEX lock:job IFDEQ 0123", "ERR must be exactly 16 hexadecimal characters"),
         ] {
             alice.sends(line).gets_error(error);
         }
@@ -138,12 +110,9 @@ fn a_thief_gets_nothing_by_a_comparison_that_names_nobody() {
     let before = redis.lease("lock:job");
     bob.sends("DELEX lock:job").gets(":0");
     bob.sends("DELEX lock:job IFNE other").gets(":0");
-    bob.sends(format!("SET lock:job {BOBS} IFNE other"))
-        .gets_error("LOCKDENIED overwrite key=lock:job cmd=SET");
-    bob.sends(format!("SET lock:job {BOBS} IFNE other GET"))
-        .gets_error("LOCKDENIED take-over key=lock:job cmd=SET");
-    bob.sends(format!("SET lock:job {BOBS} IFEQ other PX 9000"))
-        .gets("nil");
+    bob.sends(format!("SET lock:job {BOBS} IFNE other")).gets_error("LOCKDENIED overwrite key=lock:job cmd=SET");
+    bob.sends(format!("SET lock:job {BOBS} IFNE other GET")).gets_error("LOCKDENIED take-over key=lock:job cmd=SET");
+    bob.sends(format!("SET lock:job {BOBS} IFEQ other PX 9000")).gets("nil");
     bob.sends(format!("CAS lock:job other {BOBS}")).gets(":0");
     assert_eq!(redis.lease("lock:job"), before);
     proxy.counts(
@@ -164,50 +133,34 @@ fn monitored_a_thief_does_what_the_command_does_and_is_counted() {
     takes(&alice, "lock:2", ALICES);
     bob.sends("DELEX lock:1 IFNE other").gets(":1");
     assert!(redis.is_free("lock:1"));
-    bob.sends(format!("SET lock:2 {BOBS} IFNE other GET PX 9000"))
-        .gets(format!("${} {ALICES}", ALICES.len()));
+    bob.sends(format!("SET lock:2 {BOBS} IFNE other GET PX 9000")).gets(format!("${} {ALICES}", ALICES.len()));
     assert_eq!(redis.value("lock:2"), format!("${} {BOBS}", BOBS.len()));
     proxy.counts(
         "lockwarden_decisions_total{namespace=\"locks\",operation=\"release\",reason=\"not-owner\",decision=\"would-deny\"}",
         1.0,
     );
-    proxy.counts(
-        "lockwarden_decisions_total{namespace=\"locks\",reason=\"take-over\",decision=\"would-deny\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_decisions_total{namespace=\"locks\",reason=\"take-over\",decision=\"would-deny\"}", 1.0);
 }
 
 #[test]
 fn set_extends_where_the_value_is_the_one_it_names() {
     both_modes(&["IFEQ", "IFNE", "DELEX"], |redis, proxy| {
         let (alice, pooled) = (proxy.client(), proxy.client());
-        pooled
-            .sends(format!("SET lock:job {ALICES} IFEQ {ALICES} PX 9000"))
-            .gets("nil");
+        pooled.sends(format!("SET lock:job {ALICES} IFEQ {ALICES} PX 9000")).gets("nil");
         assert!(redis.is_free("lock:job"));
         takes(&alice, "lock:job", ALICES);
         let grant = redis.lease("lock:job");
-        pooled
-            .sends(format!("SET lock:job {ALICES} PX 9500 IFEQ {ALICES}"))
-            .gets("+OK");
+        pooled.sends(format!("SET lock:job {ALICES} PX 9500 IFEQ {ALICES}")).gets("+OK");
         assert!(redis.pttl("lock:job") > 8_000);
         pooled
-            .sends(format!(
-                "set lock:job next-{ALICES} ifeq {ALICES} keepttl get"
-            ))
+            .sends(format!("set lock:job next-{ALICES} ifeq {ALICES} keepttl get"))
             .gets(format!("${} {ALICES}", ALICES.len()));
         assert!(redis.pttl("lock:job") > 8_000);
         // With GET a comparison that fails shows what is there.
-        pooled
-            .sends(format!("SET lock:job x IFEQ {ALICES} GET"))
-            .gets(format!("${} next-{ALICES}", ALICES.len() + 5));
-        pooled
-            .sends(format!("SET lock:job x IFNE next-{ALICES}"))
-            .gets("nil");
+        pooled.sends(format!("SET lock:job x IFEQ {ALICES} GET")).gets(format!("${} next-{ALICES}", ALICES.len() + 5));
+        pooled.sends(format!("SET lock:job x IFNE next-{ALICES}")).gets("nil");
         assert_ne!(redis.lease("lock:job"), grant);
-        alice
-            .sends(format!("DELEX lock:job IFEQ next-{ALICES}"))
-            .gets(":1");
+        alice.sends(format!("DELEX lock:job IFEQ next-{ALICES}")).gets(":1");
     });
 }
 
@@ -215,18 +168,11 @@ fn set_extends_where_the_value_is_the_one_it_names() {
 fn set_ifne_of_a_free_lock_is_an_acquire() {
     both_modes(&["IFNE"], |redis, proxy| {
         let alice = proxy.client();
-        alice
-            .sends(format!("SET lock:job {ALICES} IFNE other PX 8000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:job {ALICES} IFNE other PX 8000")).gets("+OK");
         assert!(redis.pttl("lock:job") > 7_000);
-        alice
-            .sends(format!("SET lock:job {ALICES} IFNE other PX 9000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:job {ALICES} IFNE other PX 9000")).gets("+OK");
         assert!(redis.pttl("lock:job") > 8_000);
-        proxy.counts(
-            "lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"acquired\"}",
-            1.0,
-        );
+        proxy.counts("lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"acquired\"}", 1.0);
         alice.sends("DEL lock:job").gets(":1");
     });
 }
@@ -239,15 +185,11 @@ fn cas_answers_as_tair_does_and_never_leaves_a_lock_without_a_ttl() {
     pooled.sends(format!("CAS lock:job {ALICES} x")).gets(":-1");
     takes(&alice, "lock:job", ALICES);
     pooled.sends("CAS lock:job other x").gets(":0");
-    pooled
-        .sends(format!("CAS lock:job {ALICES} {ALICES}"))
-        .gets(":1");
+    pooled.sends(format!("CAS lock:job {ALICES} {ALICES}")).gets(":1");
     let left = redis.pttl("lock:job");
     assert!((6_000..=7_000).contains(&left), "the default TTL: {left}");
     for (options, least) in [("EX 9", 8_000), ("px 9900", 9_000), ("KEEPTTL", 8_000)] {
-        pooled
-            .sends(format!("CAS lock:job {ALICES} {ALICES} {options}"))
-            .gets(":1");
+        pooled.sends(format!("CAS lock:job {ALICES} {ALICES} {options}")).gets(":1");
         assert!(redis.pttl("lock:job") > least, "{options}");
     }
     for (options, error) in [
@@ -256,9 +198,7 @@ fn cas_answers_as_tair_does_and_never_leaves_a_lock_without_a_ttl() {
         ("EX x", "ERR value is not an integer or out of range"),
         ("PX 0", "ERR invalid expire time in 'cas' command"),
     ] {
-        pooled
-            .sends(format!("CAS lock:job {ALICES} {ALICES} {options}"))
-            .gets_error(error);
+        pooled.sends(format!("CAS lock:job {ALICES} {ALICES} {options}")).gets_error(error);
     }
     alice.sends(format!("CAD lock:job {ALICES}")).gets(":1");
 }
@@ -276,11 +216,9 @@ fn a_constant_value_proves_nothing_on_a_connection_that_was_refused() {
     bob.sends("DELIFEQ lock:job locked").gets(":0");
     bob.sends("CAD lock:job locked").gets(":0");
     bob.sends("CAS lock:job locked mine").gets(":0");
-    bob.sends("SET lock:job mine IFEQ locked PX 9000")
-        .gets("nil");
+    bob.sends("SET lock:job mine IFEQ locked PX 9000").gets("nil");
     // With GET the value would be read as "done".
-    bob.sends("SET lock:job mine IFEQ locked PX 9000 GET")
-        .gets_error("LOCKDENIED not-owner key=lock:job cmd=SET");
+    bob.sends("SET lock:job mine IFEQ locked PX 9000 GET").gets_error("LOCKDENIED not-owner key=lock:job cmd=SET");
     assert_eq!(redis.value("lock:job"), "$6 locked");
     alice.sends("CAS lock:job locked locked PX 9500").gets(":1");
     alice.sends("DELIFEQ lock:job locked").gets(":1");
@@ -289,9 +227,7 @@ fn a_constant_value_proves_nothing_on_a_connection_that_was_refused() {
 #[test]
 fn refused_comparisons_are_errors_where_violations_are_errors() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("on_violation", "\"error\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("on_violation", "\"error\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
     takes(&alice, "lock:job", "locked");
     bob.sends("SET lock:job locked NX PX 8000").gets("nil");
@@ -301,9 +237,8 @@ fn refused_comparisons_are_errors_where_violations_are_errors() {
         ("CAS lock:job locked mine", "CAS"),
         ("SET lock:job mine IFEQ locked", "SET"),
     ] {
-        let text = bob.sends(line).gets_error(&format!(
-            "LOCKDENIED not-owner key=lock:job cmd={command} policy=owner-token"
-        ));
+        let text =
+            bob.sends(line).gets_error(&format!("LOCKDENIED not-owner key=lock:job cmd={command} policy=owner-token"));
         assert!(!text.contains("syntax error") && !text.contains("unknown command"));
     }
     // A comparison that fails is no violation.
@@ -320,9 +255,7 @@ fn a_late_comparison_never_reaches_the_successor() {
     takes(&bob, "lock:job", "hello");
     alice.sends("CAS lock:job hello hello PX 9000").gets(":0");
     alice.sends("DELEX lock:job IFEQ hello").gets(":0");
-    alice
-        .sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}"))
-        .gets(":0");
+    alice.sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}")).gets(":0");
     assert_eq!(redis.value("lock:job"), "$5 hello");
     bob.sends("DELEX lock:job IFEQ hello").gets(":1");
 }
@@ -332,22 +265,14 @@ fn a_late_comparison_never_reaches_the_successor() {
 fn a_passed_deadline_is_taken_over_by_comparing_it() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("the clock is past 1970")
-        .as_secs();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970").as_secs();
     let (passed, next) = (now - 5, now + 60);
     let (holder, two, three) = (proxy.client(), proxy.client(), proxy.client());
-    holder
-        .sends(format!("SET lock:job {passed} NX PX 9000"))
-        .gets("+OK");
+    holder.sends(format!("SET lock:job {passed} NX PX 9000")).gets("+OK");
     redis.was_granted_earlier("lock:job", Duration::from_secs(30));
     let first = redis.fence("lock:job");
-    two.sends(format!("CAS lock:job {passed} {next}"))
-        .gets(":1");
-    three
-        .sends(format!("SET lock:job {} IFEQ {passed}", next + 1))
-        .gets("nil");
+    two.sends(format!("CAS lock:job {passed} {next}")).gets(":1");
+    three.sends(format!("SET lock:job {} IFEQ {passed}", next + 1)).gets("nil");
     assert!(redis.fence("lock:job") > first, "a lease of its own");
     // The one whose deadline passed is late.
     holder.sends("DEL lock:job").gets(":0");
@@ -356,32 +281,23 @@ fn a_passed_deadline_is_taken_over_by_comparing_it() {
 
 #[test]
 fn a_key_of_another_type_is_told_in_the_commands_own_words() {
-    both_modes(
-        &["DELEX", "DELIFEQ", "CAD", "CAS", "IFEQ"],
-        |redis, proxy| {
-            redis.client().sends("RPUSH lock:job a").gets(":1");
-            let alice = proxy.client();
-            for (line, error) in [
-                (
-                    "DELEX lock:job IFEQ a",
-                    "ERR Key should be of string type if conditions are specified",
-                ),
-                (
-                    "DELEX lock:job IFDEQ 0000000000000000",
-                    "ERR Key should be of string type if conditions are specified",
-                ),
-                ("DELIFEQ lock:job a", "WRONGTYPE"),
-                ("CAD lock:job a", "WRONGTYPE"),
-                ("CAS lock:job a b", "WRONGTYPE"),
-                ("SET lock:job a IFEQ b", "WRONGTYPE"),
-                ("SET lock:job a IFNE b", "WRONGTYPE"),
-                ("SET lock:job a IFDEQ 0000000000000000", "WRONGTYPE"),
-            ] {
-                alice.sends(line).gets_error(error);
-            }
-            assert_eq!(redis.client().sends("LLEN lock:job").integer(), 1);
-        },
-    );
+    both_modes(&["DELEX", "DELIFEQ", "CAD", "CAS", "IFEQ"], |redis, proxy| {
+        redis.client().sends("RPUSH lock:job a").gets(":1");
+        let alice = proxy.client();
+        for (line, error) in [
+            ("DELEX lock:job IFEQ a", "ERR Key should be of string type if conditions are specified"),
+            ("DELEX lock:job IFDEQ 0000000000000000", "ERR Key should be of string type if conditions are specified"),
+            ("DELIFEQ lock:job a", "WRONGTYPE"),
+            ("CAD lock:job a", "WRONGTYPE"),
+            ("CAS lock:job a b", "WRONGTYPE"),
+            ("SET lock:job a IFEQ b", "WRONGTYPE"),
+            ("SET lock:job a IFNE b", "WRONGTYPE"),
+            ("SET lock:job a IFDEQ 0000000000000000", "WRONGTYPE"),
+        ] {
+            alice.sends(line).gets_error(error);
+        }
+        assert_eq!(redis.client().sends("LLEN lock:job").integer(), 1);
+    });
 }
 
 #[test]
@@ -393,9 +309,7 @@ fn a_lease_without_a_record_is_redis_own_affair() {
         alice.sends("CAS lock:job other new").gets(":0");
         alice.sends("CAS lock:job old new EX 9").gets(":1");
         assert!(redis.pttl("lock:job") > 8_000);
-        alice
-            .sends("SET lock:job newer IFEQ new GET")
-            .gets("$3 new");
+        alice.sends("SET lock:job newer IFEQ new GET").gets("$3 new");
         assert_eq!(redis.pttl("lock:job"), -1);
         alice.sends("DELEX lock:job IFEQ newer").gets(":1");
     });
@@ -420,10 +334,7 @@ fn comparisons_keep_their_places_in_a_block() {
         ] {
             bob.sends(line).gets("+QUEUED");
         }
-        bob.sends("EXEC").gets(format!(
-            "[+OK, :0, :1, ${} {ALICES}, :1, :-1, :1, :2]",
-            ALICES.len()
-        ));
+        bob.sends("EXEC").gets(format!("[+OK, :0, :1, ${} {ALICES}, :1, :-1, :1, :2]", ALICES.len()));
     });
 }
 
@@ -433,29 +344,20 @@ fn a_digest_that_no_one_step_can_judge_is_said_so() {
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
     takes(&alice, "lock:job", "hello");
-    for line in [
-        format!("DELEX lock:job IFDNE {}", "0".repeat(16)),
-        format!("SET lock:job x IFDNE {}", "0".repeat(16)),
-    ] {
-        let text = alice
-            .sends(line)
-            .gets_error("LOCKLIMIT other key=lock:job cmd=");
+    for line in [format!("DELEX lock:job IFDNE {}", "0".repeat(16)), format!("SET lock:job x IFDNE {}", "0".repeat(16))]
+    {
+        let text = alice.sends(line).gets_error("LOCKLIMIT other key=lock:job cmd=");
         assert!(!text.contains("syntax error"), "{text}");
     }
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}"))
-        .gets_error("LOCKLIMIT other key=lock:job cmd=DELEX");
+    alice.sends(format!("DELEX lock:job IFDEQ {DIGEST_OF_HELLO}")).gets_error("LOCKLIMIT other key=lock:job cmd=DELEX");
     alice.sends("EXEC").gets_error("EXECABORT");
-    alice
-        .sends(format!("SET lock:job next IFDEQ {DIGEST_OF_HELLO} PX 9000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job next IFDEQ {DIGEST_OF_HELLO} PX 9000")).gets("+OK");
     assert_eq!(redis.value("lock:job"), "$4 next");
 
     let watched = Proxy::builder(&redis).mode(Mode::Monitor).start();
     let bob = watched.client();
-    bob.sends(format!("DELEX lock:job IFDNE {}", "0".repeat(16)))
-        .reply();
+    bob.sends(format!("DELEX lock:job IFDNE {}", "0".repeat(16))).reply();
     // What the server does not know is answered with an error, and nothing was run.
     let counted = if knows(&redis, "DELEX") { 1.0 } else { 0.0 };
     let all = "lockwarden_unjudged_commands_total{namespace=\"locks\"}";
@@ -473,12 +375,8 @@ fn the_third_protocol_has_its_own_nil() {
         alice.sends("SET lock:job x IFEQ y GET").gets(Reply::Null);
         alice.sends("CAS lock:job x y").gets(":-1");
         takes(&alice, "lock:job", ALICES);
-        alice
-            .sends("SET lock:job x IFEQ y GET")
-            .gets(format!("${} {ALICES}", ALICES.len()));
-        alice
-            .sends(format!("DELEX lock:job IFEQ {ALICES}"))
-            .gets(":1");
+        alice.sends("SET lock:job x IFEQ y GET").gets(format!("${} {ALICES}", ALICES.len()));
+        alice.sends(format!("DELEX lock:job IFEQ {ALICES}")).gets(":1");
     });
 }
 
@@ -509,12 +407,8 @@ fn what_is_compared_may_be_as_long_as_a_value_and_no_longer() {
     let alice = proxy.client();
     let long = "v".repeat(16 * 1024);
     takes(&alice, "lock:job", &long);
-    alice
-        .sends(format!("DELEX lock:job IFEQ {long}v"))
-        .gets_error("LOCKLIMIT");
-    alice
-        .sends(format!("DELEX lock:job IFEQ {long}"))
-        .gets(":1");
+    alice.sends(format!("DELEX lock:job IFEQ {long}v")).gets_error("LOCKLIMIT");
+    alice.sends(format!("DELEX lock:job IFEQ {long}")).gets(":1");
 }
 
 /// A11: `INCR` = 1 means "mine". Without the proxy it has no TTL, and whoever dies holds it for ever.
@@ -524,10 +418,7 @@ fn a_counter_that_is_a_lock(world: &World) {
     bob.sends("INCR lock:job").gets(":2");
     let counted = bob.sends("INCR lock:job").integer();
     assert_eq!(counted, world.either(3, 2));
-    assert_eq!(
-        world.redis().value("lock:job"),
-        world.either("$1 3", "$1 1")
-    );
+    assert_eq!(world.redis().value("lock:job"), world.either("$1 3", "$1 1"));
     let left = world.redis().pttl("lock:job");
     assert_eq!(left > 0, !world.is_harmed(), "{left}");
     alice.sends("EXPIRE lock:job 9").gets(":1");
@@ -539,31 +430,22 @@ fn a_counter_that_is_a_lock(world: &World) {
     world.acquires("acquired", 1);
     world.acquires("contended", 2);
 }
-in_every_world!(a_counter_that_is_a_lock, |proxy| proxy
-    .namespace("counter_locks", "true"));
+in_every_world!(a_counter_that_is_a_lock, |proxy| proxy.namespace("counter_locks", "true"));
 
 #[test]
 fn a_counter_that_cannot_count_is_told_as_redis_tells_it() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("counter_locks", "true")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("counter_locks", "true").start();
     let alice = proxy.client();
     for (held, reply) in [
         ("word", "-ERR value is not an integer or out of range"),
-        (
-            "9223372036854775807",
-            "-ERR increment or decrement would overflow",
-        ),
+        ("9223372036854775807", "-ERR increment or decrement would overflow"),
         ("7", ":8"),
         // One would mean "mine".
         ("0", ":2"),
         ("-5", ":2"),
     ] {
-        redis
-            .client()
-            .sends(format!("SET lock:job {held}"))
-            .gets("+OK");
+        redis.client().sends(format!("SET lock:job {held}")).gets("+OK");
         alice.sends("INCR lock:job").gets(reply);
     }
     redis.client().sends("DEL lock:job").gets(":1");
@@ -573,9 +455,7 @@ fn a_counter_that_cannot_count_is_told_as_redis_tells_it() {
     alice.sends("INCR lock:next").gets("+QUEUED");
     alice.sends("INCR lock:next").gets("+QUEUED");
     alice.sends("EXEC").gets("[:1, :2]");
-    alice
-        .sends("DECR lock:next")
-        .gets_error("LOCKDENIED opaque-write");
+    alice.sends("DECR lock:next").gets_error("LOCKDENIED opaque-write");
 }
 
 /// In monitor mode every answer is the server's own, also that it does not know a command.

@@ -14,11 +14,7 @@ fn told(command: &str, text: &str, files: &[(&str, &[u8])]) -> Finished {
     }
     let config = directory.path().join("bad.toml");
     fs::write(&config, text).expect("the directory is ours");
-    run_to_end(
-        lockwarden(&[command, "--config"])
-            .arg(&config)
-            .current_dir(&directory),
-    )
+    run_to_end(lockwarden(&[command, "--config"]).arg(&config).current_dir(&directory))
 }
 
 /// The same text is refused by `check` and by `run`, with exit code 2 and these words.
@@ -29,15 +25,9 @@ fn refused(text: &str, files: &[(&str, &[u8])], words: &[&str]) {
         assert_eq!(end.code, Some(2), "{command}: {end:?}\n{text}");
         let said = format!("{}{}", end.stdout, end.stderr);
         for word in words {
-            assert!(
-                said.contains(word),
-                "{command} does not say {word:?}:\n{said}"
-            );
+            assert!(said.contains(word), "{command} does not say {word:?}:\n{said}");
         }
-        assert!(
-            !said.contains("panicked") && !said.contains("\"serving\""),
-            "{said}"
-        );
+        assert!(!said.contains("panicked") && !said.contains("\"serving\""), "{said}");
     }
 }
 
@@ -93,16 +83,9 @@ adopt = \"cap\"
 #[test]
 fn a_file_that_is_no_toml_or_not_there_is_told() {
     refused("listen = \n", &[], &["bad.toml:1:"]);
-    let end = run_to_end(&mut lockwarden(&[
-        "check",
-        "--config",
-        "/nowhere/at/all.toml",
-    ]));
+    let end = run_to_end(&mut lockwarden(&["check", "--config", "/nowhere/at/all.toml"]));
     assert_eq!(end.code, Some(2), "{end:?}");
-    assert!(
-        format!("{}{}", end.stdout, end.stderr).contains("/nowhere/at/all.toml"),
-        "{end:?}"
-    );
+    assert!(format!("{}{}", end.stdout, end.stderr).contains("/nowhere/at/all.toml"), "{end:?}");
 }
 
 #[test]
@@ -112,43 +95,13 @@ fn settings_that_a_policy_refuses_are_told_with_the_policys_words() {
         &[],
         &["bad.toml:", "ttl-ceiling", "ceilling"],
     );
-    refused(
-        &usual().default_ttl("soon").text(),
-        &[],
-        &["ttl-ceiling", "default"],
-    );
-    refused(
-        &usual().default_ttl("1m").ceiling("10s").text(),
-        &[],
-        &["ttl-ceiling"],
-    );
-    refused(
-        &usual().setting("owner-token", "proofs", "[]").text(),
-        &[],
-        &["owner-token", "proofs"],
-    );
-    refused(
-        &usual()
-            .setting("owner-token", "proofs", "[\"trust\"]")
-            .text(),
-        &[],
-        &["owner-token", "trust"],
-    );
-    refused(
-        &usual().setting("fencing", "counter", "\"up\"").text(),
-        &[],
-        &["fencing", "counter"],
-    );
-    refused(
-        &usual().setting("no-such-policy", "a", "1").text(),
-        &[],
-        &["no-such-policy"],
-    );
-    refused(
-        &usual().namespace("policies", "[\"owner-tokn\"]").text(),
-        &[],
-        &["owner-tokn", "owner-token"],
-    );
+    refused(&usual().default_ttl("soon").text(), &[], &["ttl-ceiling", "default"]);
+    refused(&usual().default_ttl("1m").ceiling("10s").text(), &[], &["ttl-ceiling"]);
+    refused(&usual().setting("owner-token", "proofs", "[]").text(), &[], &["owner-token", "proofs"]);
+    refused(&usual().setting("owner-token", "proofs", "[\"trust\"]").text(), &[], &["owner-token", "trust"]);
+    refused(&usual().setting("fencing", "counter", "\"up\"").text(), &[], &["fencing", "counter"]);
+    refused(&usual().setting("no-such-policy", "a", "1").text(), &[], &["no-such-policy"]);
+    refused(&usual().namespace("policies", "[\"owner-tokn\"]").text(), &[], &["owner-tokn", "owner-token"]);
 }
 
 #[test]
@@ -177,22 +130,14 @@ fn settings_that_a_policy_rejects_are_told_each_at_its_own_line() {
         let said = format!("{}{}", end.stdout, end.stderr);
         let finding = said.lines().find(|said| said.contains(&place));
         let finding = finding.unwrap_or_else(|| panic!("nothing is said of {name}: {said}"));
-        assert!(
-            finding.contains(name) && finding.contains(word),
-            "{finding}"
-        );
+        assert!(finding.contains(name) && finding.contains(word), "{finding}");
     }
 }
 
 fn with_module(file: &str) -> String {
     usual()
-        .namespace(
-            "policies",
-            "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"mine\"]",
-        )
-        .more(&format!(
-            "[[policy]]\nname = \"mine\"\nmodule = \"{file}\"\n"
-        ))
+        .namespace("policies", "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"mine\"]")
+        .more(&format!("[[policy]]\nname = \"mine\"\nmodule = \"{file}\"\n"))
         .text()
 }
 
@@ -202,29 +147,14 @@ const FOREIGN: &[u8] = b"\0asm\x0d\0\x01\0\x07\x05\x01\x40\0\x01\0\x0a\x0b\x01\0
 #[test]
 fn a_policy_file_that_is_missing_or_no_component_or_foreign_is_told() {
     refused(&with_module("mine.wasm"), &[], &["mine.wasm"]);
-    refused(
-        &with_module("mine.wasm"),
-        &[("mine.wasm", b"not wasm at all")],
-        &["mine.wasm"],
-    );
+    refused(&with_module("mine.wasm"), &[("mine.wasm", b"not wasm at all")], &["mine.wasm"]);
     refused(
         &with_module("mine.wasm"),
         &[("mine.wasm", b"\0asm\x01\0\0\0")],
-        &[
-            "mine.wasm",
-            "does not fit the world lockwarden:policy/policy",
-        ],
+        &["mine.wasm", "does not fit the world lockwarden:policy/policy"],
     );
-    refused(
-        &with_module("mine.wasm"),
-        &[("mine.wasm", b"\0asm\x0d\0\x01\0")],
-        &["mine.wasm"],
-    );
-    refused(
-        &with_module("mine.wasm"),
-        &[("mine.wasm", FOREIGN)],
-        &["mine.wasm", "danger"],
-    );
+    refused(&with_module("mine.wasm"), &[("mine.wasm", b"\0asm\x0d\0\x01\0")], &["mine.wasm"]);
+    refused(&with_module("mine.wasm"), &[("mine.wasm", FOREIGN)], &["mine.wasm", "danger"]);
 }
 
 #[test]
@@ -233,16 +163,10 @@ fn an_occupied_port_is_one_clear_line() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("a bound listener has an address");
     for key in ["listen", "admin"] {
-        let text = Proxy::builder(&redis)
-            .top(key, &format!("\"{address}\""))
-            .text();
+        let text = Proxy::builder(&redis).top(key, &format!("\"{address}\"")).text();
         let end = told("run", &text, &[]);
         assert_eq!(end.code, Some(2), "{end:?}");
-        let lines: Vec<&str> = end
-            .stderr
-            .lines()
-            .filter(|line| line.contains(&address.port().to_string()))
-            .collect();
+        let lines: Vec<&str> = end.stderr.lines().filter(|line| line.contains(&address.port().to_string())).collect();
         assert_eq!(lines.len(), 1, "{}", end.stderr);
         assert!(!end.stderr.contains("panicked"));
     }
@@ -250,11 +174,7 @@ fn an_occupied_port_is_one_clear_line() {
 
 #[test]
 fn usage_errors_end_with_two() {
-    for arguments in [
-        ["run", "--nonsense"].as_slice(),
-        &["nonsense"],
-        &["run", "--mode", "locks=loud"],
-    ] {
+    for arguments in [["run", "--nonsense"].as_slice(), &["nonsense"], &["run", "--mode", "locks=loud"]] {
         let end = run_to_end(&mut lockwarden(arguments));
         assert_eq!(end.code, Some(2), "{arguments:?}: {end:?}");
     }
@@ -275,10 +195,7 @@ fn checking_the_backend_tells_an_unreachable_one_apart() {
 #[test]
 fn an_open_redis_is_not_opened_to_a_network() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("listen", "\"0.0.0.0:0\"")
-        .without_waiting()
-        .start();
+    let proxy = Proxy::builder(&redis).top("listen", "\"0.0.0.0:0\"").without_waiting().start();
     proxy.logs(&["allow_open"]);
     for _ in 0..3 {
         proxy.client().sends("SETNX lock:job a1").gets_close();
@@ -291,10 +208,7 @@ fn an_open_redis_is_not_opened_to_a_network() {
 #[test]
 fn an_open_redis_is_opened_to_a_network_by_one_who_says_so_or_has_a_password() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("listen", "\"0.0.0.0:0\"")
-        .top("allow_open", "true")
-        .start();
+    let proxy = Proxy::builder(&redis).top("listen", "\"0.0.0.0:0\"").top("allow_open", "true").start();
     proxy.client().sends("SETNX lock:job a1").gets(":1");
 
     let guarded = Redis::with_arguments(&["--requirepass", "secret"]);
@@ -311,24 +225,15 @@ fn a_reload_with_a_bad_file_changes_nothing_and_says_why() {
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     proxy.reload(&Proxy::builder(&redis).namespace("mode", "\"loud\"").text());
-    wait_for("the reload to be told as failed", || {
-        proxy.metric("lockwarden_config_last_reload_successful") == 0.0
-    });
+    wait_for("the reload to be told as failed", || proxy.metric("lockwarden_config_last_reload_successful") == 0.0);
     proxy.logs(&["loud"]);
     assert!(proxy.runs());
     bob.sends("DEL lock:job").gets(":0");
-    bob.sends("APPEND lock:job x")
-        .gets_error("LOCKDENIED opaque-write");
+    bob.sends("APPEND lock:job x").gets_error("LOCKDENIED opaque-write");
 
     // A good one after it counts again, for connections that are there already.
-    proxy.reload(
-        &Proxy::builder(&redis)
-            .namespace("on_violation", "\"error\"")
-            .text(),
-    );
-    wait_for("the reload to be told as successful", || {
-        proxy.metric("lockwarden_config_last_reload_successful") == 1.0
-    });
+    proxy.reload(&Proxy::builder(&redis).namespace("on_violation", "\"error\"").text());
+    wait_for("the reload to be told as successful", || proxy.metric("lockwarden_config_last_reload_successful") == 1.0);
     bob.sends("DEL lock:job").gets_error("LOCKDENIED not-owner");
 }
 
@@ -366,23 +271,12 @@ fn the_proxy_says_at_the_start_what_is_in_force() {
         .start();
     let in_force = "\"message\":\"in force\",\"namespace\"";
     for (namespace, keys, rest) in [
-        (
-            "locks",
-            "lock:*",
-            "\"mode\":\"monitor\",\"enforced_for\":\"billing*\"",
-        ),
-        (
-            "jobs",
-            "job:* *_running",
-            "\"mode\":\"enforce\",\"policies\":\"fencing\"",
-        ),
+        ("locks", "lock:*", "\"mode\":\"monitor\",\"enforced_for\":\"billing*\""),
+        ("jobs", "job:* *_running", "\"mode\":\"enforce\",\"policies\":\"fencing\""),
         ("rest", "*", "\"mode\":\"monitor\""),
     ] {
         let begins = format!("{in_force}:\"{namespace}\",\"keys\":\"{keys}\",");
         assert_eq!(proxy.logged(&[&begins, rest]), 1, "{}", proxy.log());
     }
-    assert_eq!(
-        proxy.logged(&["warning: namespace \"rest\": keys: \"*\" makes every key a lock"]),
-        1
-    );
+    assert_eq!(proxy.logged(&["warning: namespace \"rest\": keys: \"*\" makes every key a lock"]), 1);
 }

@@ -63,9 +63,7 @@ fn a_connection_stays_while_something_depends_on_it() {
     }
     redis.client().sends("PUBLISH news one").gets(":1");
     listening.then().gets("[$7 message, $4 news, $3 one]");
-    listening
-        .sends("UNSUBSCRIBE news")
-        .gets("[$11 unsubscribe, $4 news, :0]");
+    listening.sends("UNSUBSCRIBE news").gets("[$11 unsubscribe, $4 news, :0]");
     redis.client().sends("RPUSH queue x").gets(":1");
     blocked.then().gets("[$5 queue, $1 x]");
     in_block.sends("EXEC").gets("[+OK]");
@@ -108,21 +106,13 @@ fn what_was_carried_out_was_answered_before_a_connection_ends() {
     let until = Instant::now() + Duration::from_secs(4);
     let keys: Vec<String> = (0..8).map(|number| format!("count:{number}")).collect();
     let counted: Vec<(u64, u64)> = thread::scope(|scope| {
-        let counting = keys
-            .iter()
-            .map(|key| scope.spawn(|| counts(&proxy, key, until)));
+        let counting = keys.iter().map(|key| scope.spawn(|| counts(&proxy, key, until)));
         let counting: Vec<_> = counting.collect();
-        counting
-            .into_iter()
-            .map(|thread| thread.join().expect("it counts"))
-            .collect()
+        counting.into_iter().map(|thread| thread.join().expect("it counts")).collect()
     });
     for (key, (answered, ended)) in keys.iter().zip(counted) {
         assert!(ended >= 2, "{ended} connections ended");
-        redis
-            .client()
-            .sends(format!("GET {key}"))
-            .gets(format!("${} {answered}", answered.to_string().len()));
+        redis.client().sends(format!("GET {key}")).gets(format!("${} {answered}", answered.to_string().len()));
     }
 }
 
@@ -159,9 +149,7 @@ fn a_stopping_proxy_sends_its_clients_away_one_behind_the_other() {
     for client in &clients {
         client.sends("PING").gets("+PONG");
     }
-    wait_for("all of them to be counted", || {
-        proxy.metric("lockwarden_client_connections") == CLIENTS as f64
-    });
+    wait_for("all of them to be counted", || proxy.metric("lockwarden_client_connections") == CLIENTS as f64);
     proxy.asks_to_stop();
     let mut ends: Vec<Instant> = thread::scope(|scope| {
         let waiting = clients.into_iter().map(|client| {
@@ -171,18 +159,12 @@ fn a_stopping_proxy_sends_its_clients_away_one_behind_the_other() {
             })
         });
         let waiting: Vec<_> = waiting.collect();
-        waiting
-            .into_iter()
-            .map(|thread| thread.join().expect("it was closed"))
-            .collect()
+        waiting.into_iter().map(|thread| thread.join().expect("it was closed")).collect()
     });
     ends.sort();
     let took = ends[CLIENTS - 1] - ends[0];
     assert!(took >= Duration::from_millis(400), "all within {took:?}");
     let middle = ends[CLIENTS / 2] - ends[0];
-    assert!(
-        middle >= took / 5 && middle <= took * 4 / 5,
-        "{middle:?} of {took:?}"
-    );
+    assert!(middle >= took / 5 && middle <= took * 4 / 5, "{middle:?} of {took:?}");
     assert_eq!(proxy.ends(), Some(0));
 }

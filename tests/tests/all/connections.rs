@@ -18,23 +18,15 @@ impl Pair {
     fn start() -> Pair {
         let redis = Redis::start();
         let (proxy, monitoring) = (Proxy::enforcing(&redis), Proxy::monitoring(&redis));
-        Pair {
-            redis,
-            proxy,
-            monitoring,
-        }
+        Pair { redis, proxy, monitoring }
     }
 
     fn with_password() -> Pair {
         let redis = Redis::with_arguments(&["--requirepass", "secret"]);
         let backend = format!("redis://:secret@{}", redis.address());
-        let [proxy, monitoring] = [Mode::Enforce, Mode::Monitor]
-            .map(|mode| ProxyBuilder::for_backend(&backend).mode(mode).start());
-        Pair {
-            redis,
-            proxy,
-            monitoring,
-        }
+        let [proxy, monitoring] =
+            [Mode::Enforce, Mode::Monitor].map(|mode| ProxyBuilder::for_backend(&backend).mode(mode).start());
+        Pair { redis, proxy, monitoring }
     }
 
     /// Plays a transcript on an empty server, directly and through the proxy, and compares.
@@ -366,19 +358,10 @@ fn what_was_read_behind_a_select_is_remembered_for_the_right_database() {
     let (alice, bob) = (pair.proxy.client(), pair.proxy.client());
     for (database, value) in [(0, "job-000000000000000"), (1, "job-111111111111111")] {
         alice.sends(format!("SELECT {database}")).gets("+OK");
-        alice
-            .sends(format!("SET lock:a {value} NX PX 9000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:a {value} NX PX 9000")).gets("+OK");
     }
     bob.pipelines(
-        &[
-            "SELECT 1",
-            "GET lock:a",
-            "SELECT 0",
-            "DEL lock:a",
-            "SELECT 1",
-            "DEL lock:a",
-        ],
+        &["SELECT 1", "GET lock:a", "SELECT 0", "DEL lock:a", "SELECT 1", "DEL lock:a"],
         &["+OK", "$19 job-111111111111111", "+OK", ":0", "+OK", ":1"],
     );
 }
@@ -591,10 +574,7 @@ fn what_a_client_says_about_itself_passes() {
     let id = client.sends("CLIENT ID").integer();
     let info = client.sends("CLIENT INFO").text();
     assert!(info.contains(&format!("id={id} ")), "Redis's view: {info}");
-    assert!(
-        !info.contains(&client.source().to_string()),
-        "the address is the proxy's: {info}"
-    );
+    assert!(!info.contains(&client.source().to_string()), "the address is the proxy's: {info}");
     let list = client.sends(format!("CLIENT LIST ID {id}")).text();
     assert!(list.starts_with(&format!("id={id} ")), "{list}");
 }
@@ -667,9 +647,7 @@ fn a_login_that_fails_in_a_pipeline_is_answered() {
                 "DEL lock:a",
                 "ECHO end",
             ],
-            &[
-                "+OK", "+PONG", wrong, "nil", wrong, wrong, "+OK", wrong, ":1", "$3 end",
-            ],
+            &["+OK", "+PONG", wrong, "nil", wrong, wrong, "+OK", wrong, ":1", "$3 end"],
         );
     }
 }
@@ -690,18 +668,12 @@ fn before_a_login_requests_are_short() {
         // The length alone is enough: 100 MB are not waited for.
         b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$104857600\r\nonly this".to_vec(),
         b"*3\r\n$3\r\nSET\r\n$6\r\nlock:a\r\n$104857600\r\n".to_vec(),
-        [
-            auth.clone(),
-            encode(&["RESET"]),
-            encode(&["SET", "a", &long]),
-        ]
-        .concat(),
+        [auth.clone(), encode(&["RESET"]), encode(&["SET", "a", &long])].concat(),
         // A login in the same write counts for what follows it.
         [auth, encode(&["SET", "a", &long]), encode(&["QUIT"])].concat(),
     ] {
         // Valkey has read what follows a RESET before it carries the RESET out.
-        if Server::under_test().name() == "Valkey" && bytes.windows(5).any(|word| word == b"RESET")
-        {
+        if Server::under_test().name() == "Valkey" && bytes.windows(5).any(|word| word == b"RESET") {
             continue;
         }
         let answers = [pair.redis.client(), pair.proxy.client()].map(|client| {
@@ -718,11 +690,8 @@ fn a_value_that_was_read_proves_beside_broadcast_tracking() {
     let pair = Pair::start();
     for (options, deleted) in [("BCAST", ":1"), ("", ":0")] {
         let (alice, bob) = (pair.proxy.client(), pair.proxy.client());
-        alice
-            .sends("SET lock:a job-8c1f0a2e9b7d4f6a NX PX 9000")
-            .gets("+OK");
-        bob.sends(format!("CLIENT TRACKING on {options}"))
-            .gets("+OK");
+        alice.sends("SET lock:a job-8c1f0a2e9b7d4f6a NX PX 9000").gets("+OK");
+        bob.sends(format!("CLIENT TRACKING on {options}")).gets("+OK");
         bob.sends("GET lock:a").gets("$20 job-8c1f0a2e9b7d4f6a");
         bob.sends("DEL lock:a").gets(deleted);
         alice.sends("DEL lock:a").reply();
@@ -747,9 +716,7 @@ fn a_user_may_what_its_rights_say_and_what_it_was_is_forgotten() {
     alice.sends("AUTH able pw").gets("+OK");
     alice.sends("SETNX lock:a a1").gets(":1");
     alice.sends("AUTH unable pw").gets("+OK");
-    alice
-        .sends("DEL lock:a")
-        .gets_error("NOPERM lockwarden runs DEL on a lock as a script");
+    alice.sends("DEL lock:a").gets_error("NOPERM lockwarden runs DEL on a lock as a script");
     alice.sends("GET lock:a").gets("$2 a1");
     alice.sends("AUTH reader pw").gets("+OK");
     alice.sends("DEL lock:a").gets_error("NOPERM");
@@ -768,10 +735,7 @@ fn an_identity_changes_with_the_login() {
     let pair = Pair::start();
     let admin = pair.redis.client();
     admin.sends("ACL SETUSER other on >pw ~* +@all").gets("+OK");
-    let (one, two) = (
-        pair.proxy.client_from("127.77.0.1"),
-        pair.proxy.client_from("127.77.0.1"),
-    );
+    let (one, two) = (pair.proxy.client_from("127.77.0.1"), pair.proxy.client_from("127.77.0.1"));
     one.sends("SET lock:a 1 NX PX 5000").gets("+OK");
     // An equal identity may lengthen a lease; another may not.
     two.sends("PEXPIRE lock:a 6000").gets(":1");
@@ -845,9 +809,7 @@ fn a_client_that_hangs_up_takes_its_blocked_connection_with_it() {
         }
         wait_for("the client to be blocked", || blocked(&pair.redis) == 1);
         drop(client);
-        wait_for("its backend connection to go", || {
-            !is_connected(&pair.redis, "leaver")
-        });
+        wait_for("its backend connection to go", || !is_connected(&pair.redis, "leaver"));
         assert!(pair.redis.is_free("lock:a"), "as on Redis: never reached");
     }
     let direct = pair.redis.client();
@@ -881,33 +843,20 @@ fn a_client_that_closes_in_the_middle_of_a_pipeline_leaves_nothing_behind() {
         encode(&["SETNX", "lock:b", "b1"]),
     ]
     .concat();
-    for cut in [
-        &encode(&["DEL", "lock:a"])[..12],
-        &encode(&["EXEC"])[..7],
-        b"",
-    ] {
+    for cut in [&encode(&["DEL", "lock:a"])[..12], &encode(&["EXEC"])[..7], b""] {
         pair.empty();
         let client = pair.proxy.client();
         client.sends("CLIENT SETNAME leaver").gets("+OK");
         client.write(&[&whole, cut].concat());
         client.half_closes();
         let told = client.reads_to_end();
-        assert!(
-            told.starts_with(b"+OK\r\n+OK\r\n:2\r\n"),
-            "{}",
-            told.escape_ascii()
-        );
+        assert!(told.starts_with(b"+OK\r\n+OK\r\n:2\r\n"), "{}", told.escape_ascii());
         drop(client);
-        wait_for("its backend connection to go", || {
-            !is_connected(&pair.redis, "leaver")
-        });
+        wait_for("its backend connection to go", || !is_connected(&pair.redis, "leaver"));
         assert_eq!(pair.redis.value("plain"), "$1 2");
         assert_eq!(pair.redis.value("lock:a"), "$20 job-8c1f0a2e9b7d4f6a");
         assert!(pair.redis.is_free("lock:b"), "the block was never executed");
-        let record = pair
-            .redis
-            .record("lock:a")
-            .expect("a record of what was done");
+        let record = pair.redis.record("lock:a").expect("a record of what was done");
         assert_eq!(record.state, State::Live);
     }
 }
@@ -923,10 +872,7 @@ fn wait_covers_the_script_of_the_lock_command_before_it() {
         client.sends("WAIT 1 100").integer() == 1
     });
     for round in 0..20 {
-        client.pipelines(
-            &[&format!("SET lock:{round} a1 NX PX 9000"), "WAIT 1 5000"],
-            &["+OK", ":1"],
-        );
+        client.pipelines(&[&format!("SET lock:{round} a1 NX PX 9000"), "WAIT 1 5000"], &["+OK", ":1"]);
         assert_eq!(replica.value(&format!("lock:{round}")), "$2 a1");
         assert!(replica.record(&format!("lock:{round}")).is_some());
     }
@@ -938,17 +884,12 @@ fn a_client_may_kill_its_own_connection() {
     for client in [pair.redis.client(), pair.proxy.client()] {
         client.sends("SETNX lock:k a1").reply();
         let id = client.sends("CLIENT ID").integer();
-        client
-            .sends(format!("CLIENT KILL ID {id} SKIPME no"))
-            .gets(":1");
+        client.sends(format!("CLIENT KILL ID {id} SKIPME no")).gets(":1");
         client.then().gets_close();
     }
     let client = pair.proxy.client();
     let id = client.sends("CLIENT ID").integer();
-    pair.redis
-        .client()
-        .sends(format!("CLIENT KILL ID {id}"))
-        .gets(":1");
+    pair.redis.client().sends(format!("CLIENT KILL ID {id}")).gets(":1");
     client.then().gets_close();
 }
 
@@ -962,22 +903,14 @@ fn tracked_reads_of_locks_are_not_disturbed() {
         let writer = pair.redis.client();
         writer.sends("SET lock:a a1 PX 9000").gets("+OK");
         client.pipelines(
-            &[
-                "CLIENT TRACKING on OPTIN",
-                "CLIENT CACHING yes",
-                "GET lock:a",
-                "GET plain",
-            ],
+            &["CLIENT TRACKING on OPTIN", "CLIENT CACHING yes", "GET lock:a", "GET plain"],
             &["+OK", "+OK", "$2 a1", "null"],
         );
         writer.sends("SET plain 1").gets("+OK");
         writer.sends("SET lock:a a2").gets("+OK");
         client.then().gets(">[$10 invalidate, [$6 lock:a]]");
         client.sends("PING").gets("+PONG");
-        client.pipelines(
-            &["CLIENT TRACKING off", "CLIENT TRACKING on", "GET lock:a"],
-            &["+OK", "+OK", "$2 a2"],
-        );
+        client.pipelines(&["CLIENT TRACKING off", "CLIENT TRACKING on", "GET lock:a"], &["+OK", "+OK", "$2 a2"]);
         writer.sends("DEL lock:a").gets(":1");
         client.then().gets(">[$10 invalidate, [$6 lock:a]]");
         client.hears_nothing_for(Duration::from_millis(30));
@@ -1046,11 +979,7 @@ fn random_transcript(seed: u64) -> String {
             _ => ANYTHING[below(ANYTHING.len())],
         };
         // In a silenced block it would be heard all the same, outside of EXEC's array.
-        let line = if in_block && line.contains("SUBSCRIBE") {
-            "PING"
-        } else {
-            line
-        };
+        let line = if in_block && line.contains("SUBSCRIBE") { "PING" } else { line };
         in_block = match line {
             "MULTI" => true,
             "EXEC" | "DISCARD" | "RESET" => false,

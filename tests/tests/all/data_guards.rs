@@ -10,8 +10,7 @@ keys = ["stock:{id}", "order:{id}:*"]
 lock = "lock:sale:{id}"
 "#;
 
-const STALE: &str =
-    "this write belongs to a lease of the lock that is over: stop, and read again under a new one";
+const STALE: &str = "this write belongs to a lease of the lock that is over: stop, and read again under a new one";
 const STRANGER: &str = "writes to this key need the lock; take it on this connection first";
 
 fn with_guard(redis: &Redis, more: &str) -> ProxyBuilder {
@@ -20,17 +19,12 @@ fn with_guard(redis: &Redis, more: &str) -> ProxyBuilder {
 
 /// Two clients of different machines, as their addresses tell.
 fn two(proxy: &Proxy) -> (Client, Client) {
-    (
-        proxy.client_from("127.0.0.2"),
-        proxy.client_from("127.0.0.3"),
-    )
+    (proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.3"))
 }
 
 #[track_caller]
 fn takes(client: &Client) {
-    client
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    client.sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000").gets("+OK");
 }
 
 /// How often the guard said this of a write.
@@ -42,8 +36,7 @@ fn said(mode: &str, result: &str) -> String {
 /// The first was granted the lock, which ran out; the second has it now.
 fn late_and_holder(proxy: &Proxy, redis: &Redis) -> (Client, Client) {
     let (late, holder) = two(proxy);
-    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 50")
-        .gets("+OK");
+    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 50").gets("+OK");
     redis.becomes_free("lock:sale:7");
     takes(&holder);
     (late, holder)
@@ -54,10 +47,7 @@ fn is_refused(client: &Client, request: &str, reason: &str, hint: &str) {
     let reply = client.sends(request).reply().to_string();
     let begins = format!("-LOCKDENIED {reason} key=stock:7 cmd=");
     assert!(reply.starts_with(&begins), "{request}: {reply}");
-    assert!(
-        reply.contains(" lock=lock:sale:7 guard=stock id="),
-        "{reply}"
-    );
+    assert!(reply.contains(" lock=lock:sale:7 guard=stock id="), "{reply}");
     assert!(reply.contains(&format!("hint=\"{hint}\"")), "{reply}");
 }
 
@@ -81,10 +71,7 @@ fn the_holder_writes_and_a_late_one_does_not() {
     proxy.counts(&said("enforce", "stale-fence"), 4.0);
     proxy.counts(&said("enforce", "holder"), 2.0);
     proxy.counts(&said("enforce", "late"), 1.0);
-    assert_eq!(
-        redis.client().sends("GET stock:7").reply().to_string(),
-        "$2 97"
-    );
+    assert_eq!(redis.client().sends("GET stock:7").reply().to_string(), "$2 97");
     // Another database has locks of its own.
     takes(&holder);
     holder.sends("SELECT 1").gets("+OK");
@@ -96,16 +83,12 @@ fn a_refusal_tells_the_writers_own_fencing_token() {
     let redis = Redis::start();
     let proxy = with_guard(&redis, "").start();
     let (late, holder) = two(&proxy);
-    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 200")
-        .gets("+OK");
+    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 200").gets("+OK");
     let own = late.sends("LOCKWARDEN FENCE lock:sale:7").integer();
     redis.becomes_free("lock:sale:7");
     takes(&holder);
     let reply = late.sends("SET stock:7 99").reply().to_string();
-    assert!(
-        reply.contains(&format!(" fence={own} hint=")),
-        "{own}: {reply}"
-    );
+    assert!(reply.contains(&format!(" fence={own} hint=")), "{own}: {reply}");
 }
 
 #[test]
@@ -118,10 +101,7 @@ fn who_never_had_the_lock_writes_only_where_that_is_allowed() {
     is_refused(&stranger, "SET stock:7 99", "not-owner", STRANGER);
     holder.sends("DEL lock:sale:7").gets(":1");
     is_refused(&stranger, "SET stock:7 99", "not-owner", STRANGER);
-    reloads(
-        &proxy,
-        &proxy_text(&redis, "unlocked = \"allow\"\nexempt = [\"name:import\"]\n"),
-    );
+    reloads(&proxy, &proxy_text(&redis, "unlocked = \"allow\"\nexempt = [\"name:import\"]\n"));
     stranger.sends("SET stock:7 99").gets("+OK");
     takes(&holder);
     is_refused(&stranger, "SET stock:7 98", "not-owner", STRANGER);
@@ -145,10 +125,7 @@ fn proxy_text(redis: &Redis, more: &str) -> String {
 fn another_connection_of_the_holders_process_writes_unless_only_the_session_counts() {
     let redis = Redis::start();
     let proxy = with_guard(&redis, "").start();
-    let (one, other) = (
-        proxy.client_from("127.0.0.2"),
-        proxy.client_from("127.0.0.2"),
-    );
+    let (one, other) = (proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.2"));
     takes(&one);
     other.sends("SET stock:7 1").gets("+OK");
     proxy.counts(&said("enforce", "identity"), 1.0);
@@ -164,10 +141,7 @@ fn a_lock_that_an_operator_broke_is_nobodys() {
     let holder = proxy.client();
     takes(&holder);
     holder.sends("SET stock:7 1").gets("+OK");
-    let order = format!(
-        "{{\"fence\": {}, \"reason\": \"it hangs\"}}",
-        redis.fence("lock:sale:7")
-    );
+    let order = format!("{{\"fence\": {}, \"reason\": \"it hangs\"}}", redis.fence("lock:sale:7"));
     let (status, told) = proxy.orders("/api/v1/locks/lock:sale:7/break", &order);
     assert_eq!(status, 200, "{told}");
     is_refused(&holder, "SET stock:7 2", "stale-fence", STALE);
@@ -184,19 +158,9 @@ fn monitor_mode_refuses_nothing_and_counts_what_it_would() {
     for (result, times) in [("stale-fence", 1.0), ("holder", 1.0), ("not-owner", 0.0)] {
         proxy.counts(&said("monitor", result), times);
     }
-    proxy.counts(
-        "lockwarden_guard_unchecked_total{guard=\"stock\",why=\"blocking\"}",
-        1.0,
-    );
-    proxy.logs(&[
-        "would have been refused",
-        "stale-fence",
-        "lock:sale:7",
-        "SET",
-    ]);
-    proxy.logs(&[
-        "in force: stock:{id} order:{id}:* are for holders of lock:sale:{id}, in monitor mode",
-    ]);
+    proxy.counts("lockwarden_guard_unchecked_total{guard=\"stock\",why=\"blocking\"}", 1.0);
+    proxy.logs(&["would have been refused", "stale-fence", "lock:sale:7", "SET"]);
+    proxy.logs(&["in force: stock:{id} order:{id}:* are for holders of lock:sale:{id}, in monitor mode"]);
     let guard = &proxy.api("guards")[0];
     assert_eq!(guard["name"], "stock");
     assert_eq!(guard["mode"], "monitor");
@@ -207,10 +171,7 @@ fn monitor_mode_refuses_nothing_and_counts_what_it_would() {
     late.sends("INCR stock:7").gets("+QUEUED");
     late.sends("EXEC").gets("[+OK, :98]");
     proxy.counts(&said("monitor", "stale-fence"), 3.0);
-    assert_eq!(
-        redis.client().sends("GET stock:7").reply().to_string(),
-        "$2 98"
-    );
+    assert_eq!(redis.client().sends("GET stock:7").reply().to_string(), "$2 98");
 }
 
 #[test]
@@ -249,10 +210,7 @@ fn an_order_switches_a_guard_and_the_order_for_all_lets_everything_through() {
     let whom = ["--config", &config, "--admin", &admin];
     let mode = |word: &str| run_to_end(lockwarden(&["mode", word]).args(whom));
     let told = mode("guard:stock=enforce");
-    assert_eq!(
-        told.stdout, "NAMESPACE    MODE\nguard:stock  enforce\n",
-        "{told:?}"
-    );
+    assert_eq!(told.stdout, "NAMESPACE    MODE\nguard:stock  enforce\n", "{told:?}");
     is_refused(&stranger, "SET stock:7 2", "not-owner", STRANGER);
     assert_eq!(proxy.api("guards")[0]["mode"], "enforce");
     // What is meant for namespaces switches no guard on.
@@ -276,7 +234,8 @@ fn a_block_is_carried_out_whole_or_not_at_all() {
         client.sends("GET stock:7").gets("+QUEUED");
     }
     let reply = late.sends("EXEC").reply().to_string();
-    let begins = "-EXECABORT Transaction discarded because of previous errors: LOCKDENIED stale-fence key=stock:7 cmd=INCRBY";
+    let begins =
+        "-EXECABORT Transaction discarded because of previous errors: LOCKDENIED stale-fence key=stock:7 cmd=INCRBY";
     assert!(reply.starts_with(begins), "{reply}");
     assert_eq!(redis.client().sends("EXISTS other stock:7").integer(), 0);
     holder.sends("EXEC").gets("[+OK, :10, $2 10]");
@@ -300,8 +259,7 @@ fn a_block_with_a_lock_command_is_carried_out_in_its_order() {
     assert!(redis.is_free("lock:sale:7"));
     // A lock that is taken in the same block does not count: the write does not depend on it there.
     late.sends("MULTI").gets("+OK");
-    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 60000")
-        .gets("+QUEUED");
+    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 60000").gets("+QUEUED");
     late.sends("SET stock:7 6").gets("+QUEUED");
     late.sends("EXEC").gets_error("EXECABORT");
     assert!(redis.is_free("lock:sale:7"));
@@ -315,9 +273,7 @@ fn a_block_that_is_too_long_to_be_checked_is_not_carried_out() {
     let holder = proxy.client();
     takes(&holder);
     holder.sends("MULTI").gets("+OK");
-    holder
-        .sends_arguments(&["SET", "other", &"x".repeat(1_200_000)])
-        .gets("+QUEUED");
+    holder.sends_arguments(&["SET", "other", &"x".repeat(1_200_000)]).gets("+QUEUED");
     holder.sends("INCR stock:7").gets("+QUEUED");
     let said = holder.sends("EXEC").gets_error("EXECABORT");
     assert!(said.contains("LOCKLIMIT guarded-write"), "{said}");
@@ -341,27 +297,15 @@ fn a_clients_own_watch_is_kept_and_covers_the_record() {
     assert_eq!((&queued[..], &executed[..]), ("+QUEUED", "[:1]"));
     let (queued, executed) = block(&late, "stock:7");
     assert_eq!(queued, "+QUEUED");
-    assert!(
-        executed.starts_with("-EXECABORT") && executed.contains("LOCKDENIED stale-fence"),
-        "{executed}"
-    );
+    assert!(executed.starts_with("-EXECABORT") && executed.contains("LOCKDENIED stale-fence"), "{executed}");
     let (queued, executed) = block(&holder, "other");
-    assert!(
-        queued.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd=INCR guard=stock"),
-        "{queued}"
-    );
-    assert!(
-        queued.ends_with("hint=\"WATCH the guarded key too\""),
-        "{queued}"
-    );
+    assert!(queued.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd=INCR guard=stock"), "{queued}");
+    assert!(queued.ends_with("hint=\"WATCH the guarded key too\""), "{queued}");
     assert!(executed.starts_with("-EXECABORT"), "{executed}");
     // A newer lease since the WATCH: nothing is done, as where the key itself had changed.
     holder.sends("WATCH stock:7").gets("+OK");
     holder.sends("DEL lock:sale:7").gets(":1");
-    proxy
-        .client_from("127.0.0.4")
-        .sends("SET lock:sale:7 0d2b1d5e-41f6-4d7c NX PX 60000")
-        .gets("+OK");
+    proxy.client_from("127.0.0.4").sends("SET lock:sale:7 0d2b1d5e-41f6-4d7c NX PX 60000").gets("+OK");
     holder.sends("MULTI").gets("+OK");
     holder.sends("INCR stock:7").gets("+QUEUED");
     holder.sends("EXEC").gets("nil-array");
@@ -369,10 +313,7 @@ fn a_clients_own_watch_is_kept_and_covers_the_record() {
     let reply = holder.sends("INCR stock:7").reply().to_string();
     assert!(reply.contains("a WATCH is in force"), "{reply}");
     holder.sends("UNWATCH").gets("+OK");
-    assert_eq!(
-        redis.client().sends("GET stock:7").reply().to_string(),
-        "$1 1"
-    );
+    assert_eq!(redis.client().sends("GET stock:7").reply().to_string(), "$1 1");
 }
 
 /// What takes a lock away from its holder is refused for that, whatever else it would write.
@@ -384,34 +325,17 @@ fn a_theft_of_the_lock_by_a_command_that_writes_guarded_data_is_refused_as_a_the
     takes(&holder);
     holder.sends("SET stock:7 5").gets("+OK");
     for (request, says) in [
-        (
-            "DEL lock:sale:7 stock:7",
-            "LOCKDENIED not-owner key=lock:sale:7 cmd=DEL",
-        ),
-        (
-            "UNLINK stock:7 lock:sale:7",
-            "LOCKDENIED not-owner key=lock:sale:7 cmd=UNLINK",
-        ),
-        (
-            "RENAME stock:7 lock:sale:7",
-            "LOCKDENIED opaque-write key=lock:sale:7 cmd=RENAME",
-        ),
-        (
-            "RENAME lock:sale:7 stock:7",
-            "LOCKDENIED opaque-write key=lock:sale:7 cmd=RENAME",
-        ),
-        (
-            "MSET stock:7 0 lock:sale:7 x",
-            "LOCKDENIED opaque-write key=lock:sale:7 cmd=MSET",
-        ),
+        ("DEL lock:sale:7 stock:7", "LOCKDENIED not-owner key=lock:sale:7 cmd=DEL"),
+        ("UNLINK stock:7 lock:sale:7", "LOCKDENIED not-owner key=lock:sale:7 cmd=UNLINK"),
+        ("RENAME stock:7 lock:sale:7", "LOCKDENIED opaque-write key=lock:sale:7 cmd=RENAME"),
+        ("RENAME lock:sale:7 stock:7", "LOCKDENIED opaque-write key=lock:sale:7 cmd=RENAME"),
+        ("MSET stock:7 0 lock:sale:7 x", "LOCKDENIED opaque-write key=lock:sale:7 cmd=MSET"),
     ] {
         stranger.sends(request).gets_error(says);
         assert_eq!(redis.value("stock:7"), "$1 5");
         assert!(!redis.is_free("lock:sale:7"));
     }
-    holder
-        .sends("DEL lock:sale:7 stock:7")
-        .gets_error("LOCKLIMIT guarded-write key=stock:7 cmd=DEL");
+    holder.sends("DEL lock:sale:7 stock:7").gets_error("LOCKLIMIT guarded-write key=stock:7 cmd=DEL");
     holder.sends("DEL lock:sale:7").gets(":1");
 }
 
@@ -423,27 +347,17 @@ fn what_cannot_be_checked_is_refused_with_what_to_do() {
     takes(&holder);
     for (request, says) in [
         ("BLPOP stock:7 1", "a blocking command cannot be checked"),
-        (
-            "DEL lock:sale:7 stock:7",
-            "a command that changes locks as well",
-        ),
+        ("DEL lock:sale:7 stock:7", "a command that changes locks as well"),
     ] {
         let reply = holder.sends(request).reply().to_string();
-        assert!(
-            reply.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd="),
-            "{reply}"
-        );
+        assert!(reply.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd="), "{reply}");
         assert!(reply.contains(says), "{reply}");
     }
     assert!(!redis.is_free("lock:sale:7"));
     // Redis's own errors are Redis's.
-    holder
-        .sends("SET stock:7")
-        .gets("-ERR wrong number of arguments for 'set' command");
+    holder.sends("SET stock:7").gets("-ERR wrong number of arguments for 'set' command");
     holder.sends("LPUSH stock:7 a").gets(":1");
-    holder
-        .sends("INCR stock:7")
-        .gets("-WRONGTYPE Operation against a key holding the wrong kind of value");
+    holder.sends("INCR stock:7").gets("-WRONGTYPE Operation against a key holding the wrong kind of value");
 }
 
 #[test]
@@ -459,10 +373,7 @@ fn a_lock_of_another_database_opens_no_guarded_data() {
     let elsewhere = "this writes in another database than that whose lock would be read";
     for request in ["COPY xx stock:7 DB 0 REPLACE", "MOVE stock:7 0"] {
         let said = client.sends(request).reply().to_string();
-        assert!(
-            said.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd="),
-            "{request}: {said}"
-        );
+        assert!(said.starts_with("-LOCKLIMIT guarded-write key=stock:7 cmd="), "{request}: {said}");
         assert!(said.contains(elsewhere), "{request}: {said}");
     }
     client.sends("COPY xx stock:7 DB 1 REPLACE").gets(":1");
@@ -490,16 +401,10 @@ fn a_guarded_key_that_a_script_names_in_its_text_is_judged() {
     for (text, arguments) in [
         ("return redis.call('set', 'stock:7', '0')", vec![]),
         ("return redis.call('set', ARGV[1], '0')", vec!["stock:7"]),
-        (
-            "return redis.call('set', 'stock:' .. ARGV[1], '0')",
-            vec!["7"],
-        ),
+        ("return redis.call('set', 'stock:' .. ARGV[1], '0')", vec!["7"]),
     ] {
         let said = late.eval(text, &[], &arguments);
-        assert!(
-            said.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL "),
-            "{text}: {said}"
-        );
+        assert!(said.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL "), "{text}: {said}");
         assert_eq!(holder.eval(text, &[], &arguments), "+OK", "{text}");
     }
 }
@@ -507,21 +412,20 @@ fn a_guarded_key_that_a_script_names_in_its_text_is_judged() {
 #[test]
 fn a_user_without_the_rights_is_told_which() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER shop on >secret ~stock:* ~lock:* ~lw:* +@all -watch")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER shop on >secret ~stock:* ~lock:* ~lw:* +@all -watch").gets("+OK");
     let proxy = with_guard(&redis, "").start();
     let client = proxy.client();
     client.sends("AUTH shop secret").gets("+OK");
     takes(&client);
     let reply = client.sends("SET stock:7 1").reply().to_string();
-    assert!(reply.starts_with("-NOPERM lockwarden checks a write of guarded data by the record of its lock: this user needs +watch"), "{reply}");
-    assert_eq!(redis.client().sends("EXISTS stock:7").integer(), 0);
-    proxy.counts(
-        "lockwarden_guard_unchecked_total{guard=\"stock\",why=\"no-rights\"}",
-        1.0,
+    assert!(
+        reply.starts_with(
+            "-NOPERM lockwarden checks a write of guarded data by the record of its lock: this user needs +watch"
+        ),
+        "{reply}"
     );
+    assert_eq!(redis.client().sends("EXISTS stock:7").integer(), 0);
+    proxy.counts("lockwarden_guard_unchecked_total{guard=\"stock\",why=\"no-rights\"}", 1.0);
 }
 
 #[test]
@@ -531,9 +435,7 @@ fn where_connections_are_shared_a_guarded_write_has_its_own() {
     let (late, holder) = late_and_holder(&proxy, &redis);
     for n in 1..=20_u32 {
         holder.sends("INCR stock:7").gets(format!(":{n}"));
-        holder
-            .sends("GET stock:7")
-            .gets(format!("${} {n}", n.to_string().len()));
+        holder.sends("GET stock:7").gets(format!("${} {n}", n.to_string().len()));
         is_refused(&late, "SET stock:7 0", "stale-fence", STALE);
     }
 }
@@ -543,8 +445,7 @@ fn what_is_no_guard_is_an_error_that_says_what_to_do() {
     let redis = Redis::start();
     let says = |guard: &str| {
         let text = Proxy::builder(&redis).more(guard).text();
-        let path =
-            std::env::temp_dir().join(format!("lockwarden-guard-{}.toml", std::process::id()));
+        let path = std::env::temp_dir().join(format!("lockwarden-guard-{}.toml", std::process::id()));
         std::fs::write(&path, text).expect("a file");
         let mut check = lockwarden(&["check", "--config"]);
         let end = run_to_end(check.arg(&path));
@@ -552,34 +453,20 @@ fn what_is_no_guard_is_an_error_that_says_what_to_do() {
         assert_eq!(end.code, Some(2), "{guard}: {end:?}");
         end.stderr + &end.stdout
     };
-    let guard = |keys: &str, lock: &str| {
-        format!("[[guard]]\nname = \"stock\"\nkeys = [{keys}]\nlock = {lock}\n")
-    };
+    let guard = |keys: &str, lock: &str| format!("[[guard]]\nname = \"stock\"\nkeys = [{keys}]\nlock = {lock}\n");
     for (text, expected) in [
         (
             guard("\"order:*\"", "\"lock:{id}\""),
             "guard \"stock\": \"order:*\" captures no {id}, which lock \"lock:{id}\" needs",
         ),
-        (
-            guard("\"stock:{id}\"", "\"sale:{id}\""),
-            "guard \"stock\": lock \"sale:{id}\" is in no namespace",
-        ),
+        (guard("\"stock:{id}\"", "\"sale:{id}\""), "guard \"stock\": lock \"sale:{id}\" is in no namespace"),
         (
             guard("\"lock:{id}\"", "\"lock:x:{id}\""),
             "guard \"stock\": \"lock:{id}\" is a lock key itself, in namespace",
         ),
-        (
-            guard("\"{a}{b}\"", "\"lock:{a}\""),
-            "two captures without a fixed byte between them: \"{a}{b}\"",
-        ),
-        (
-            guard("", "\"lock:1\""),
-            "guard \"stock\": keys: the list is empty",
-        ),
-        (
-            guard("\"stock:1\"", "\"lock:*\""),
-            "a lock's name has no * and no ?",
-        ),
+        (guard("\"{a}{b}\"", "\"lock:{a}\""), "two captures without a fixed byte between them: \"{a}{b}\""),
+        (guard("", "\"lock:1\""), "guard \"stock\": keys: the list is empty"),
+        (guard("\"stock:1\"", "\"lock:*\""), "a lock's name has no * and no ?"),
         (
             guard("\"stock:1\"", "\"lock:1\"") + "proofs = [\"identity\"]\n",
             "without \"session\" a holder could not write over its own connection",
@@ -596,21 +483,13 @@ fn guarded_writes_are_told_to_who_asks_why() {
     let proxy = with_guard(&redis, "").start();
     let (late, _holder) = late_and_holder(&proxy, &redis);
     let reply = late.sends("SET stock:7 99").reply().to_string();
-    let id = reply
-        .split(" id=")
-        .nth(1)
-        .and_then(|rest| rest.split(' ').next())
-        .expect("an id");
+    let id = reply.split(" id=").nth(1).and_then(|rest| rest.split(' ').next()).expect("an id");
     let admin = proxy.admin_address().to_string();
     let why = || run_to_end(&mut lockwarden(&["why", id, "--admin", &admin]));
     let end = why();
     assert_eq!(end.code, Some(0), "{}", end.stderr);
     let (_, page) = proxy.get("/");
-    for part in [
-        "Guarded data",
-        "<small>stale-fence 1</small>",
-        "guards <code dir=\"ltr\">stock:7</code>",
-    ] {
+    for part in ["Guarded data", "<small>stale-fence 1</small>", "guards <code dir=\"ltr\">stock:7</code>"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     for word in [
@@ -635,17 +514,11 @@ fn replicas_and_the_append_only_file_get_what_the_client_wrote() {
         let folder = redis.folder().join("appendonlydir");
         let files = std::fs::read_dir(folder).expect("a folder").flatten();
         let files = files.filter(|file| file.path().extension().is_some_and(|end| end == "aof"));
-        files
-            .map(|file| std::fs::read(file.path()).expect("a file"))
-            .collect::<Vec<_>>()
-            .concat()
+        files.map(|file| std::fs::read(file.path()).expect("a file")).collect::<Vec<_>>().concat()
     };
     let before = written().len();
     holder.sends("SET stock:7 1").gets("+OK");
     let added = String::from_utf8_lossy(&written()[before..]).into_owned();
-    assert!(
-        added.ends_with("*3\r\n$3\r\nSET\r\n$7\r\nstock:7\r\n$1\r\n1\r\n"),
-        "{added}"
-    );
+    assert!(added.ends_with("*3\r\n$3\r\nSET\r\n$7\r\nstock:7\r\n$1\r\n1\r\n"), "{added}");
     assert!(!added.to_uppercase().contains("MULTI"), "{added}");
 }

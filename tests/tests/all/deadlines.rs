@@ -6,9 +6,7 @@ use lockwarden_tests::{Client, Proxy, Redis, World, wait_for};
 
 /// Milliseconds of the clock that this machine shares with its Redis, moved by so much.
 fn clock(moved_by_ms: i64) -> i64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("the clock is past 1970");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
     i64::try_from(now.as_millis()).expect("the year is below 292 million") + moved_by_ms
 }
 
@@ -22,9 +20,7 @@ fn overdue(world: &World) -> (Client, i64) {
 /// Takes the lock with a deadline that lay ahead then, and has passed.
 fn passes(redis: &Redis, holder: &Client) -> i64 {
     let deadline = clock(-2_000);
-    holder
-        .sends(format!("SETNX lock:job {deadline}"))
-        .gets(":1");
+    holder.sends(format!("SETNX lock:job {deadline}")).gets(":1");
     redis.was_granted_earlier("lock:job", Duration::from_secs(9));
     deadline
 }
@@ -34,20 +30,13 @@ fn two_waiters_with_getset(world: &World) {
     let (_alice, passed) = overdue(world);
     let (bob, carol) = (world.client(), world.client());
     for waiter in [&bob, &carol] {
-        let read: i64 = waiter
-            .sends("GET lock:job")
-            .text()
-            .parse()
-            .expect("a number");
+        let read: i64 = waiter.sends("GET lock:job").text().parse().expect("a number");
         assert_eq!(read, passed);
     }
     let (winner, loser) = (clock(5_000), clock(8_000));
-    bob.sends(format!("GETSET lock:job {winner}"))
-        .gets(format!("$13 {passed}"));
+    bob.sends(format!("GETSET lock:job {winner}")).gets(format!("$13 {passed}"));
     // Carol learns that she lost, by a value that is not the one she had read.
-    carol
-        .sends(format!("GETSET lock:job {loser}"))
-        .gets(format!("$13 {winner}"));
+    carol.sends(format!("GETSET lock:job {loser}")).gets(format!("$13 {winner}"));
 
     let stands = world.redis().value("lock:job");
     assert_eq!(stands, format!("$13 {}", world.either(loser, winner)));
@@ -81,8 +70,7 @@ fn a_take_over_of_an_overdue_lock(world: &World) {
     let bob = world.client();
     bob.sends("GET lock:job").gets(format!("$13 {passed}"));
     let mine = clock(5_000);
-    bob.sends(format!("GETSET lock:job {mine}"))
-        .gets(format!("$13 {passed}"));
+    bob.sends(format!("GETSET lock:job {mine}")).gets(format!("$13 {passed}"));
     // The one who lost it comes late.
     alice.sends("DEL lock:job").gets(world.either(":1", ":0"));
     if !world.is_harmed() {
@@ -101,12 +89,9 @@ fn two_waiters_with_del_and_setnx(world: &World) {
         waiter.sends("GET lock:job").gets(format!("$13 {passed}"));
     }
     bob.sends("DEL lock:job").gets(":1");
-    bob.sends(format!("SETNX lock:job {}", clock(5_000)))
-        .gets(":1");
+    bob.sends(format!("SETNX lock:job {}", clock(5_000))).gets(":1");
     carol.sends("DEL lock:job").gets(world.either(":1", ":0"));
-    carol
-        .sends(format!("SETNX lock:job {}", clock(6_000)))
-        .gets(world.either(":1", ":0"));
+    carol.sends(format!("SETNX lock:job {}", clock(6_000))).gets(world.either(":1", ":0"));
     world.counted("release", "not-owner", 1);
 }
 in_every_world!(two_waiters_with_del_and_setnx);
@@ -163,33 +148,25 @@ in_every_world!(set_get_as_an_acquire_and_as_a_theft);
 #[test]
 fn a_loser_that_looks_at_nothing_is_told_by_an_error_where_violations_are_errors() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("on_violation", "\"error\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("on_violation", "\"error\"").start();
     let (alice, bob, carol) = (proxy.client(), proxy.client(), proxy.client());
     let passed = passes(&redis, &alice);
     bob.sends("GET lock:job").gets(format!("$13 {passed}"));
     carol.sends("GET lock:job").gets(format!("$13 {passed}"));
     let winner = clock(5_000);
-    bob.sends(format!("GETSET lock:job {winner}"))
-        .gets(format!("$13 {passed}"));
-    carol
-        .sends(format!("GETSET lock:job {}", clock(8_000)))
-        .gets_error("LOCKDENIED take-over");
+    bob.sends(format!("GETSET lock:job {winner}")).gets(format!("$13 {passed}"));
+    carol.sends(format!("GETSET lock:job {}", clock(8_000))).gets_error("LOCKDENIED take-over");
     assert_eq!(redis.value("lock:job"), format!("$13 {winner}"));
 }
 
 #[test]
 fn nothing_is_taken_over_where_the_setting_says_never() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("owner-token", "take_over", "\"never\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("owner-token", "take_over", "\"never\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
     let passed = passes(&redis, &alice);
     bob.sends("GET lock:job").gets(format!("$13 {passed}"));
-    bob.sends(format!("GETSET lock:job {}", clock(5_000)))
-        .gets_error("LOCKDENIED take-over");
+    bob.sends(format!("GETSET lock:job {}", clock(5_000))).gets_error("LOCKDENIED take-over");
     bob.sends("DEL lock:job").gets(":0");
     assert_eq!(redis.value("lock:job"), format!("$13 {passed}"));
 }
@@ -200,13 +177,9 @@ fn a_number_that_is_no_deadline_is_never_taken_over() {
     let proxy = Proxy::enforcing(&redis);
     for value in ["1", "12345", "1000000000", "9999999999999", "locked", "-5"] {
         let (alice, bob) = (proxy.client(), proxy.client());
-        alice
-            .sends(format!("SETNX lock:{value} {value}"))
-            .gets(":1");
-        bob.sends(format!("GET lock:{value}"))
-            .gets(format!("${} {value}", value.len()));
-        bob.sends(format!("GETSET lock:{value} {}", clock(5_000)))
-            .gets_error("LOCKDENIED take-over");
+        alice.sends(format!("SETNX lock:{value} {value}")).gets(":1");
+        bob.sends(format!("GET lock:{value}")).gets(format!("${} {value}", value.len()));
+        bob.sends(format!("GETSET lock:{value} {}", clock(5_000))).gets_error("LOCKDENIED take-over");
         bob.sends(format!("DEL lock:{value}")).gets(":0");
     }
 }
@@ -219,12 +192,8 @@ fn the_time_at_which_a_lock_was_taken_is_no_deadline() {
     let proxy = Proxy::enforcing(&redis);
     // Seconds, milliseconds and a fraction; and a client whose clock is a little ahead.
     let (ms, ahead) = (clock(0), clock(40));
-    let values = [
-        (ms / 1_000).to_string(),
-        ms.to_string(),
-        format!("{}.{:03}517", ms / 1_000, ms % 1_000),
-        ahead.to_string(),
-    ];
+    let values =
+        [(ms / 1_000).to_string(), ms.to_string(), format!("{}.{:03}517", ms / 1_000, ms % 1_000), ahead.to_string()];
     for value in values {
         let (holder, stranger, reader) = (proxy.client(), proxy.client(), proxy.client());
         holder.sends(format!("SETNX lock:job {value}")).gets(":1");
@@ -234,9 +203,7 @@ fn the_time_at_which_a_lock_was_taken_is_no_deadline() {
             .gets_error("LOCKDENIED take-over key=lock:job cmd=GETSET");
         let bulk = format!("${} {value}", value.len());
         reader.sends("GET lock:job").gets(&bulk);
-        reader
-            .sends(format!("GETSET lock:job {}", clock(5_000)))
-            .gets_error("LOCKDENIED take-over");
+        reader.sends(format!("GETSET lock:job {}", clock(5_000))).gets_error("LOCKDENIED take-over");
         reader.sends("DEL lock:job").gets(":0");
         assert_eq!(redis.value("lock:job"), bulk);
         holder.sends("DEL lock:job").gets(":1");
@@ -256,9 +223,7 @@ fn a_deadline_that_lay_ahead_is_taken_over_when_it_has_passed() {
         holder.sends(format!("SETNX lock:job {value}")).gets(":1");
         waiter.sends("GET lock:job").text();
         wait_for("the deadline to pass", || clock(-5) > at);
-        waiter
-            .sends(format!("GETSET lock:job {}", clock(9_000)))
-            .gets(format!("${} {value}", value.to_string().len()));
+        waiter.sends(format!("GETSET lock:job {}", clock(9_000))).gets(format!("${} {value}", value.to_string().len()));
         waiter.sends("DEL lock:job").gets(":1");
     }
 }
@@ -289,8 +254,7 @@ fn a_deadline_in_whole_seconds_is_one_though_it_is_near() {
         wait_for("the deadline to pass", || clock(0) > deadline * 1_000 + 5);
         bob.sends("GET lock:job").gets(format!("$10 {deadline}"));
         let next = clock(60_000) / 1_000;
-        bob.sends(format!("GETSET lock:job {next}"))
-            .gets(format!("$10 {deadline}"));
+        bob.sends(format!("GETSET lock:job {next}")).gets(format!("$10 {deadline}"));
         alice.sends("DEL lock:job").gets(":0");
         assert_eq!(redis.value("lock:job"), format!("$10 {next}"));
         bob.sends("DEL lock:job").gets(":1");

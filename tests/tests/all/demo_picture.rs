@@ -24,11 +24,7 @@ fn wrapped(text: &str) -> Vec<(&'static str, String)> {
         let characters: Vec<char> = line.chars().collect();
         match characters.is_empty() {
             true => lines.push((colour(line), String::new())),
-            false => lines.extend(
-                characters
-                    .chunks(COLUMNS)
-                    .map(|part| (colour(line), String::from_iter(part))),
-            ),
+            false => lines.extend(characters.chunks(COLUMNS).map(|part| (colour(line), String::from_iter(part)))),
         }
     }
     lines
@@ -46,10 +42,7 @@ fn colour(line: &str) -> &'static str {
 
 /// As SVG writes it. Browsers fold spaces in a row, but not those that do not break.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace(' ', "\u{a0}")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace(' ', "\u{a0}").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn drawn(lines: &[(&str, String)]) -> String {
@@ -65,11 +58,7 @@ fn drawn(lines: &[(&str, String)]) -> String {
     for (number, (fill, line)) in lines.iter().enumerate() {
         let (x, y) = (MARGIN, MARGIN + 14 + number * LINE);
         let text = escaped(line);
-        writeln!(
-            svg,
-            "<text x=\"{x}\" y=\"{y}\" fill=\"{fill}\">{text}</text>"
-        )
-        .expect("a String takes everything");
+        writeln!(svg, "<text x=\"{x}\" y=\"{y}\" fill=\"{fill}\">{text}</text>").expect("a String takes everything");
     }
     svg + "</g>\n</svg>\n"
 }
@@ -87,10 +76,7 @@ fn story(svg: &str) -> String {
         said = format!("{before}\"id\":\"\"{after}");
     }
     let without_numbers = said.split(|letter: char| letter.is_ascii_digit());
-    without_numbers
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("0")
+    without_numbers.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0")
 }
 
 #[test]

@@ -41,11 +41,7 @@ fn a_random_script_of_ordinary_commands_is_answered_byte_for_byte() {
 
 /// Plays the script of this seed; an odd one before an enforcing proxy, an even one before a watching one.
 fn run(seed: u64) {
-    let mode = if seed % 2 == 1 {
-        Mode::Enforce
-    } else {
-        Mode::Monitor
-    };
+    let mode = if seed % 2 == 1 { Mode::Enforce } else { Mode::Monitor };
     let (plain, behind) = (Redis::start(), Redis::start());
     let proxy = Proxy::builder(&behind)
         .mode(mode)
@@ -66,18 +62,12 @@ fn run(seed: u64) {
             assert!(
                 ended && answers[0] == answers[1],
                 "seed {seed}, {mode:?}: {}\n{}\nonce more: LOCKWARDEN_SEED={seed} cargo test -p lockwarden-tests --test all differential",
-                if ended {
-                    "the proxy changed an answer"
-                } else {
-                    "the script itself never ends"
-                },
+                if ended { "the proxy changed an answer" } else { "the script itself never ends" },
                 difference(&answers, &steps)
             );
             commands += steps.iter().filter(|step| step.replies > 0).count();
             bytes += answers[0].len();
-            errors += replies(&answers[0])
-                .filter(|(reply, _)| matches!(reply, Reply::Error(_)))
-                .count();
+            errors += replies(&answers[0]).filter(|(reply, _)| matches!(reply, Reply::Error(_))).count();
         }
         if generator.random.one_in(2) {
             for client in &pair {
@@ -90,31 +80,21 @@ fn run(seed: u64) {
         "{commands} ordinary commands in {groups} pipelines, {errors} errors, {bytes} bytes: the same straight and through the proxy (seed {seed}, {mode:?})"
     );
     // Else the script would say little.
-    assert!(
-        errors * 3 < commands,
-        "{errors} of {commands} replies are errors"
-    );
+    assert!(errors * 3 < commands, "{errors} of {commands} replies are errors");
     for touched in ["acquires", "releases"] {
         let times = proxy.metric(&format!("lockwarden_lock_{touched}_total"));
         assert_eq!(times, 0.0, "{touched}: no lock was touched");
     }
     let passed = proxy.metric("lockwarden_commands_total{class=\"passthrough\"}");
-    assert!(
-        passed >= commands as f64,
-        "{passed} of {commands} went through the proxy"
-    );
+    assert!(passed >= commands as f64, "{passed} of {commands} went through the proxy");
 }
 
 /// Writes the group to both, each time split elsewhere, and returns what came back from each.
 fn exchange(pair: &[Client; 2], steps: &[Step], end: &str, random: &mut Random) -> [Vec<u8>; 2] {
-    let mut bytes: Vec<u8> = steps
-        .iter()
-        .flat_map(|step| step.bytes.iter().copied())
-        .collect();
+    let mut bytes: Vec<u8> = steps.iter().flat_map(|step| step.bytes.iter().copied()).collect();
     bytes.extend(encode(&["ECHO", end]));
     let end = format!("${}\r\n{end}\r\n", end.len());
-    let writes = [random.number(), random.number()]
-        .map(|seed| cuts(bytes.len(), &mut Random::from_seed(seed)));
+    let writes = [random.number(), random.number()].map(|seed| cuts(bytes.len(), &mut Random::from_seed(seed)));
     let [direct, through] = pair;
     thread::scope(|scope| {
         // A server stops reading from a client that does not read its answers.
@@ -137,11 +117,7 @@ fn cuts(length: usize, random: &mut Random) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
     while start < length {
-        let end = if parts.len() < MAX_WRITES {
-            length.min(start + random.between(1, longest))
-        } else {
-            length
-        };
+        let end = if parts.len() < MAX_WRITES { length.min(start + random.between(1, longest)) } else { length };
         parts.push(start..end);
         start = end;
     }
@@ -157,10 +133,7 @@ fn without_ids(bytes: Vec<u8>) -> Vec<u8> {
         let (before, after) = rest.split_at(at + ID.len());
         kept.extend_from_slice(before);
         kept.push(b'0');
-        let digits = after
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
+        let digits = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
         rest = &after[digits..];
     }
     kept.extend_from_slice(rest);
@@ -178,12 +151,8 @@ fn replies(mut bytes: &[u8]) -> impl Iterator<Item = (Reply, &[u8])> {
 
 /// Names the first command whose reply is another.
 fn difference(answers: &[Vec<u8>; 2], steps: &[Step]) -> String {
-    let asked = steps
-        .iter()
-        .flat_map(|step| std::iter::repeat_n(step, step.replies));
-    let [mut direct, mut through] = answers
-        .each_ref()
-        .map(|answer| replies(answer).map(|(_, raw)| raw));
+    let asked = steps.iter().flat_map(|step| std::iter::repeat_n(step, step.replies));
+    let [mut direct, mut through] = answers.each_ref().map(|answer| replies(answer).map(|(_, raw)| raw));
     let mut before = Vec::new();
     for step in asked {
         let direct = direct.next().unwrap_or_default();
@@ -192,14 +161,7 @@ fn difference(answers: &[Vec<u8>; 2], steps: &[Step]) -> String {
         if through != direct || direct.is_empty() {
             return format!(
                 "after: {}\ncommand: {said}\ndirect:  {}\nthrough: {}",
-                before
-                    .iter()
-                    .rev()
-                    .take(8)
-                    .rev()
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .join(" | "),
+                before.iter().rev().take(8).rev().cloned().collect::<Vec<_>>().join(" | "),
                 shortened(direct),
                 shortened(through)
             );
@@ -215,9 +177,5 @@ fn difference(answers: &[Vec<u8>; 2], steps: &[Step]) -> String {
 
 fn shortened(bytes: &[u8]) -> String {
     let text = bytes[..bytes.len().min(300)].escape_ascii().to_string();
-    if bytes.len() > 300 {
-        format!("{text}… ({} bytes)", bytes.len())
-    } else {
-        text
-    }
+    if bytes.len() > 300 { format!("{text}… ({} bytes)", bytes.len()) } else { text }
 }

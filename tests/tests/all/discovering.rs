@@ -14,17 +14,9 @@ struct Estate(Vec<Child>);
 impl Estate {
     /// Starts it; `None` where there is no Python, which only CI forbids.
     fn start(address: &str) -> Option<Estate> {
-        let program =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/estate/estate.py");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/estate/estate.py");
         let mut all = Estate(Vec::new());
-        for role in [
-            "orders",
-            "orders",
-            "payments",
-            "importer",
-            "catalogue",
-            "editor",
-        ] {
+        for role in ["orders", "orders", "payments", "importer", "catalogue", "editor"] {
             let mut command = Command::new("python3");
             command.arg("-B").arg(&program).args([role, address]);
             match command.stdin(Stdio::null()).stdout(Stdio::null()).spawn() {
@@ -58,14 +50,11 @@ impl Drop for Estate {
 
 pub(crate) fn discover(proxy: &Proxy, form: &str) -> Finished {
     let admin = proxy.admin_address().to_string();
-    run_to_end(&mut lockwarden(&[
-        "discover", "-o", form, "--admin", &admin,
-    ]))
+    run_to_end(&mut lockwarden(&["discover", "-o", form, "--admin", &admin]))
 }
 
 pub(crate) fn found(said: &Finished) -> Value {
-    serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr))
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr))
 }
 
 /// What a pattern is taken for.
@@ -119,23 +108,13 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
         let line = table.lines().find(|line| line.starts_with(pattern));
         assert!(line.is_some_and(|line| line.contains(kind)), "{table}");
     }
-    assert!(
-        table.contains("3 patterns of locks are in no namespace"),
-        "{table}"
-    );
+    assert!(table.contains("3 patterns of locks are in no namespace"), "{table}");
 
     let proposed = discover(&watching, "toml").stdout;
-    for expected in [
-        "\"order:*:lock\"",
-        "\"mutex.payment.*\"",
-        "counter_locks = true",
-    ] {
+    for expected in ["\"order:*:lock\"", "\"mutex.payment.*\"", "counter_locks = true"] {
         assert!(proposed.contains(expected), "{proposed}");
     }
-    let keys: Vec<&str> = proposed
-        .lines()
-        .filter(|line| line.starts_with("keys"))
-        .collect();
+    let keys: Vec<&str> = proposed.lines().filter(|line| line.starts_with("keys")).collect();
     for other in ["page:", "hits:"] {
         assert!(!keys.iter().any(|line| line.contains(other)), "{proposed}");
     }
@@ -146,26 +125,18 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
     let text = format!("backend = \"redis://{}\"\n{proposed}", redis.address());
     fs::write(&file, &text).expect("the directory is ours");
     let checked = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
-    assert_eq!(
-        (checked.code, checked.stderr.as_str()),
-        (Some(0), ""),
-        "{text}"
-    );
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{text}");
 
     // What a lock of an earlier run has left is no lock of this one.
     redis.client().sends("FLUSHALL").gets("+OK");
-    let enforcing = Proxy::builder(&redis)
-        .more(&proposed.replace("mode = \"monitor\"", "mode = \"enforce\""))
-        .start();
+    let enforcing = Proxy::builder(&redis).more(&proposed.replace("mode = \"monitor\"", "mode = \"enforce\"")).start();
     let mut estate = Estate::start(&enforcing.address().to_string()).expect("Python is there");
     let released = "lockwarden_lock_releases_total{outcome=\"released\"}";
     wait_for("each family to be governed", || {
         assert!(estate.works(), "{}", enforcing.log());
         enforcing.metrics().get(released) > 200.0
     });
-    let denied = enforcing
-        .metrics()
-        .get("lockwarden_decisions_total{decision=\"deny\"}");
+    let denied = enforcing.metrics().get("lockwarden_decisions_total{decision=\"deny\"}");
     assert_eq!(denied, 0.0, "{}", enforcing.log());
     // What namespaces have is discovered no more.
     let said = discover(&enforcing, "json");
@@ -191,23 +162,13 @@ fn an_estate_without_faults_is_watched_without_false_findings_and_its_holds_have
         let (status, answer) = proxy.get("/api/v1/patterns");
         assert_eq!(status, 200, "{answer}");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
-        let orders = answer["patterns"]
-            .as_array()?
-            .iter()
-            .find(|one| one["pattern"] == "order:*:lock")?;
+        let orders = answer["patterns"].as_array()?.iter().find(|one| one["pattern"] == "order:*:lock")?;
         (orders["holds"]["count"].as_u64() >= Some(300)).then(|| answer["patterns"].clone())
     });
     // A busy machine makes work longer; nothing makes it shorter.
-    for (pattern, held_ms) in [
-        ("order:*:lock", 30),
-        ("mutex.payment.*", 20),
-        ("import:running", 20),
-    ] {
+    for (pattern, held_ms) in [("order:*:lock", 30), ("mutex.payment.*", 20), ("import:running", 20)] {
         let all = patterns.as_array().expect("a list");
-        let one = all
-            .iter()
-            .find(|one| one["pattern"] == pattern)
-            .expect("it is there");
+        let one = all.iter().find(|one| one["pattern"] == pattern).expect("it is there");
         let p50 = one["holds"]["p50_ms"].as_u64().expect("a number");
         assert!((held_ms..held_ms + 60).contains(&p50), "{one}");
         assert_eq!(one["holds"]["ran_out"], 0, "{one}");
@@ -215,17 +176,10 @@ fn an_estate_without_faults_is_watched_without_false_findings_and_its_holds_have
     let (status, report) = proxy.get("/api/v1/report");
     assert_eq!(status, 200, "{report}");
     for false_finding in ["\"pooled\"", "\"no-ttl\"", "\"ran-out\"", "\"not-owner\""] {
-        assert!(
-            !report.contains(&format!("\"what\":{false_finding}")),
-            "{false_finding}: {report}"
-        );
+        assert!(!report.contains(&format!("\"what\":{false_finding}")), "{false_finding}: {report}");
     }
     let report: Value = serde_json::from_str(&report).expect("JSON");
-    assert_eq!(
-        report["namespaces"][0]["mixed"],
-        serde_json::json!([]),
-        "they work alike"
-    );
+    assert_eq!(report["namespaces"][0]["mixed"], serde_json::json!([]), "they work alike");
 }
 
 #[test]
@@ -236,30 +190,14 @@ fn a_redis_without_any_proxy_is_watched_by_monitor() {
         return;
     };
     let url = format!("redis://{address}");
-    let said = run_to_end(&mut lockwarden(&[
-        "discover",
-        "--from-monitor",
-        "8",
-        "-o",
-        "json",
-        "--backend-url",
-        &url,
-    ]));
+    let said = run_to_end(&mut lockwarden(&["discover", "--from-monitor", "8", "-o", "json", "--backend-url", &url]));
     assert!(estate.works());
     assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(
-        said.stderr.contains("MONITOR copies every command"),
-        "{}",
-        said.stderr
-    );
+    assert!(said.stderr.contains("MONITOR copies every command"), "{}", said.stderr);
     let found = found(&said);
     for (pattern, expected) in KINDS {
         let known = kind(&found, pattern);
-        assert_eq!(
-            known.map(|(kind, _)| kind),
-            Some(expected),
-            "{pattern}: {found:#}"
-        );
+        assert_eq!(known.map(|(kind, _)| kind), Some(expected), "{pattern}: {found:#}");
     }
 }
 
@@ -268,15 +206,7 @@ fn a_server_that_is_too_busy_or_forbids_it_is_not_watched() {
     let redis = Redis::start();
     let url = format!("redis://{}", redis.address());
     let watch = |url: &str, rate: &str| {
-        let words = [
-            "discover",
-            "--from-monitor",
-            "5",
-            "--backend-url",
-            url,
-            "--max-rate",
-            rate,
-        ];
+        let words = ["discover", "--from-monitor", "5", "--backend-url", url, "--max-rate", rate];
         run_to_end(&mut lockwarden(&words))
     };
     let busy = thread::scope(|scope| {
@@ -292,11 +222,7 @@ fn a_server_that_is_too_busy_or_forbids_it_is_not_watched() {
         said
     });
     assert_eq!(busy.code, Some(1), "{}", busy.stderr);
-    assert!(
-        busy.stderr.contains("more than --max-rate 10"),
-        "{}",
-        busy.stderr
-    );
+    assert!(busy.stderr.contains("more than --max-rate 10"), "{}", busy.stderr);
 
     let admin = redis.client();
     // What the client did still counts for a second or two; on a fast machine it is more than the rate below, and the
@@ -308,17 +234,11 @@ fn a_server_that_is_too_busy_or_forbids_it_is_not_watched() {
         let rate = rate.expect("the server tells it").trim().parse::<u64>();
         rate.expect("a number") < 10_000
     });
-    admin
-        .sends("ACL SETUSER poor on >secret ~* +@all -monitor")
-        .gets("+OK");
+    admin.sends("ACL SETUSER poor on >secret ~* +@all -monitor").gets("+OK");
     let said = watch(&url.replace("redis://", "redis://poor:secret@"), "20000");
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     let last = said.stderr.lines().last().unwrap_or_default();
-    assert!(
-        last.contains("the server refuses MONITOR: NOPERM"),
-        "{}",
-        said.stderr
-    );
+    assert!(last.contains("the server refuses MONITOR: NOPERM"), "{}", said.stderr);
 }
 
 #[test]
@@ -326,12 +246,8 @@ fn keys_that_are_named_like_locks_are_found_by_a_walk() {
     let redis = Redis::start();
     let client = redis.client();
     for number in 0..30 {
-        client
-            .sends(format!("SET order:{number}:lock 1"))
-            .gets("+OK");
-        client
-            .sends(format!("SET page:{number} x EX 100"))
-            .gets("+OK");
+        client.sends(format!("SET order:{number}:lock 1")).gets("+OK");
+        client.sends(format!("SET page:{number} x EX 100")).gets("+OK");
     }
     client.sends("SET lock:governed 1").gets("+OK");
     let url = format!("redis://{}", redis.address());
@@ -342,21 +258,11 @@ fn keys_that_are_named_like_locks_are_found_by_a_walk() {
     let said = walk("json");
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     let found = found(&said);
-    assert_eq!(
-        (&found["looked_at"], &found["all"]),
-        (&61.into(), &true.into())
-    );
+    assert_eq!((&found["looked_at"], &found["all"]), (&61.into(), &true.into()));
     let all = found["patterns"].as_array().expect("a list");
-    let of = |pattern: &str| {
-        all.iter()
-            .find(|one| one["pattern"] == pattern)
-            .expect(pattern)
-    };
+    let of = |pattern: &str| all.iter().find(|one| one["pattern"] == pattern).expect(pattern);
     let orders = of("order:*:lock");
-    assert_eq!(
-        (&orders["keys"], &orders["named_like_locks"]),
-        (&30.into(), &true.into())
-    );
+    assert_eq!((&orders["keys"], &orders["named_like_locks"]), (&30.into(), &true.into()));
     assert_eq!(orders["without_ttl"], orders["looked"]);
     assert_eq!(of("page:*")["named_like_locks"], false);
     assert_eq!(of("lock:governed")["claimed"], true);
@@ -370,33 +276,19 @@ fn keys_that_are_named_like_locks_are_found_by_a_walk() {
 #[test]
 fn a_walk_leaves_out_the_proxys_own_keys() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("keys", "[\"order:*:lock\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("keys", "[\"order:*:lock\"]").start();
     let client = proxy.client();
     for number in 10..20 {
-        client
-            .sends(format!("SET order:{number}:lock 1 NX PX 9000"))
-            .gets("+OK");
+        client.sends(format!("SET order:{number}:lock 1 NX PX 9000")).gets("+OK");
     }
     let straight = redis.client();
     straight.sends("SET lw:{shop}:not-ours 1").gets("+OK");
     assert!(redis.record("order:10:lock").is_some());
     let url = format!("redis://{}", redis.address());
-    let words = [
-        "discover",
-        "--from-keys",
-        "-o",
-        "json",
-        "--backend-url",
-        &url,
-    ];
+    let words = ["discover", "--from-keys", "-o", "json", "--backend-url", &url];
     let found = found(&run_to_end(&mut lockwarden(&words)));
     let all = found["patterns"].as_array().expect("a list");
-    let mut globs: Vec<&str> = all
-        .iter()
-        .filter_map(|one| one["pattern"].as_str())
-        .collect();
+    let mut globs: Vec<&str> = all.iter().filter_map(|one| one["pattern"].as_str()).collect();
     globs.sort_unstable();
     assert_eq!(globs, ["lw:{shop}:not-ours", "order:*:lock"]);
     assert_eq!(found["looked_at"], 11);
@@ -418,19 +310,12 @@ fn hostile_names_stay_text() {
         toml.contains("[[namespace]]").then_some(toml)
     });
     assert!(!toml.contains('\u{1b}'), "{toml}");
-    assert!(
-        !toml.lines().any(|line| line.starts_with("mode='")),
-        "{toml}"
-    );
+    assert!(!toml.lines().any(|line| line.starts_with("mode='")), "{toml}");
     let file = proxy.directory().join("proposed.toml");
     fs::write(&file, &toml).expect("the directory is ours");
     let checked = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
     assert_eq!(checked.code, Some(0), "{}{toml}", checked.stdout);
-    assert!(
-        checked.stdout.contains("in monitor mode"),
-        "{}",
-        checked.stdout
-    );
+    assert!(checked.stdout.contains("in monitor mode"), "{}", checked.stdout);
     let text = discover(&proxy, "text").stdout;
     assert!(!text.contains('\u{1b}'), "{text}");
 }
@@ -477,17 +362,8 @@ fn looking_changes_no_reply() {
             let line = line.replace("{}", key);
             client.sends(&line).reply().to_string().replace(key, "KEY")
         };
-        assert_eq!(
-            reply(&through, "a:lock"),
-            reply(&straight, "b:lock"),
-            "{number}: {line}"
-        );
+        assert_eq!(reply(&through, "a:lock"), reply(&straight, "b:lock"), "{number}: {line}");
     }
-    through
-        .sends_arguments(&["SETNX", "long:lock", &value])
-        .gets(":1");
-    assert_eq!(
-        through.sends("STRLEN long:lock").reply().to_string(),
-        ":100000"
-    );
+    through.sends_arguments(&["SETNX", "long:lock", &value]).gets(":1");
+    assert_eq!(through.sends("STRLEN long:lock").reply().to_string(), ":100000");
 }

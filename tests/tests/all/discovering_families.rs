@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use lockwarden_tests::{
-    Client, Proxy, Redis, Reply, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Proxy, Redis, Reply, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// Keys that are alike, and one turn of their use. A line begins with the name of a connection; `new` is one for that line
@@ -75,10 +73,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "local val = redis.call('GET', KEYS[1]) if val == ARGV[1] then return redis.call('DEL', KEYS[1]) elseif val == false then \
          return -1 else return 0 end",
     ),
-    (
-        "$rueidis",
-        "local r = redis.call('SET',KEYS[1],ARGV[1],'NX','PXAT',ARGV[2]);redis.call('GET',KEYS[1]);return r",
-    ),
+    ("$rueidis", "local r = redis.call('SET',KEYS[1],ARGV[1],'NX','PXAT',ARGV[2]);redis.call('GET',KEYS[1]);return r"),
     (
         "$asynq-unique",
         "local ok = redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', ARGV[2]) if not ok then return -1 end if redis.call('EXISTS', \
@@ -133,19 +128,13 @@ const SCRIPTS: &[(&str, &str)] = &[
         "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1]) if redis.call('ZCARD', KEYS[1]) > 0 and not \
          redis.call('ZSCORE', KEYS[1], ARGV[2]) then return false end redis.call('ZADD', KEYS[1], ARGV[3], ARGV[2]) return true",
     ),
-    (
-        "$symfony-delete",
-        "redis.call('ZREM', KEYS[1], ARGV[1]) return true",
-    ),
+    ("$symfony-delete", "redis.call('ZREM', KEYS[1], ARGV[1]) return true"),
     (
         "$suj-lock",
         "if redis.call('HLEN', KEYS[2]) >= 1 then return nil end redis.call('HSET', KEYS[2], ARGV[1], 1) redis.call('LPUSH', KEYS[1], \
          ARGV[1]) return ARGV[1]",
     ),
-    (
-        "$suj-unlock",
-        "redis.call('HDEL', KEYS[2], ARGV[1]) redis.call('DEL', KEYS[1]) return ARGV[1]",
-    ),
+    ("$suj-unlock", "redis.call('HDEL', KEYS[2], ARGV[1]) redis.call('DEL', KEYS[1]) return ARGV[1]"),
 ];
 
 const FAMILIES: &[Family] = &[
@@ -212,11 +201,7 @@ const FAMILIES: &[Family] = &[
     family(
         "huey.locks",
         LeftOut("unclear", "each field of a hash is a lock of its own"),
-        &[
-            "a> HSETNX huey.locks task-{n} 1",
-            "b> HSETNX huey.locks task-{n} 1",
-            "a> HDEL huey.locks task-{n}",
-        ],
+        &["a> HSETNX huey.locks task-{n} 1", "b> HSETNX huey.locks task-{n} 1", "a> HDEL huey.locks task-{n}"],
     ),
     // celery-once and celery-singleton: the one queues, the other gives back.
     family(
@@ -369,15 +354,7 @@ const FAMILIES: &[Family] = &[
             "a> EVAL \"$cad\" 1 mutex:{n} {t}",
         ],
     ),
-    family(
-        "lock.*",
-        Lock,
-        &[
-            "a> SET lock.{n} {at} PX 5000 NX",
-            "b> SET lock.{n} {at} PX 5000 NX",
-            "a> DEL lock.{n}",
-        ],
-    ),
+    family("lock.*", Lock, &["a> SET lock.{n} {at} PX 5000 NX", "b> SET lock.{n} {at} PX 5000 NX", "a> DEL lock.{n}"]),
     family(
         "laravel_cache:*",
         Lock,
@@ -442,22 +419,12 @@ const FAMILIES: &[Family] = &[
     family(
         "quote.*",
         Lock,
-        &[
-            "a> SETNX quote.{n} {at}",
-            "b> SETNX quote.{n} {at}",
-            "b> GET quote.{n}",
-            "a> DEL quote.{n}",
-        ],
+        &["a> SETNX quote.{n} {at}", "b> SETNX quote.{n} {at}", "b> GET quote.{n}", "a> DEL quote.{n}"],
     ),
     family(
         "import:running",
         Lock,
-        &[
-            "a> INCR import:running",
-            "a> EXPIRE import:running 60",
-            "b> INCR import:running",
-            "a> DEL import:running",
-        ],
+        &["a> INCR import:running", "a> EXPIRE import:running 60", "b> INCR import:running", "a> DEL import:running"],
     ),
     // redis-cli in a script: each command is a client of its own.
     family(
@@ -518,22 +485,10 @@ const FAMILIES: &[Family] = &[
     family(
         "page:*",
         LeftOut("cache", "deleted by clients that never take it"),
-        &[
-            "a> SET page:{n} {'title':1} NX EX 60",
-            "b> GET page:{n}",
-            "editor> DEL page:{n}",
-        ],
+        &["a> SET page:{n} {'title':1} NX EX 60", "b> GET page:{n}", "editor> DEL page:{n}"],
     ),
-    family(
-        "hits:*",
-        LeftOut("counter", "never deleted"),
-        &["a> INCR hits:{n}"],
-    ),
-    family(
-        "done:*",
-        LeftOut("marker", "never given back"),
-        &["a> SET done:{i} 1 NX EX 86400"],
-    ),
+    family("hits:*", LeftOut("counter", "never deleted"), &["a> INCR hits:{n}"]),
+    family("done:*", LeftOut("marker", "never given back"), &["a> SET done:{i} 1 NX EX 86400"]),
 ];
 
 /// Turns of each family: as many as make a verdict certain, and some.
@@ -550,10 +505,7 @@ impl Family {
         let mut connections: BTreeMap<&str, Client> = BTreeMap::new();
         for turn in 0..TURNS {
             let number = (10 + turn % 7).to_string();
-            let token = format!(
-                "5f1c{turn:04}-aa0b-{:08x}",
-                turn * 2_654_435_761 % 0xffff_ffff
-            );
+            let token = format!("5f1c{turn:04}-aa0b-{:08x}", turn * 2_654_435_761 % 0xffff_ffff);
             let at = (now_ms() + 60_000).to_string();
             for line in self.turn {
                 let (name, line) = line.split_once("> ").expect("who says it");
@@ -571,8 +523,7 @@ impl Family {
                     name => connections.entry(name).or_insert_with(connect),
                 };
                 let reply = client.sends(&line).reply();
-                let is_error =
-                    matches!(&reply, Reply::Error(_)) && !reply.error().ends_with("ERROR");
+                let is_error = matches!(&reply, Reply::Error(_)) && !reply.error().ends_with("ERROR");
                 assert!(!is_error, "{line}: {reply}");
             }
         }
@@ -591,11 +542,7 @@ fn all_are_played(connect: &(dyn Fn() -> Client + Sync)) {
 /// What is a lock, by the globs.
 fn locks() -> BTreeSet<&'static str> {
     let is_lock = |family: &&Family| matches!(family.is, Lock | HandedOver);
-    FAMILIES
-        .iter()
-        .filter(is_lock)
-        .map(|one| one.glob)
-        .collect()
+    FAMILIES.iter().filter(is_lock).map(|one| one.glob).collect()
 }
 
 /// `check` has nothing to say of the file, with this Redis behind it.
@@ -607,10 +554,7 @@ fn is_taken_as_it_is(redis: &Redis, toml: &str) {
     let checked = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
     let says = format!("{}{}", checked.stdout, checked.stderr);
     assert_eq!(checked.code, Some(0), "{says}{text}");
-    assert!(
-        !says.contains("warning") && !says.contains("never reached"),
-        "{says}{text}"
-    );
+    assert!(!says.contains("warning") && !says.contains("never reached"), "{says}{text}");
 }
 
 fn discover(proxy: &Proxy, form: &str) -> String {
@@ -622,13 +566,7 @@ fn discover(proxy: &Proxy, form: &str) -> String {
 fn patterns(proxy: &Proxy) -> BTreeMap<String, Value> {
     let found: Value = serde_json::from_str(&discover(proxy, "json")).expect("JSON");
     let all = found["patterns"].as_array().expect("a list").iter();
-    all.map(|one| {
-        (
-            one["pattern"].as_str().expect("text").to_owned(),
-            one.clone(),
-        )
-    })
-    .collect()
+    all.map(|one| (one["pattern"].as_str().expect("text").to_owned(), one.clone())).collect()
 }
 
 /// The globs that a file makes locks, with what stands in their namespaces.
@@ -636,9 +574,7 @@ fn proposed(toml: &str) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let namespaces = toml.split("[[").skip(1);
     for namespace in namespaces.filter(|text| text.starts_with("namespace]]")) {
-        let keys = namespace
-            .lines()
-            .find_map(|line| line.strip_prefix("keys = "));
+        let keys = namespace.lines().find_map(|line| line.strip_prefix("keys = "));
         let keys: Vec<String> = serde_json::from_str(keys.expect("it has keys")).expect("a list");
         all.extend(keys.into_iter().map(|key| (key, namespace.to_owned())));
     }
@@ -648,9 +584,7 @@ fn proposed(toml: &str) -> BTreeMap<String, String> {
 #[test]
 fn every_family_is_found_and_understood_or_it_is_said_why_not() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("keys", "[\"none\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("keys", "[\"none\"]").start();
     all_are_played(&|| proxy.client());
     // What is told comes in the order in which it was done.
     proxy.client().sends("SETNX end-of-it 1").gets(":1");
@@ -672,9 +606,7 @@ fn every_family_is_found_and_understood_or_it_is_said_why_not() {
         let is_right = match family.is {
             Lock => kind == Some("lock") && namespace.is_some() && !hands_over,
             HandedOver => kind == Some("lock") && namespace.is_some() && hands_over,
-            LeftOut(word, reason) => {
-                kind == Some(word) && why.contains(reason) && namespace.is_none()
-            }
+            LeftOut(word, reason) => kind == Some(word) && why.contains(reason) && namespace.is_none(),
         };
         if !is_right {
             wrong.push(format!("{}: {:?}: {seen:#}", family.glob, family.is));
@@ -695,25 +627,11 @@ fn by_monitor_the_same_families_are_found() {
     let url = format!("redis://{}", redis.address());
     let said = thread::scope(|scope| {
         scope.spawn(|| {
-            let watches = || {
-                redis
-                    .client()
-                    .sends("CLIENT LIST")
-                    .text()
-                    .contains("cmd=monitor")
-            };
+            let watches = || redis.client().sends("CLIENT LIST").text().contains("cmd=monitor");
             wait_for("MONITOR to have begun", watches);
             all_are_played(&|| redis.client());
         });
-        let words = [
-            "discover",
-            "--from-monitor",
-            "15",
-            "-o",
-            "toml",
-            "--max-rate",
-            "1000000",
-        ];
+        let words = ["discover", "--from-monitor", "15", "-o", "toml", "--max-rate", "1000000"];
         run_to_end(lockwarden(&words).args(["--backend-url", &url]))
     });
     let toml = said.stdout;
@@ -737,48 +655,28 @@ fn locks_of_the_namespace_that_no_file_names_are_proposed_and_missed() {
     let proxy = Proxy::builder(&redis).without_namespaces().start();
     let (one, two) = (proxy.client(), proxy.client());
     for turn in 0..25 {
-        for key in [
-            format!("lock:order:{}", 10 + turn % 5),
-            "mutex.report".to_owned(),
-        ] {
-            one.sends(format!("SET {key} tok-{turn}-9c1e-4a07-b2d4 NX PX 5000"))
-                .gets("+OK");
+        for key in [format!("lock:order:{}", 10 + turn % 5), "mutex.report".to_owned()] {
+            one.sends(format!("SET {key} tok-{turn}-9c1e-4a07-b2d4 NX PX 5000")).gets("+OK");
             two.sends(format!("SET {key} other NX PX 5000")).gets("nil");
-            one.sends(format!("EVAL \"{CAD}\" 1 {key} tok-{turn}-9c1e-4a07-b2d4"))
-                .gets(":1");
+            one.sends(format!("EVAL \"{CAD}\" 1 {key} tok-{turn}-9c1e-4a07-b2d4")).gets(":1");
         }
         // A lock by another name of the same namespace, taken here and given back there.
-        one.sends(format!("SETNX lock:unique:{} 1", 10 + turn % 5))
-            .gets(":1");
-        two.sends(format!("DEL lock:unique:{}", 10 + turn % 5))
-            .gets(":1");
+        one.sends(format!("SETNX lock:unique:{} 1", 10 + turn % 5)).gets(":1");
+        two.sends(format!("DEL lock:unique:{}", 10 + turn % 5)).gets(":1");
     }
     let toml = wait_for_value("all of it to be told", || {
         let found = patterns(&proxy);
         let is_whole = |glob: &str| found.get(glob).is_some_and(|one| one["granted"] == 25);
-        ["lock:order:*", "lock:unique:*", "mutex.report"]
-            .into_iter()
-            .all(is_whole)
-            .then(|| discover(&proxy, "toml"))
+        ["lock:order:*", "lock:unique:*", "mutex.report"].into_iter().all(is_whole).then(|| discover(&proxy, "toml"))
     });
     let namespaces = proposed(&toml);
     let globs: Vec<&str> = namespaces.keys().map(|glob| &glob[..]).collect();
-    assert_eq!(
-        globs,
-        ["lock:order:*", "lock:unique:*", "mutex.report"],
-        "{toml}"
-    );
-    assert!(
-        namespaces["lock:unique:*"].contains("hand_over = true"),
-        "{toml}"
-    );
+    assert_eq!(globs, ["lock:order:*", "lock:unique:*", "mutex.report"], "{toml}");
+    assert!(namespaces["lock:unique:*"].contains("hand_over = true"), "{toml}");
     let text = discover(&proxy, "text");
     let says = "2 patterns of locks are in the namespace that is there without a file";
     assert!(text.contains(says), "{text}");
-    assert!(
-        text.contains("1 pattern of locks is in no namespace."),
-        "{text}"
-    );
+    assert!(text.contains("1 pattern of locks is in no namespace."), "{text}");
     assert_eq!(proxy.metric("lockwarden_unclaimed_lock_patterns"), 1.0);
 
     let before = fs::read_to_string(proxy.config()).expect("it is ours");

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lockwarden_tests::{
-    Client, Finished, Process, Redis, binary, lockwarden, run_to_end, wait_for_value,
-};
+use lockwarden_tests::{Client, Finished, Process, Redis, binary, lockwarden, run_to_end, wait_for_value};
 use tempfile::TempDir;
 
 pub(crate) fn repository() -> PathBuf {
@@ -43,9 +41,7 @@ fn has_test(source: &str, name: &str) -> bool {
 fn every_guarantee_names_tests_that_exist() {
     let page = page("docs/guarantees.md");
     let rows = page.lines().filter(|line| line.starts_with("| "));
-    let promises: Vec<&str> = rows
-        .filter(|row| row.split('|').count() == 5 && !row.starts_with("| promise"))
-        .collect();
+    let promises: Vec<&str> = rows.filter(|row| row.split('|').count() == 5 && !row.starts_with("| promise")).collect();
     assert!(promises.len() > 20, "{} promises", promises.len());
     name_tests_that_exist(&promises);
 }
@@ -54,9 +50,7 @@ fn every_guarantee_names_tests_that_exist() {
 fn every_threat_names_tests_that_exist() {
     let page = page("docs/security.md");
     let rows = section(&page, "## Threats").lines();
-    let threats: Vec<&str> = rows
-        .filter(|row| row.starts_with("| ") && !row.starts_with("| threat"))
-        .collect();
+    let threats: Vec<&str> = rows.filter(|row| row.starts_with("| ") && !row.starts_with("| threat")).collect();
     assert!(threats.len() > 10, "{} threats", threats.len());
     name_tests_that_exist(&threats);
 }
@@ -87,9 +81,7 @@ fn name_tests_that_exist(rows: &[&str]) {
 fn ci_looks_at_the_dependencies_as_people_do() {
     let (make, ci) = (page("Makefile"), page(".ci/run"));
     assert!(ci.contains("\nstep 'dependencies' make check-dependencies\n"));
-    let (_, recipe) = make
-        .split_once("\ncheck-dependencies: ")
-        .expect("the target");
+    let (_, recipe) = make.split_once("\ncheck-dependencies: ").expect("the target");
     let recipe = recipe.split("\n\n").next().unwrap_or_default();
     for word in ["check -D warnings", "licenses", "bans", "sources"] {
         assert!(recipe.contains(word), "{word}: {recipe}");
@@ -104,9 +96,7 @@ fn ci_looks_at_the_dependencies_as_people_do() {
 /// The part of a page below this heading, up to the next of its kind.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let kind = heading.split(' ').next().unwrap_or_default();
-    let (_, rest) = page
-        .split_once(&format!("\n{heading}\n"))
-        .unwrap_or_else(|| panic!("there is no {heading}"));
+    let (_, rest) = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("there is no {heading}"));
     rest.split(&format!("\n{kind} ")).next().unwrap_or(rest)
 }
 
@@ -124,16 +114,9 @@ fn blocks(section: &str) -> (String, Vec<Typed>) {
         match (number % 2 == 1, language) {
             (true, "toml") if configuration.is_empty() => configuration = text.to_owned(),
             (true, "") => {
-                for line in text
-                    .lines()
-                    .map(str::trim_start)
-                    .filter(|line| !line.is_empty())
-                {
+                for line in text.lines().map(str::trim_start).filter(|line| !line.is_empty()) {
                     match (line.strip_prefix("$ "), typed.last_mut()) {
-                        (Some(command), _) => typed.push(Typed {
-                            command: command.to_owned(),
-                            shown: Vec::new(),
-                        }),
+                        (Some(command), _) => typed.push(Typed { command: command.to_owned(), shown: Vec::new() }),
                         (None, Some(last)) => last.shown.push(line.to_owned()),
                         (None, None) => {}
                     }
@@ -161,13 +144,7 @@ impl Desk {
         let text = configuration.replace("127.0.0.1:6379", &redis.address().to_string());
         std::fs::write(directory.path().join("lockwarden.toml"), text).expect("it is ours");
         std::fs::create_dir(directory.path().join("runtime")).expect("it is ours");
-        Desk {
-            redis,
-            directory,
-            admin: "127.0.0.1:0".to_owned(),
-            listen: "127.0.0.1:0".to_owned(),
-            running: None,
-        }
+        Desk { redis, directory, admin: "127.0.0.1:0".to_owned(), listen: "127.0.0.1:0".to_owned(), running: None }
     }
 
     /// The same as it would be typed here, by a shell.
@@ -175,11 +152,7 @@ impl Desk {
         let command = command.replace("localhost:9180", &self.admin);
         let program = binary();
         let beside = program.parent().expect("the binary is in a directory");
-        let path = format!(
-            "{}:{}",
-            beside.display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
+        let path = format!("{}:{}", beside.display(), std::env::var("PATH").unwrap_or_default());
         let mut shell = Command::new("sh");
         shell
             .args(["-c", &command])
@@ -209,8 +182,7 @@ impl Desk {
                 Some(rest.split('"').next()?.to_owned())
             };
             // Clients are let in when the backend has answered.
-            log.contains("the backend is up")
-                .then_some([address("listen")?, address("admin")?])
+            log.contains("the backend is up").then_some([address("listen")?, address("admin")?])
         });
         (self.listen, self.admin) = (listen, admin);
     }
@@ -272,8 +244,8 @@ fn the_readme_leads_from_redis_alone_to_enforce_mode_and_back_as_it_is_typed() {
         if command.starts_with("curl") {
             // The application has been given the proxy's address, and misuses a lock.
             let address = desk.listen.parse().expect("an address");
-            let [one, two] = ["127.0.0.2", "127.0.0.3"]
-                .map(|source| Client::connect_from(source.parse().expect("one"), address));
+            let [one, two] =
+                ["127.0.0.2", "127.0.0.3"].map(|source| Client::connect_from(source.parse().expect("one"), address));
             one.sends("SETNX lock:a 1").gets(":1");
             two.sends("DEL lock:a").gets(":1");
         }
@@ -290,11 +262,7 @@ fn the_first_step_of_the_way_to_enforce_mode_is_as_it_is_typed() {
     desk.types(&typed, |_, _| {});
     let (_, last) = blocks(section(&adoption, "## 6. Back"));
     let end = run_to_end(&mut desk.shell(&last[0].command));
-    assert_eq!(
-        (end.code, end.stdout.contains("shop")),
-        (Some(0), true),
-        "{end:?}"
-    );
+    assert_eq!((end.code, end.stdout.contains("shop")), (Some(0), true), "{end:?}");
 }
 
 #[test]
@@ -302,9 +270,7 @@ fn the_orders_of_an_operator_are_as_they_are_typed() {
     let readme = page("README.md");
     let (configuration, run) = blocks(section(&readme, "## In front of the Redis that you have"));
     let mut desk = Desk::new(&configuration);
-    let run = run
-        .iter()
-        .find(|typed| typed.command.starts_with("lockwarden run"));
+    let run = run.iter().find(|typed| typed.command.starts_with("lockwarden run"));
     desk.leaves_running(&run.expect("it is started").command);
     let operations = page("docs/operations.md");
     let (_, typed) = blocks(section(&operations, "## Orders"));
@@ -323,19 +289,12 @@ fn the_flags_and_bounds_of_the_configuration_are_as_its_page_says() {
         .collect();
     assert!(flags.len() > 4, "{flags:?}");
     for flag in flags {
-        assert!(
-            help.contains(&format!("{flag} <")),
-            "{flag} is no flag:\n{help}"
-        );
+        assert!(help.contains(&format!("{flag} <")), "{flag} is no flag:\n{help}");
     }
 
     // Both ends of the memory of a policy are taken, and not refused when the module is loaded.
-    let row = configuration
-        .lines()
-        .find(|row| row.starts_with("| `memory` |"));
-    let (_, meaning) = row
-        .and_then(|row| row.split_once("Most memory,"))
-        .expect("its row");
+    let row = configuration.lines().find(|row| row.starts_with("| `memory` |"));
+    let (_, meaning) = row.and_then(|row| row.split_once("Most memory,")).expect("its row");
     let ends: Vec<&str> = meaning.split('"').skip(1).step_by(2).collect();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("lockwarden.toml");
@@ -343,10 +302,7 @@ fn the_flags_and_bounds_of_the_configuration_are_as_its_page_says() {
         let text = format!("[[policy]]\nname = \"a\"\nmodule = \"a.wasm\"\nmemory = \"{end}\"\n");
         std::fs::write(&file, text).expect("the directory is ours");
         let end = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
-        assert!(
-            end.stdout.contains("a.wasm") && !end.stdout.contains("memory"),
-            "{end:?}"
-        );
+        assert!(end.stdout.contains("a.wasm") && !end.stdout.contains("memory"), "{end:?}");
     }
 }
 
@@ -369,39 +325,23 @@ fn every_command_that_a_page_shows_knows_its_flags() {
     for entry in std::fs::read_dir(repository().join("docs")).expect("there are pages") {
         pages.push(entry.expect("there are pages").path());
     }
-    for entry in std::fs::read_dir(repository().join("docs/runbooks")).expect("there are runbooks")
-    {
+    for entry in std::fs::read_dir(repository().join("docs/runbooks")).expect("there are runbooks") {
         pages.push(entry.expect("there are runbooks").path());
     }
     let (mut looked_at, mut wrong) = (0, Vec::new());
-    for path in pages
-        .iter()
-        .filter(|path| path.extension().is_some_and(|end| end == "md"))
-    {
+    for path in pages.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
         let text = std::fs::read_to_string(path).expect("a page is text");
         // The commands of a runbook are there to be copied, so they have no prompt.
-        let prompt = match path
-            .parent()
-            .is_some_and(|folder| folder.ends_with("runbooks"))
-        {
+        let prompt = match path.parent().is_some_and(|folder| folder.ends_with("runbooks")) {
             true => "lockwarden ",
             false => "$ lockwarden ",
         };
-        for line in text
-            .lines()
-            .filter_map(|line| line.trim_start().strip_prefix(prompt))
-        {
-            let line = line
-                .split(['|', ';', '&', '#', '>'])
-                .next()
-                .unwrap_or_default();
+        for line in text.lines().filter_map(|line| line.trim_start().strip_prefix(prompt)) {
+            let line = line.split(['|', ';', '&', '#', '>']).next().unwrap_or_default();
             let mut words: Vec<&str> = line
                 .split(' ')
                 .take_while(|word| {
-                    !word.starts_with('-')
-                        && word
-                            .bytes()
-                            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+                    !word.starts_with('-') && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
                 })
                 .take(2)
                 .collect();
@@ -430,20 +370,14 @@ fn what_records_cost_is_said_in_the_same_words_everywhere() {
     let end = run_to_end(&mut lockwarden(&["check"]));
     let said = |text: &str| -> Vec<String> {
         let lines = text.lines().map(str::trim_start);
-        lines
-            .filter(|line| line.starts_with("memory: about"))
-            .map(str::to_owned)
-            .collect()
+        lines.filter(|line| line.starts_with("memory: about")).map(str::to_owned).collect()
     };
     let [line] = &said(&end.stdout)[..] else {
         panic!("one line, not {end:?}");
     };
     for name in ["README.md", "docs/adoption.md", "docs/troubleshooting.md"] {
         let shown = said(&page(name));
-        assert!(
-            !shown.is_empty() && shown.iter().all(|shown| shown == line),
-            "{name}: {shown:?}"
-        );
+        assert!(!shown.is_empty() && shown.iter().all(|shown| shown == line), "{name}: {shown:?}");
     }
     let bytes = line.split(' ').nth(2).unwrap_or_default();
     let sizing = page("docs/operations.md");

@@ -49,10 +49,7 @@ fn a_holder_is_believed_over_a_connection_that_was_refused() {
     // The stranger's were too many, for it was refused the lock. Nobody else's.
     assert_eq!(surplus_keys(&redis), 1);
     for proxy in [&here, &there] {
-        assert_eq!(
-            proxy.metric("lockwarden_observations_total{kind=\"debt\"}"),
-            0.0
-        );
+        assert_eq!(proxy.metric("lockwarden_observations_total{kind=\"debt\"}"), 0.0);
     }
 }
 
@@ -91,10 +88,7 @@ fn of_a_recognised_program_the_last_release_that_is_due_ends_the_lease() {
     assert_eq!(finally_without_the_lock(&two), 0);
     three.sends("DEL lock:job").gets(":0");
     wait_for("the lease to run out", || redis.is_free("lock:job"));
-    for ways in [
-        ["DEL lock:job", "DEL lock:job plain"],
-        ["EXPIRE lock:job 0", "UNLINK lock:job"],
-    ] {
+    for ways in [["DEL lock:job", "DEL lock:job plain"], ["EXPIRE lock:job 0", "UNLINK lock:job"]] {
         one.sends("SETNX lock:job 1").gets(":1");
         // Where nobody waits, the first is the last.
         two.sends("DEL lock:job").gets(":1");
@@ -168,10 +162,8 @@ fn what_monitor_mode_has_seen_counts_after_the_switch_and_over_a_restart() {
     // What enforce mode would do from now on is told already.
     one.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 1);
-    watching.counts(
-        "lockwarden_decisions_total{decision=\"would-deny\",operation=\"release\",reason=\"not-owner\"}",
-        1.0,
-    );
+    watching
+        .counts("lockwarden_decisions_total{decision=\"would-deny\",operation=\"release\",reason=\"not-owner\"}", 1.0);
     watching.stop();
     redis.client().sends("DEL lock:job").reply();
 
@@ -274,11 +266,7 @@ fn doubt_lasts_ten_times_as_long_as_it_was_given_reason_for() {
     let now = || {
         let time = console.sends("TIME").reply();
         let seconds = time.elements()[0].to_string();
-        let seconds: i64 = seconds
-            .split(' ')
-            .next_back()
-            .and_then(|digits| digits.parse().ok())
-            .expect("seconds");
+        let seconds: i64 = seconds.split(' ').next_back().and_then(|digits| digits.parse().ok()).expect("seconds");
         seconds * 1000
     };
     for (first, last, deletes) in [
@@ -290,15 +278,11 @@ fn doubt_lasts_ten_times_as_long_as_it_was_given_reason_for() {
         (4_000_000, 602_000, 1),
     ] {
         let now: i64 = now();
-        console
-            .sends(format!("SET {key} {}{}", now - first, now - last))
-            .gets("+OK");
+        console.sends(format!("SET {key} {}{}", now - first, now - last)).gets("+OK");
         one.sends("SETNX lock:job 1").gets(":1");
         assert_eq!(finally_without_the_lock(&two), deletes, "{first} {last}");
         console.sends("DEL lock:job").reply();
-        console
-            .sends("DEL lw:{5ct}:lock:job lw:{5ct}#lock:job")
-            .reply();
+        console.sends("DEL lw:{5ct}:lock:job lw:{5ct}#lock:job").reply();
     }
     // What is no such note says nothing.
     console.sends(format!("SET {key} odd")).gets("+OK");
@@ -365,10 +349,7 @@ fn a_lease_whose_release_was_refused_leaves_no_debt() {
         one.sends("SET lock:job 1 NX PX 9000").gets("+OK");
         three.sends("DEL lock:job").gets(":1");
     }
-    assert_eq!(
-        proxy.metric("lockwarden_observations_total{kind=\"debt\"}"),
-        0.0
-    );
+    assert_eq!(proxy.metric("lockwarden_observations_total{kind=\"debt\"}"), 0.0);
 }
 
 #[test]
@@ -402,11 +383,7 @@ fn other_settings_of_the_policy_end_debts_and_doubt_of_their_namespace() {
     one.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 0);
 
-    proxy.reload(
-        &builder()
-            .setting("owner-token", "take_over", "\"never\"")
-            .text(),
-    );
+    proxy.reload(&builder().setting("owner-token", "take_over", "\"never\"").text());
     wait_for("the reload", || proxy.logged(&["configuration loaded"]) > 0);
     three.sends("DEL lock:owed").gets(":1");
     assert_eq!(finally_without_the_lock(&two), 1);
@@ -420,12 +397,9 @@ fn a_connection_that_was_refused_replaces_no_lock_of_its_own_identity() {
     let [one, two] = pool(&proxy);
     one.sends("SETNX lock:job 4102444800").gets(":1");
     two.sends("SETNX lock:job 4102444801").gets(":0");
-    two.sends("GETSET lock:job 4102444801")
-        .gets_error("LOCKDENIED take-over");
-    two.sends("SET lock:job 1 PX 9000")
-        .gets_error("LOCKDENIED overwrite");
-    two.sends("SETEX lock:job 9 4102444800")
-        .gets_error("LOCKDENIED overwrite");
+    two.sends("GETSET lock:job 4102444801").gets_error("LOCKDENIED take-over");
+    two.sends("SET lock:job 1 PX 9000").gets_error("LOCKDENIED overwrite");
+    two.sends("SETEX lock:job 9 4102444800").gets_error("LOCKDENIED overwrite");
     let script = "EVAL \"return redis.call('set', KEYS[1], ARGV[1])\" 1 lock:job 2";
     two.sends(script).gets_error("LOCKDENIED overwrite");
     redis.client().sends("GET lock:job").gets("$10 4102444800");

@@ -5,9 +5,7 @@ mod strict;
 
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, Server, State, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, Server, State, lockwarden, run_to_end, wait_for};
 
 use crate::twins::Guarded;
 
@@ -35,9 +33,7 @@ impl Pair {
         let replica = Redis::start();
         let port = primary.address().port();
         let client = replica.client();
-        client
-            .sends(format!("REPLICAOF 127.0.0.1 {port}"))
-            .gets("+OK");
+        client.sends(format!("REPLICAOF 127.0.0.1 {port}")).gets("+OK");
         let pair = Pair { primary, replica };
         pair.hears();
         pair
@@ -49,9 +45,7 @@ impl Pair {
 
     fn waiting(&self, durability: &str) -> ProxyBuilder {
         // The TTL runs while replicas are asked.
-        Proxy::builder(&self.primary)
-            .namespace("durability", &format!("{durability:?}"))
-            .default_ttl("9s")
+        Proxy::builder(&self.primary).namespace("durability", &format!("{durability:?}")).default_ttl("9s")
     }
 
     /// Waits until the replica confirms what is written.
@@ -74,18 +68,14 @@ impl Pair {
 #[track_caller]
 fn was_given_back(redis: &Redis, key: &str) {
     assert!(redis.is_free(key), "{key} is held");
-    let record = redis
-        .record(key)
-        .expect("a lock that was granted has a record");
+    let record = redis.record(key).expect("a lock that was granted has a record");
     assert_eq!(record.state, State::Released, "{key}");
 }
 
 /// On a busy machine a replica may not have it in time at once.
 #[track_caller]
 fn comes_to(client: &Client, line: &str, expected: &str) {
-    wait_for(&format!("{line} to be confirmed"), || {
-        client.sends(line).reply().to_string() == expected
-    });
+    wait_for(&format!("{line} to be confirmed"), || client.sends(line).reply().to_string() == expected);
 }
 
 fn no_replicas(what: &str) -> String {
@@ -165,30 +155,19 @@ fn a_grant_that_no_replica_has_is_given_back_at_once() {
     }
     was_given_back(&pair.primary, "lock:other");
     let text = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 5000) then return 'mine' else return redis.call('PTTL', KEYS[1]) end";
-    assert_eq!(
-        alice.eval(text, &["lock:job"], &["a1"]),
-        ":1",
-        "a short time"
-    );
-    let text =
-        "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 5000) then return 1 else return 0 end";
+    assert_eq!(alice.eval(text, &["lock:job"], &["a1"]), ":1", "a short time");
+    let text = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 5000) then return 1 else return 0 end";
     assert_eq!(alice.eval(text, &["lock:job"], &["a1"]), ":0");
     was_given_back(&pair.primary, "lock:job");
     assert_eq!(proxy.metric(CONTENDED), 10.0, "MSETNX took two");
     assert_eq!(proxy.metric(ENOUGH), 0.0);
-    assert_eq!(
-        proxy.metric("lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}"),
-        0.0
-    );
+    assert_eq!(proxy.metric("lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}"), 0.0);
 
     let before = pair.primary.fence("lock:job");
     pair.hears_again();
     let bob = proxy.client();
     comes_to(&bob, "SETNX lock:job b1", ":1");
-    assert!(
-        pair.primary.fence("lock:job") > before,
-        "a number was left out"
-    );
+    assert!(pair.primary.fence("lock:job") > before, "a number was left out");
     // Nobody owes a release for what was given back, so this is a stranger's.
     alice.sends("DEL lock:job").gets(":0");
     assert_eq!(pair.primary.value("lock:job"), "$2 b1");
@@ -207,29 +186,21 @@ lock = "lock:sale:{id}"
 mode = "enforce"
 "#;
     let proxy = pair.builder().more(guard).start();
-    let (alice, twin) = (
-        proxy.client_from("127.0.0.2"),
-        proxy.client_from("127.0.0.2"),
-    );
+    let (alice, twin) = (proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.2"));
     let takes = "SET lock:sale:7 3b241101-e2bb-4255 NX PX 9000";
     pair.replica.freeze();
     alice.sends(takes).gets("nil");
     for client in [&alice, &twin] {
-        client
-            .sends("SET stock:7 0")
-            .gets_error("LOCKDENIED not-owner key=stock:7 cmd=SET lock=lock:sale:7");
+        client.sends("SET stock:7 0").gets_error("LOCKDENIED not-owner key=stock:7 cmd=SET lock=lock:sale:7");
     }
     assert_eq!(pair.primary.value("stock:7"), "nil");
     // A lock that others hold a share in goes by its TTL, and its record says no more whose it is.
-    let joins =
-        "redis.call('hset', KEYS[1], ARGV[1], 1, ARGV[2], 1) redis.call('pexpire', KEYS[1], 9000)";
+    let joins = "redis.call('hset', KEYS[1], ARGV[1], 1, ARGV[2], 1) redis.call('pexpire', KEYS[1], 9000)";
     let shares = ["job-8c1f0a2e9b7d4f6a", "job-4d7c0d2b1d5e41f6"];
     let said = alice.eval(joins, &["lock:sale:8"], &shares);
     assert!(said.starts_with("-NOREPLICAS"), "{said}");
     assert!(!pair.primary.is_free("lock:sale:8"));
-    alice
-        .sends("SET stock:8 0")
-        .gets_error("LOCKDENIED not-owner key=stock:8");
+    alice.sends("SET stock:8 0").gets_error("LOCKDENIED not-owner key=stock:8");
     pair.hears_again();
     comes_to(&alice, takes, "+OK");
     alice.sends("SET stock:7 1").gets("+OK");
@@ -250,7 +221,8 @@ fn an_extension_that_no_replica_has_is_told_as_one_that_failed_and_nothing_is_un
     let doubtful = no_replicas("the lock counts as not extended");
     alice.sends("GETEX lock:job PX 8000").gets(&doubtful);
     alice.sends("SET lock:job a1 PX 8000").gets(&doubtful);
-    let text = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], 8000) else return 0 end";
+    let text =
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], 8000) else return 0 end";
     assert_eq!(alice.eval(text, &["lock:job"], &["a1"]), ":0");
     let text = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('PEXPIRE', KEYS[1], 8000) return 'again' \
                 elseif redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 8000) then return 'mine' else return 'no' end";
@@ -273,55 +245,25 @@ fn in_a_block_the_lock_is_given_back_and_the_other_writes_stay() {
     let alice = proxy.client();
     pair.replica.freeze();
     alice.pipelines(
-        &[
-            "MULTI",
-            "SET plain 1",
-            "SETNX lock:job a1",
-            "EXPIRE lock:job 5",
-            "INCR plain",
-            "EXEC",
-            "GET plain",
-        ],
-        &[
-            "+OK",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "[+OK, :0, :0, :2]",
-            "$1 2",
-        ],
+        &["MULTI", "SET plain 1", "SETNX lock:job a1", "EXPIRE lock:job 5", "INCR plain", "EXEC", "GET plain"],
+        &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, :0, :0, :2]", "$1 2"],
     );
     was_given_back(&pair.primary, "lock:job");
     // Nothing of a block that takes nothing waits.
-    alice.pipelines(
-        &["MULTI", "DEL lock:job", "INCR plain", "EXEC"],
-        &["+OK", "+QUEUED", "+QUEUED", "[:0, :3]"],
-    );
+    alice.pipelines(&["MULTI", "DEL lock:job", "INCR plain", "EXEC"], &["+OK", "+QUEUED", "+QUEUED", "[:0, :3]"]);
     // What was taken in another database than the one that is selected behind the block goes by its TTL.
     alice.pipelines(
-        &[
-            "MULTI",
-            "SELECT 1",
-            "SET lock:far a1 NX PX 600",
-            "SELECT 0",
-            "EXEC",
-        ],
+        &["MULTI", "SELECT 1", "SET lock:far a1 NX PX 600", "SELECT 0", "EXEC"],
         &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, nil, +OK]"],
     );
     let far = pair.primary.client();
     far.sends("SELECT 1").gets("+OK");
-    wait_for("the lock to go by its TTL", || {
-        far.sends("EXISTS lock:far").integer() == 0
-    });
+    wait_for("the lock to go by its TTL", || far.sends("EXISTS lock:far").integer() == 0);
     // A block that fails waits for nobody.
     let watcher = proxy.client();
     watcher.sends("WATCH plain").gets("+OK");
     alice.sends("INCR plain").gets(":4");
-    watcher.pipelines(
-        &["MULTI", "SETNX lock:job w1", "EXEC", "PING"],
-        &["+OK", "+QUEUED", "nil-array", "+PONG"],
-    );
+    watcher.pipelines(&["MULTI", "SETNX lock:job w1", "EXEC", "PING"], &["+OK", "+QUEUED", "nil-array", "+PONG"]);
     pair.hears_again();
     wait_for("a block that is confirmed", || {
         watcher.pipelines(&["MULTI", "SETNX lock:job w1"], &["+OK", "+QUEUED"]);
@@ -335,10 +277,8 @@ fn a_script_whose_meaning_is_not_known_hears_of_it_by_an_error() {
     let proxy = pair.builder().start();
     let alice = proxy.client();
     pair.replica.freeze();
-    let told =
-        no_replicas("the lock was given back") + "; what the script did to other keys stands";
-    let text =
-        "redis.call('INCR', KEYS[2]) return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 5000)";
+    let told = no_replicas("the lock was given back") + "; what the script did to other keys stands";
+    let text = "redis.call('INCR', KEYS[2]) return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 5000)";
     assert_eq!(alice.eval(text, &["lock:job", "tries"], &["a1"]), told);
     was_given_back(&pair.primary, "lock:job");
     assert_eq!(pair.primary.value("tries"), "$1 1");
@@ -348,19 +288,12 @@ fn a_script_whose_meaning_is_not_known_hears_of_it_by_an_error() {
     assert_eq!(alice.eval(join, &["lock:rw"], &[first, "5000"]), told);
     was_given_back(&pair.primary, "lock:rw");
     pair.hears_again();
-    wait_for("a grant that is confirmed", || {
-        alice.eval(join, &["lock:rw"], &[first, "5000"]) == ":1"
-    });
+    wait_for("a grant that is confirmed", || alice.eval(join, &["lock:rw"], &[first, "5000"]) == ":1");
     pair.replica.freeze();
     let error = proxy.client().eval(join, &["lock:rw"], &[second, "6000"]);
-    assert!(
-        error.starts_with("-NOREPLICAS the lock counts as not extended"),
-        "{error}"
-    );
+    assert!(error.starts_with("-NOREPLICAS the lock counts as not extended"), "{error}");
     let straight = pair.primary.client();
-    straight
-        .sends(format!("HEXISTS lock:rw {first}"))
-        .gets(":1");
+    straight.sends(format!("HEXISTS lock:rw {first}")).gets(":1");
     pair.replica.thaw();
 }
 
@@ -373,11 +306,7 @@ fn who_meets_a_held_lock_hears_so_at_once() {
     pair.replica.freeze();
     let begun = Instant::now();
     bob.sends("SETNX lock:job b1").gets(":0");
-    assert!(
-        begun.elapsed() < Duration::from_millis(900),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
     bob.pipelines(&["SETNX lock:job b1", "PING"], &[":0", "+PONG"]);
     assert_eq!(proxy.metric(TOO_FEW), 0.0);
     pair.replica.thaw();
@@ -390,9 +319,7 @@ fn a_replica_that_answers_late_has_answered() {
     let alice = proxy.client();
     pair.replica.freeze();
     alice.write(b"SET lock:job a1 NX PX 9000\r\nPING\r\n");
-    wait_for("the step to be carried out", || {
-        !pair.primary.is_free("lock:job")
-    });
+    wait_for("the step to be carried out", || !pair.primary.is_free("lock:job"));
     alice.hears_nothing_for(Duration::from_millis(100));
     pair.replica.thaw();
     alice.then().gets("+OK");
@@ -409,9 +336,7 @@ fn an_answer_of_a_server_that_stood_still_is_taken_as_it_is() {
     let alice = proxy.client();
     pair.replica.freeze();
     alice.write(b"SET lock:job a1 NX PX 9000\r\nPING\r\n");
-    wait_for("the step to be carried out", || {
-        !pair.primary.is_free("lock:job")
-    });
+    wait_for("the step to be carried out", || !pair.primary.is_free("lock:job"));
     pair.primary.freeze();
     alice.hears_nothing_for(Duration::from_millis(600));
     pair.primary.thaw();
@@ -429,23 +354,15 @@ fn who_waits_when_the_server_dies_is_closed() {
         ("dedicated", "EXEC\r\nPING\r\n"),
     ] {
         let mut pair = Pair::start();
-        let proxy = pair
-            .waiting("wait:1:1s")
-            .top("sessions", &format!("{sessions:?}"))
-            .start();
+        let proxy = pair.waiting("wait:1:1s").top("sessions", &format!("{sessions:?}")).start();
         let alice = proxy.client();
         if lines.starts_with("EXEC") {
-            alice.pipelines(
-                &["MULTI", "SET lock:job a1 NX PX 9000"],
-                &["+OK", "+QUEUED"],
-            );
+            alice.pipelines(&["MULTI", "SET lock:job a1 NX PX 9000"], &["+OK", "+QUEUED"]);
         }
         let straight = pair.primary.client();
         pair.replica.freeze();
         alice.write(lines.as_bytes());
-        wait_for("the step to be carried out", || {
-            straight.sends("EXISTS lock:job").integer() == 1
-        });
+        wait_for("the step to be carried out", || straight.sends("EXISTS lock:job").integer() == 1);
         pair.primary.stop();
         alice.then().gets_close();
         proxy.counts(UNKNOWN, 1.0);
@@ -463,16 +380,11 @@ fn a_client_that_goes_meanwhile_is_one_that_did_not_hear_of_its_grant() {
     alice.sends("PING").gets("+PONG");
     pair.replica.freeze();
     alice.write(b"SET lock:job 6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2 NX PX 9000\r\n");
-    wait_for("the step to be carried out", || {
-        !pair.primary.is_free("lock:job")
-    });
+    wait_for("the step to be carried out", || !pair.primary.is_free("lock:job"));
     alice.resets();
     wait_for("the lock to be given back, or marked", || {
         pair.primary.is_free("lock:job")
-            || pair
-                .primary
-                .record("lock:job")
-                .is_some_and(|record| record.is_undelivered())
+            || pair.primary.record("lock:job").is_some_and(|record| record.is_undelivered())
     });
     pair.replica.thaw();
 }
@@ -485,30 +397,15 @@ fn on_shared_connections_nobody_else_waits() {
     alice.sends("SET plain 1").gets("+OK");
     bob.sends("SET other 1").gets("+OK");
     alice.pipelines(
-        &[
-            "SET plain 2",
-            "SETNX lock:job a1",
-            "GET plain",
-            "DEL lock:job",
-            "PING",
-        ],
+        &["SET plain 2", "SETNX lock:job a1", "GET plain", "DEL lock:job", "PING"],
         &["+OK", ":1", "$1 2", ":1", "+PONG"],
     );
     pair.replica.freeze();
     alice.write(b"SET lock:job a1 NX PX 9000\r\nGET plain\r\n");
-    wait_for("the step to be carried out", || {
-        !pair.primary.is_free("lock:job")
-    });
+    wait_for("the step to be carried out", || !pair.primary.is_free("lock:job"));
     let begun = Instant::now();
-    bob.pipelines(
-        &["SET other 2", "GET other", "SETNX lock:job b1"],
-        &["+OK", "$1 2", ":0"],
-    );
-    assert!(
-        begun.elapsed() < Duration::from_millis(900),
-        "{:?}",
-        begun.elapsed()
-    );
+    bob.pipelines(&["SET other 2", "GET other", "SETNX lock:job b1"], &["+OK", "$1 2", ":0"]);
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
     alice.then().gets("nil");
     alice.then().gets("$1 2");
     was_given_back(&pair.primary, "lock:job");
@@ -521,13 +418,7 @@ fn the_trail_says_why_and_nobody_seems_to_hold_the_lock() {
     let pair = Pair::start();
     let directory = tempfile::tempdir().expect("a directory");
     let trail = directory.path().join("trail.jsonl");
-    let proxy = pair
-        .builder()
-        .top(
-            "audit_file",
-            &format!("{:?}", trail.to_str().expect("UTF-8")),
-        )
-        .start();
+    let proxy = pair.builder().top("audit_file", &format!("{:?}", trail.to_str().expect("UTF-8"))).start();
     let alice = proxy.client();
     comes_to(&alice, "SET lock:held a1 NX PX 9000", "+OK");
     pair.replica.freeze();
@@ -535,35 +426,25 @@ fn the_trail_says_why_and_nobody_seems_to_hold_the_lock() {
     alice.sends("PEXPIRE lock:held 8000").gets(":0");
     let lines = || -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(&trail).unwrap_or_default();
-        let whole = text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+        let whole = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         whole.collect()
     };
     let about = |event: &str, key: &str| {
-        let line = lines()
-            .into_iter()
-            .find(|line| line["event"] == event && line["key"] == key)?;
+        let line = lines().into_iter().find(|line| line["event"] == event && line["key"] == key)?;
         Some(line["detail"].as_str().unwrap_or_default().to_owned())
     };
-    wait_for("a line about the grant", || {
-        about("unconfirmed", "lock:job").is_some()
-    });
+    wait_for("a line about the grant", || about("unconfirmed", "lock:job").is_some());
     assert_eq!(
         about("unconfirmed", "lock:job").expect("it was there"),
         "the lock was given back: fewer than 1 replica confirmed it within 300 ms"
     );
-    wait_for("a line about the extension", || {
-        about("extended", "lock:held").is_some()
-    });
+    wait_for("a line about the extension", || about("extended", "lock:held").is_some());
     assert_eq!(
         about("extended", "lock:held").expect("it was there"),
         "the lock counts as not extended: fewer than 1 replica confirmed it within 300 ms"
     );
     assert_eq!(about("acquired", "lock:job"), None);
-    wait_for("the view to know the lock", || {
-        proxy.get("/api/v1/locks/lock:job").0 == 200
-    });
+    wait_for("the view to know the lock", || proxy.get("/api/v1/locks/lock:job").0 == 200);
     let lock = proxy.api("locks/lock:job");
     assert!(lock.to_string().contains("\"unconfirmed\""), "{lock}");
     assert!(!lock.to_string().contains("\"holder\":{"), "{lock}");
@@ -571,10 +452,7 @@ fn the_trail_says_why_and_nobody_seems_to_hold_the_lock() {
 }
 
 fn add_user(redis: &Redis, rules: &str) {
-    redis
-        .client()
-        .sends(format!("ACL SETUSER jobs on >pw ~* &* +@all {rules}"))
-        .gets("+OK");
+    redis.client().sends(format!("ACL SETUSER jobs on >pw ~* &* +@all {rules}")).gets("+OK");
 }
 
 fn as_jobs(proxy: &Proxy) -> Client {
@@ -588,10 +466,7 @@ fn a_user_that_may_not_wait_is_refused_before_anything_is_written() {
     for sessions in ["dedicated", "multiplexed"] {
         let pair = Pair::start();
         add_user(&pair.primary, "-wait");
-        let proxy = pair
-            .builder()
-            .top("sessions", &format!("{sessions:?}"))
-            .start();
+        let proxy = pair.builder().top("sessions", &format!("{sessions:?}")).start();
         let jobs = as_jobs(&proxy);
         let line = |command: &str| {
             format!(
@@ -638,24 +513,19 @@ fn a_right_to_wait_that_is_given_is_noticed_and_one_that_is_taken_away_costs_no_
     // It was known to suffice.
     jobs.sends("SETNX lock:job j1").gets(":0");
     was_given_back(&pair.primary, "lock:job");
-    jobs.sends("SETNX lock:job j1")
-        .gets_error("NOPERM lockwarden waits for replicas");
+    jobs.sends("SETNX lock:job j1").gets_error("NOPERM lockwarden waits for replicas");
     add_user(&pair.primary, "+wait");
-    wait_for("the right to be seen", || {
-        jobs.sends("SETNX lock:job j1").reply().to_string() == ":1"
-    });
+    wait_for("the right to be seen", || jobs.sends("SETNX lock:job j1").reply().to_string() == ":1");
 }
 
 #[test]
 fn a_server_without_wait_is_told_by_its_name() {
     let redis = Redis::with_arguments(&["--rename-command", "WAIT", ""]);
-    let proxy = Proxy::builder(&redis)
-        .namespace("durability", "\"wait:1:50ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("durability", "\"wait:1:50ms\"").start();
     let alice = proxy.client();
-    alice.sends("SETNX lock:job a1").gets(
-        "-ERR lockwarden waits for replicas behind SETNX on a lock (durability), and the server has no WAIT",
-    );
+    alice
+        .sends("SETNX lock:job a1")
+        .gets("-ERR lockwarden waits for replicas behind SETNX on a lock (durability), and the server has no WAIT");
     assert_eq!(redis.record("lock:job"), None);
     alice.sends("PING").gets("+PONG");
 }
@@ -669,15 +539,8 @@ fn monitor_mode_never_waits() {
     pair.replica.freeze();
     let begun = Instant::now();
     jobs.sends("SET lock:job j1 NX PX 9000").gets("+OK");
-    jobs.pipelines(
-        &["MULTI", "PEXPIRE lock:job 8000", "EXEC"],
-        &["+OK", "+QUEUED", "[:1]"],
-    );
-    assert!(
-        begun.elapsed() < Duration::from_millis(900),
-        "{:?}",
-        begun.elapsed()
-    );
+    jobs.pipelines(&["MULTI", "PEXPIRE lock:job 8000", "EXEC"], &["+OK", "+QUEUED", "[:1]"]);
+    assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
     assert_eq!(proxy.metric("lockwarden_wait_seconds_count"), 0.0);
     pair.replica.thaw();
 }
@@ -687,22 +550,11 @@ fn a_value_that_is_wrong_is_told_by_check() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("lockwarden.toml");
     for (value, words) in [
-        (
-            "wait:0:50ms",
-            "\"wait:0:50ms\": wait for at least one replica",
-        ),
-        (
-            "wait:1:2s",
-            "\"wait:1:2s\": wait for at most 1s; a client would wait longer than most do",
-        ),
-        (
-            "twice",
-            "write \"none\", \"wait:<replicas>:<time>\" or \"strict:<replicas>:<time>\"",
-        ),
+        ("wait:0:50ms", "\"wait:0:50ms\": wait for at least one replica"),
+        ("wait:1:2s", "\"wait:1:2s\": wait for at most 1s; a client would wait longer than most do"),
+        ("twice", "write \"none\", \"wait:<replicas>:<time>\" or \"strict:<replicas>:<time>\""),
     ] {
-        let text = format!(
-            "[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\ndurability = \"{value}\"\n"
-        );
+        let text = format!("[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\ndurability = \"{value}\"\n");
         std::fs::write(&file, text).expect("the directory is ours");
         let finished = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
         let said = format!("{}{}", finished.stdout, finished.stderr);
@@ -719,14 +571,10 @@ fn a_renewal_that_no_replica_has_is_tried_again_sooner() {
     let proxy = pair.builder().start();
     let alice = proxy.client();
     comes_to(&alice, "SETNX lock:job a1", ":1");
-    wait_for("a renewal that the replica has", || {
-        proxy.metric(ENOUGH) >= 2.0
-    });
+    wait_for("a renewal that the replica has", || proxy.metric(ENOUGH) >= 2.0);
     pair.replica.freeze();
     let before = proxy.metric(TOO_FEW);
-    wait_for("a renewal that it has not", || {
-        proxy.metric(TOO_FEW) > before
-    });
+    wait_for("a renewal that it has not", || proxy.metric(TOO_FEW) > before);
     let begun = Instant::now();
     wait_for("the next", || proxy.metric(TOO_FEW) > before + 1.0);
     let between = begun.elapsed();
@@ -735,9 +583,7 @@ fn a_renewal_that_no_replica_has_is_tried_again_sooner() {
     assert_eq!(pair.primary.value("lock:job"), "$2 a1");
     pair.replica.thaw();
     let before = proxy.metric(ENOUGH);
-    wait_for("a renewal that it has again", || {
-        proxy.metric(ENOUGH) > before
-    });
+    wait_for("a renewal that it has again", || proxy.metric(ENOUGH) > before);
 }
 
 /// Runs a command with the configuration of such a proxy; what it said, and its exit code.
@@ -746,10 +592,7 @@ fn runs(words: &[&str], builder: &ProxyBuilder) -> (String, Option<i32>) {
     let file = directory.path().join("lockwarden.toml");
     std::fs::write(&file, builder.text()).expect("the directory is ours");
     let finished = run_to_end(lockwarden(words).arg("--config").arg(&file));
-    (
-        format!("{}{}", finished.stdout, finished.stderr),
-        finished.code,
-    )
+    (format!("{}{}", finished.stdout, finished.stderr), finished.code)
 }
 
 #[test]
@@ -758,17 +601,12 @@ fn check_says_how_many_replicas_there_are_and_where_they_are_too_few() {
     let pair = Pair::start();
     let (said, code) = runs(&check, &pair.builder());
     let limits = "min-replicas-to-write 0, min-replicas-max-lag 10";
-    assert!(
-        said.contains(&format!("backend: 1 replica online; {limits}")),
-        "{said}"
-    );
-    assert!(
-        said.contains("backend: min-replicas-to-write is 0: "),
-        "{said}"
-    );
+    assert!(said.contains(&format!("backend: 1 replica online; {limits}")), "{said}");
+    assert!(said.contains("backend: min-replicas-to-write is 0: "), "{said}");
     assert_eq!(code, Some(0), "{said}");
     let (said, code) = runs(&check, &pair.waiting("wait:2:50ms"));
-    let doubt = "backend: namespace locks: its grants wait for 2 replicas (durability), and the server has 1: every grant";
+    let doubt =
+        "backend: namespace locks: its grants wait for 2 replicas (durability), and the server has 1: every grant";
     assert!(said.contains(doubt), "{said}");
     assert_eq!(code, Some(1), "{said}");
     // Who waits for nobody is told of replicas, and of nothing else.
@@ -800,11 +638,7 @@ fn the_right_to_wait_is_asked_for_and_given_where_grants_wait() {
     }
     let guarded = Guarded::start();
     guarded.admin("ACL SETUSER shop on >pw ~* &* +@all -wait");
-    let durable = |durability: &str| {
-        guarded
-            .proxy(&["shop"])
-            .namespace("durability", &format!("{durability:?}"))
-    };
+    let durable = |durability: &str| guarded.proxy(&["shop"]).namespace("durability", &format!("{durability:?}"));
     let lacks = "backend: user shop may take locks of namespace locks and lacks +wait";
     let (said, _) = runs(&["check", "--backend"], &durable("wait:1:50ms"));
     assert!(said.contains(lacks), "{said}");
@@ -813,14 +647,8 @@ fn the_right_to_wait_is_asked_for_and_given_where_grants_wait() {
 
     guarded.admin("ACL SETUSER warden -wait");
     let (said, _) = runs(&["check", "--backend"], &durable("wait:1:50ms"));
-    assert!(
-        said.contains("the proxy's own user warden lacks +wait"),
-        "{said}"
-    );
-    let (said, code) = runs(
-        &["acl", "--apply", "--without-twin"],
-        &durable("wait:1:50ms"),
-    );
+    assert!(said.contains("the proxy's own user warden lacks +wait"), "{said}");
+    let (said, code) = runs(&["acl", "--apply", "--without-twin"], &durable("wait:1:50ms"));
     assert_eq!(code, Some(0), "{said}");
     let rules = |user: &str| guarded.admin(&format!("ACL GETUSER {user}"));
     assert!(!rules("warden").contains("-wait"), "{}", rules("warden"));

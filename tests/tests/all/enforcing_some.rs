@@ -4,9 +4,7 @@
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end};
 
 fn enforcing_for(redis: &Redis, whom: &str) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .mode(Mode::Monitor)
-        .namespace("enforce_for", whom)
+    Proxy::builder(redis).mode(Mode::Monitor).namespace("enforce_for", whom)
 }
 
 fn decisions(mode: &str, decision: &str) -> String {
@@ -48,9 +46,7 @@ fn a_named_client_is_refused_what_the_others_are_not() {
 #[test]
 fn a_lock_without_ttl_gets_one_from_a_chosen_client_alone() {
     let redis = Redis::start();
-    let proxy = enforcing_for(&redis, "{ clients = [\"billing*\"] }")
-        .namespace("adopt", "\"cap\"")
-        .start();
+    let proxy = enforcing_for(&redis, "{ clients = [\"billing*\"] }").namespace("adopt", "\"cap\"").start();
     let (orders, billing) = (proxy.client(), proxy.client());
     billing.sends("CLIENT SETNAME billing").gets("+OK");
     orders.sends("SETNX lock:orders 1").gets(":1");
@@ -58,11 +54,7 @@ fn a_lock_without_ttl_gets_one_from_a_chosen_client_alone() {
     assert_eq!(redis.pttl("lock:orders"), -1, "it is only watched");
     assert!(redis.pttl("lock:billing") > 0);
     billing.sends("SETNX lock:orders 1").gets(":0");
-    assert_eq!(
-        redis.pttl("lock:orders"),
-        -1,
-        "whoever contends for it, it is the lock of one that is only watched"
-    );
+    assert_eq!(redis.pttl("lock:orders"), -1, "whoever contends for it, it is the lock of one that is only watched");
 }
 
 #[test]
@@ -84,9 +76,7 @@ fn a_block_is_judged_by_the_name_that_it_was_queued_under() {
     let redis = Redis::start();
     let proxy = enforcing_for(&redis, "{ clients = [\"billing\"] }").start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends("MSETNX lock:1 a1 lock:2 a1 lock:3 a1")
-        .gets(":1");
+    alice.sends("MSETNX lock:1 a1 lock:2 a1 lock:3 a1").gets(":1");
     bob.sends("MULTI").gets("+OK");
     bob.sends("DEL lock:1").gets("+QUEUED");
     bob.sends("CLIENT SETNAME billing").gets("+QUEUED");
@@ -103,20 +93,13 @@ fn a_user_and_an_address_name_a_client_too() {
     let redis = Redis::start();
     let proxy = enforcing_for(&redis, "{ clients = [\"svc-billing\", \"127.66.*\"] }").start();
     let owner = proxy.client();
-    redis
-        .client()
-        .sends("ACL SETUSER svc-billing on >secret ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER svc-billing on >secret ~* &* +@all").gets("+OK");
     let by_user = proxy.client();
     assert!(!is_refused(&by_user, &redis, &owner));
     by_user.sends("AUTH svc-billing secret").gets("+OK");
     assert!(is_refused(&by_user, &redis, &owner));
     assert!(is_refused(&proxy.client_from("127.66.0.1"), &redis, &owner));
-    assert!(!is_refused(
-        &proxy.client_from("127.67.0.1"),
-        &redis,
-        &owner
-    ));
+    assert!(!is_refused(&proxy.client_from("127.67.0.1"), &redis, &owner));
 }
 
 #[test]
@@ -128,9 +111,7 @@ fn one_application_never_sees_both_whatever_the_percentage() {
     for number in 0..32 {
         let connections = [proxy.client(), proxy.client()];
         let answers = connections.map(|client| {
-            client
-                .sends(format!("CLIENT SETNAME app-{number}"))
-                .gets("+OK");
+            client.sends(format!("CLIENT SETNAME app-{number}")).gets("+OK");
             is_refused(&client, &redis, &owner)
         });
         assert_eq!(answers[0], answers[1], "app-{number} sees both modes");
@@ -164,10 +145,7 @@ fn the_switch_to_monitor_is_an_order_for_everybody() {
 #[test]
 fn a_flag_for_the_mode_stands_over_enforce_for() {
     let redis = Redis::start();
-    let proxy = enforcing_for(&redis, "{ clients = [\"*\"] }")
-        .argument("--mode")
-        .argument("monitor")
-        .start();
+    let proxy = enforcing_for(&redis, "{ clients = [\"*\"] }").argument("--mode").argument("monitor").start();
     let (owner, client) = (proxy.client(), proxy.client());
     assert!(!is_refused(&client, &redis, &owner));
 }
@@ -179,9 +157,7 @@ fn a_flush_is_judged_by_who_sends_it() {
     let (billing, orders) = (proxy.client(), proxy.client());
     billing.sends("CLIENT SETNAME billing").gets("+OK");
     orders.sends("SET lock:job o1 NX PX 9000").gets("+OK");
-    billing
-        .sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete");
+    billing.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete");
     assert_eq!(redis.value("lock:job"), "$2 o1");
     orders.sends("FLUSHALL").gets("+OK");
     assert_eq!(redis.pttl("lock:job"), -2, "the others are only watched");
@@ -211,19 +187,9 @@ fn the_metrics_say_which_namespaces_are_only_watched() {
              [[namespace]]\nname = \"partly\"\nkeys = [\"partly:*\"]\n{watched}\nenforce_for = {{ clients = [\"a\"] }}\n"
         ))
         .start();
-    let enforced = |name: &str| {
-        proxy.metric(&format!(
-            "lockwarden_namespace_enforced{{namespace=\"{name}\"}}"
-        ))
-    };
-    assert_eq!(
-        ["locks", "watched", "partly"].map(enforced),
-        [1.0, 0.0, 1.0]
-    );
+    let enforced = |name: &str| proxy.metric(&format!("lockwarden_namespace_enforced{{namespace=\"{name}\"}}"));
+    assert_eq!(["locks", "watched", "partly"].map(enforced), [1.0, 0.0, 1.0]);
     assert_eq!(proxy.switch("watched", Mode::Enforce), 200);
     assert_eq!(proxy.switch("partly", Mode::Monitor), 200);
-    assert_eq!(
-        ["locks", "watched", "partly"].map(enforced),
-        [1.0, 1.0, 0.0]
-    );
+    assert_eq!(["locks", "watched", "partly"].map(enforced), [1.0, 1.0, 0.0]);
 }

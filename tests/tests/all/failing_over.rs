@@ -29,10 +29,7 @@ impl Pair {
     /// The replica becomes the primary, and new connections lead to it; what is open stays open.
     #[track_caller]
     fn switches(&self) {
-        self.old
-            .client()
-            .sends("CLIENT PAUSE 60000 WRITE")
-            .gets("+OK");
+        self.old.client().sends("CLIENT PAUSE 60000 WRITE").gets("+OK");
         wait_for("the replica to have everything", || {
             offset(&self.old, "master_repl_offset:") == offset(&self.new, "slave_repl_offset:")
         });
@@ -49,9 +46,7 @@ impl Pair {
 fn follows(replica: &Redis, primary: &Redis) {
     let port = primary.address().port();
     let client = replica.client();
-    client
-        .sends(format!("REPLICAOF 127.0.0.1 {port}"))
-        .gets("+OK");
+    client.sends(format!("REPLICAOF 127.0.0.1 {port}")).gets("+OK");
     wait_for("the replica to be linked", || {
         let info = client.sends("INFO replication").text();
         info.contains("master_link_status:up")
@@ -66,16 +61,12 @@ fn offset(redis: &Redis, field: &str) -> Option<String> {
 
 #[track_caller]
 fn becomes(proxy: &Proxy, status: u16) {
-    wait_for(&format!("/ready to answer {status}"), || {
-        proxy.ready() == Some(status)
-    });
+    wait_for(&format!("/ready to answer {status}"), || proxy.ready() == Some(status));
 }
 
 #[track_caller]
 fn has_moved(proxy: &Proxy) {
-    wait_for("the proxy to leave the old primary", || {
-        proxy.metric(DEMOTED) > 0.0
-    });
+    wait_for("the proxy to leave the old primary", || proxy.metric(DEMOTED) > 0.0);
     becomes(proxy, 200);
 }
 
@@ -84,14 +75,7 @@ fn a_backend_that_becomes_a_replica_in_place_is_not_served() {
     for renamed in [
         &[][..],
         &["--rename-command", "HELLO", ""],
-        &[
-            "--rename-command",
-            "HELLO",
-            "",
-            "--rename-command",
-            "ROLE",
-            "",
-        ],
+        &["--rename-command", "HELLO", "", "--rename-command", "ROLE", ""],
     ] {
         let primary = Redis::start();
         let redis = Redis::with_arguments(renamed);
@@ -119,24 +103,15 @@ fn a_backend_that_becomes_a_replica_in_place_is_not_served() {
 fn kept_leases_outlive_a_failover_behind_one_address() {
     for sessions in ["dedicated", "multiplexed"] {
         let pair = Pair::start();
-        let proxy = pair
-            .builder()
-            .top("sessions", &format!("\"{sessions}\""))
-            .start();
+        let proxy = pair.builder().top("sessions", &format!("\"{sessions}\"")).start();
         let alice = proxy.client();
         alice.sends("SETNX lock:job a1").gets(":1");
         let fence = pair.old.fence("lock:job");
         pair.switches();
         has_moved(&proxy);
-        assert_eq!(
-            pair.new.fence("lock:job"),
-            fence,
-            "it was not lost meanwhile"
-        );
+        assert_eq!(pair.new.fence("lock:job"), fence, "it was not lost meanwhile");
         let before = proxy.metric(RENEWED);
-        wait_for("renewals on the new primary", || {
-            proxy.metric(RENEWED) >= before + 2.0
-        });
+        wait_for("renewals on the new primary", || proxy.metric(RENEWED) >= before + 2.0);
         assert!(!pair.new.is_free("lock:job"), "{sessions}");
         assert_eq!(pair.new.fence("lock:job"), fence);
 
@@ -149,11 +124,7 @@ fn kept_leases_outlive_a_failover_behind_one_address() {
 
 #[test]
 fn a_client_on_a_connection_to_the_old_primary_is_closed_after_the_reply_to_its_write() {
-    for write in [
-        "SET plain 1",
-        "SETNX lock:other a1",
-        "EVAL \"return redis.call('INCR', KEYS[1])\" 1 n",
-    ] {
+    for write in ["SET plain 1", "SETNX lock:other a1", "EVAL \"return redis.call('INCR', KEYS[1])\" 1 n"] {
         let pair = Pair::start();
         let proxy = pair.builder().top("sessions", "\"dedicated\"").start();
         let (alice, reader) = (proxy.client(), proxy.client());
@@ -192,9 +163,7 @@ fn a_pipeline_to_the_old_primary_is_answered_to_its_end() {
 fn an_error_that_a_script_made_up_closes_nobody() {
     let redis = Redis::start();
     for sessions in ["dedicated", "multiplexed"] {
-        let proxy = Proxy::builder(&redis)
-            .top("sessions", &format!("\"{sessions}\""))
-            .start();
+        let proxy = Proxy::builder(&redis).top("sessions", &format!("\"{sessions}\"")).start();
         let alice = proxy.client();
         for _ in 0..3 {
             let made_up = "EVAL \"return redis.error_reply('READONLY made up')\" 0";

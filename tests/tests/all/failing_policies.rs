@@ -13,8 +13,10 @@ use lockwarden_tests::{
 #[path = "../../../proxy/policy/build/guest.rs"]
 mod guest;
 
-const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-const COMPARE_AND_EXPIRE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+const COMPARE_AND_EXPIRE: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 /// Nobody knows what it means, so it runs in a wrap.
 const OPAQUE: &str = "local n = redis.call('del', KEYS[1]) redis.call('incr', KEYS[2]) return n";
 const TTL: Duration = Duration::from_millis(600);
@@ -27,8 +29,7 @@ fn naughty() -> &'static str {
         let target = PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guests"));
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let example = ["--example", "naughty"];
-        let built = guest::build(&cargo, &root, &target, "lockwarden-policy-sdk", &example)
-            .expect("the guest builds");
+        let built = guest::build(&cargo, &root, &target, "lockwarden-policy-sdk", &example).expect("the guest builds");
         built.join("examples/naughty.wasm").display().to_string()
     })
 }
@@ -41,15 +42,9 @@ fn with_naughty(redis: &Redis, setting: (&str, &str)) -> ProxyBuilder {
 /// The same with other keys of its `[[policy]]`.
 fn with_limits(redis: &Redis, setting: (&str, &str), limits: &str) -> ProxyBuilder {
     Proxy::builder(redis)
-        .namespace(
-            "policies",
-            "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"naughty\"]",
-        )
+        .namespace("policies", "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"naughty\"]")
         .setting("naughty", setting.0, &format!("[\"{}\"]", setting.1))
-        .more(&format!(
-            "[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n{limits}",
-            naughty()
-        ))
+        .more(&format!("[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n{limits}", naughty()))
 }
 
 /// What another policy forbids, and what to do about it, only its own words say.
@@ -60,17 +55,9 @@ fn a_refusal_of_an_own_policy_says_nothing_but_the_policys_own_words() {
         let (_, rest) = line.split_once(" id=").expect("it has one");
         rest.split(' ').next().unwrap_or_default().to_owned()
     };
-    let proxy = with_naughty(&redis, ("deny", "acquire"))
-        .setting("naughty", "deny_as", "\"limited\"")
-        .start();
-    let line = proxy
-        .client()
-        .sends("SET lock:a a1 NX PX 5000")
-        .gets_error("LOCKDENIED limited");
-    assert!(
-        line.contains("hint=\"one report a minute: ask later\""),
-        "{line}"
-    );
+    let proxy = with_naughty(&redis, ("deny", "acquire")).setting("naughty", "deny_as", "\"limited\"").start();
+    let line = proxy.client().sends("SET lock:a a1 NX PX 5000").gets_error("LOCKDENIED limited");
+    assert!(line.contains("hint=\"one report a minute: ask later\""), "{line}");
     let admin = proxy.admin_address().to_string();
     let told = wait_for_value("the proxy to know", || {
         let end = run_to_end(lockwarden(&["why", &id_of(&line), "--admin"]).arg(&admin));
@@ -79,22 +66,11 @@ fn a_refusal_of_an_own_policy_says_nothing_but_the_policys_own_words() {
     assert!(told.contains("one report a minute: ask later"), "{told}");
     assert!(!told.contains("give the lock back"), "{told}");
 
-    let proxy = with_naughty(&redis, ("deny", "acquire"))
-        .setting("naughty", "deny_as", "\"too-long\"")
-        .start();
-    let line = proxy
-        .client()
-        .sends("SET lock:a a1 NX PX 9000")
-        .gets_error("LOCKDENIED ttl-too-long");
+    let proxy = with_naughty(&redis, ("deny", "acquire")).setting("naughty", "deny_as", "\"too-long\"").start();
+    let line = proxy.client().sends("SET lock:a a1 NX PX 9000").gets_error("LOCKDENIED ttl-too-long");
     assert!(line.contains(" ttl_ms=9000 hint=\"at most 5 s\""), "{line}");
-    let proxy = Proxy::builder(&redis)
-        .ceiling("5s")
-        .setting("ttl-ceiling", "on_excess", "\"deny\"")
-        .start();
-    let line = proxy
-        .client()
-        .sends("SET lock:a a1 NX PX 9000")
-        .gets_error("LOCKDENIED ttl-too-long");
+    let proxy = Proxy::builder(&redis).ceiling("5s").setting("ttl-ceiling", "on_excess", "\"deny\"").start();
+    let line = proxy.client().sends("SET lock:a a1 NX PX 9000").gets_error("LOCKDENIED ttl-too-long");
     assert!(line.contains(" ttl_ms=9000 max_ms=5000 "), "{line}");
 }
 
@@ -133,9 +109,7 @@ fn is_let_go(redis: &Redis, key: &str, holder: &Client) {
 #[track_caller]
 fn is_kept(redis: &Redis, key: &str) {
     let client = redis.client();
-    holds_for(3 * TTL, &format!("{key} is held"), || {
-        client.sends(format!("EXISTS {key}")).integer() == 1
-    });
+    holds_for(3 * TTL, &format!("{key} is held"), || client.sends(format!("EXISTS {key}")).integer() == 1);
 }
 
 #[test]
@@ -162,13 +136,9 @@ fn a_release_that_could_not_be_judged_is_an_error_and_the_lock_goes_by_its_ttl()
     assert!(redis.is_free("runs"), "the script did not run");
 
     // In a block, whether it is executed or not.
-    for (end, reply) in [
-        (
-            "EXEC",
-            "-EXECABORT Transaction discarded because of previous errors: LOCKPOLICY",
-        ),
-        ("DISCARD", "+OK"),
-    ] {
+    for (end, reply) in
+        [("EXEC", "-EXECABORT Transaction discarded because of previous errors: LOCKPOLICY"), ("DISCARD", "+OK")]
+    {
         let holder = proxy.client();
         holder.sends("SETNX lock:job a1").gets(":1");
         holder.sends("MULTI").gets("+OK");
@@ -187,9 +157,7 @@ fn who_may_be_the_holder_ends_keep_alive_and_a_stranger_does_not() {
     let holder = proxy.client_from("127.62.0.1");
     holder.sends("SETNX lock:job a1").gets(":1");
     let stranger = proxy.client_from("127.62.0.2");
-    stranger
-        .sends("DEL lock:job")
-        .gets_error("LOCKPOLICY other");
+    stranger.sends("DEL lock:job").gets_error("LOCKPOLICY other");
     is_kept(&redis, "lock:job");
     let pooled = proxy.client_from("127.62.0.1");
     pooled.sends("DEL lock:job").gets_error("LOCKPOLICY other");
@@ -223,9 +191,7 @@ fn a_release_of_several_locks_is_refused_as_a_whole() {
         holder.sends(format!("SETNX {key} a1")).gets(":1");
     }
     redis.client().sends("SET plain x").gets("+OK");
-    holder
-        .sends("DEL lock:a plain lock:b")
-        .gets_error("LOCKPOLICY other");
+    holder.sends("DEL lock:a plain lock:b").gets_error("LOCKPOLICY other");
     assert!(!redis.is_free("plain"));
     is_let_go(&redis, "lock:a", &holder);
     redis.becomes_free("lock:b");
@@ -238,10 +204,7 @@ fn a_take_over_that_could_not_be_judged_is_an_error() {
     let proxy = with_naughty(&redis, ("trap_on", "take-over")).start();
     let (holder, waiter) = (proxy.client(), proxy.client());
     holder.sends("SETNX lock:job 1795261000").gets(":1");
-    for take_over in [
-        "CAS lock:job 1795261000 1795261029",
-        "GETSET lock:job 1795261029",
-    ] {
+    for take_over in ["CAS lock:job 1795261000 1795261029", "GETSET lock:job 1795261029"] {
         waiter.sends(take_over).gets_error("LOCKPOLICY other");
     }
     assert_eq!(redis.value("lock:job"), "$10 1795261000");
@@ -250,9 +213,7 @@ fn a_take_over_that_could_not_be_judged_is_an_error() {
 #[test]
 fn where_a_fault_is_allowed_the_rest_of_the_chain_decides() {
     let redis = Redis::start();
-    let proxy = with_naughty(&redis, ("trap_on", "release"))
-        .namespace("on_fault", "\"allow\"")
-        .start();
+    let proxy = with_naughty(&redis, ("trap_on", "release")).namespace("on_fault", "\"allow\"").start();
     let (holder, stranger) = (proxy.client(), proxy.client());
     holder.sends("SETNX lock:job a1").gets(":1");
     stranger.sends("DEL lock:job").gets(":0");
@@ -282,27 +243,20 @@ fn a_client_that_makes_a_policy_fail_switches_off_nobodys_locks() {
     let not_asked = "lockwarden_policy_failures_total{policy=\"naughty\",kind=\"breaker-open\"}";
     let mut refused = 0;
     wait_for("the hostile one is asked about no more", || {
-        hostile
-            .sends("SETNX lock:spin a1")
-            .gets_error("LOCKPOLICY other");
+        hostile.sends("SETNX lock:spin a1").gets_error("LOCKPOLICY other");
         refused += 1;
         proxy.metric(not_asked) > 0.0
     });
     for round in 0..200 {
-        hostile
-            .sends("SETNX lock:spin a1")
-            .gets_error("LOCKPOLICY other");
+        hostile.sends("SETNX lock:spin a1").gets_error("LOCKPOLICY other");
         refused += 1;
         for (number, client) in honest.iter().enumerate() {
-            client
-                .sends(format!("SETNX lock:{number} a{round}"))
-                .gets(":1");
+            client.sends(format!("SETNX lock:{number} a{round}")).gets(":1");
             client.sends(format!("DEL lock:{number}")).gets(":1");
         }
     }
     // Hardly any of its commands cost the policy's time.
-    let timeouts =
-        proxy.metric("lockwarden_policy_failures_total{policy=\"naughty\",kind=\"timeout\"}");
+    let timeouts = proxy.metric("lockwarden_policy_failures_total{policy=\"naughty\",kind=\"timeout\"}");
     assert_eq!(proxy.metric(not_asked) + timeouts, f64::from(refused));
     assert!(timeouts < 50.0, "{timeouts} of {refused}");
 }
@@ -321,9 +275,7 @@ fn a_policy_that_takes_too_long_is_asked_no_more_for_a_while_and_then_tried_agai
     let open = || proxy.metric("lockwarden_policy_open_breakers{policy=\"naughty\"}");
 
     let refused = |key: &str| {
-        client
-            .sends(format!("SETNX {key} a1"))
-            .gets_error("LOCKPOLICY other");
+        client.sends(format!("SETNX {key} a1")).gets_error("LOCKPOLICY other");
     };
     wait_for("the breaker opens", || {
         refused("lock:spin");
@@ -332,13 +284,10 @@ fn a_policy_that_takes_too_long_is_asked_no_more_for_a_while_and_then_tried_agai
     // While it is open the policy is not asked, whatever the key, and answers are those of `on_fault`.
     let timeouts = failures("timeout");
     assert!(timeouts >= 2.0, "{timeouts}");
-    wait_for(
-        "an acquire is refused without having been asked about",
-        || {
-            refused("lock:spin-2");
-            failures("breaker-open") > 0.0
-        },
-    );
+    wait_for("an acquire is refused without having been asked about", || {
+        refused("lock:spin-2");
+        failures("breaker-open") > 0.0
+    });
     // Other operations have a breaker of their own, and plain commands are nobody's affair.
     client.sends("DEL lock:job").gets(":0");
     client.sends("SET plain x").gets("+OK");
@@ -351,9 +300,7 @@ fn a_policy_that_takes_too_long_is_asked_no_more_for_a_while_and_then_tried_agai
     assert!((1..=6).contains(&lines), "{lines} lines: {}", proxy.log());
 
     // A probe that is answered closes it.
-    wait_for("the policy is asked again", || {
-        client.sends("SETNX lock:job a1").reply().to_string() == ":1"
-    });
+    wait_for("the policy is asked again", || client.sends("SETNX lock:job a1").reply().to_string() == ":1");
     wait_for("no breaker is open", || {
         client.sends("SETNX lock:job a1").gets(":0");
         open() == 0.0

@@ -26,14 +26,7 @@ const fn family(
     takes: bool,
     [free, holder, stranger]: [&'static str; 3],
 ) -> Family {
-    Family {
-        text,
-        arguments,
-        free,
-        holder,
-        stranger,
-        takes,
-    }
+    Family { text, arguments, free, holder, stranger, takes }
 }
 
 /// The meanings of the scripts of known libraries, in words of our own.
@@ -198,9 +191,7 @@ fn every_family(world: &World) {
         let key = format!("lock:f{at}");
         let text = family.text;
         let runs = |client: &Client, me: &str, ms: &str, reply: &str| {
-            client
-                .sends_arguments(&words(family, &key, me, ms))
-                .gets(expected(world, reply, ALICES));
+            client.sends_arguments(&words(family, &key, me, ms)).gets(expected(world, reply, ALICES));
         };
         // Free.
         runs(&alice, ALICES, "100000", family.free);
@@ -210,9 +201,7 @@ fn every_family(world: &World) {
             let left = world.redis().pttl(&key);
             assert!((50_000..=100_000).contains(&left), "{text}: {left}");
         } else {
-            alice
-                .sends(format!("SET {key} {ALICES} NX PX 100000"))
-                .gets("+OK");
+            alice.sends(format!("SET {key} {ALICES} NX PX 100000")).gets("+OK");
         }
         // A thief, who brings a value of its own.
         let before = world.redis().lease(&key);
@@ -229,19 +218,12 @@ fn every_family(world: &World) {
             assert!(left > 400_000, "{text}: {left}");
         }
         // The lease runs out; the next one is the thief's, and the holder's script says so.
-        world
-            .redis()
-            .client()
-            .sends(format!("PEXPIRE {key} 1"))
-            .gets(":1");
+        world.redis().client().sends(format!("PEXPIRE {key} 1")).gets(":1");
         world.redis().becomes_free(&key);
-        bob.sends(format!("SET {key} {BOBS} NX PX 100000"))
-            .gets("+OK");
+        bob.sends(format!("SET {key} {BOBS} NX PX 100000")).gets("+OK");
         let before = world.redis().lease(&key);
         let stranger = expected(world, family.stranger, BOBS);
-        alice
-            .sends_arguments(&words(family, &key, ALICES, "900000"))
-            .gets(stranger);
+        alice.sends_arguments(&words(family, &key, ALICES, "900000")).gets(stranger);
         assert_eq!(world.redis().lease(&key), before, "{text}");
     }
     world.counted_for("unsafe-script", 0);
@@ -257,25 +239,16 @@ fn a_lock_that_a_script_took_is_governed_like_any_other() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
-    for (at, family) in FAMILIES
-        .iter()
-        .enumerate()
-        .filter(|(_, family)| family.takes)
-    {
+    for (at, family) in FAMILIES.iter().enumerate().filter(|(_, family)| family.takes) {
         let key = format!("lock:g{at}");
-        alice
-            .sends_arguments(&words(family, &key, ALICES, "86400000"))
-            .gets(family.free);
+        alice.sends_arguments(&words(family, &key, ALICES, "86400000")).gets(family.free);
         let first = redis.fence(&key);
         let left = redis.pttl(&key);
         assert!(left <= 10_000, "{}: {left}", family.text);
         bob.sends(format!("DEL {key}")).gets(":0");
-        bob.sends(format!("SET {key} x"))
-            .gets_error("LOCKDENIED overwrite");
+        bob.sends(format!("SET {key} x")).gets_error("LOCKDENIED overwrite");
         alice.sends(format!("DEL {key}")).gets(":1");
-        alice
-            .sends_arguments(&words(family, &key, ALICES, "5000"))
-            .gets(family.free);
+        alice.sends_arguments(&words(family, &key, ALICES, "5000")).gets(family.free);
         assert!(redis.fence(&key) > first, "{}", family.text);
     }
 }
@@ -286,12 +259,8 @@ fn a_script_without_a_ttl_gets_the_default() {
     let proxy = Proxy::builder(&redis).default_ttl("8s").start();
     let alice = proxy.client();
     let text = "return redis.call('setnx', KEYS[1], ARGV[1])";
-    alice
-        .sends_arguments(&["EVAL", text, "1", "lock:job", ALICES])
-        .gets(":1");
-    alice
-        .sends_arguments(&["EVAL", text, "1", "lock:job", ALICES])
-        .gets(":0");
+    alice.sends_arguments(&["EVAL", text, "1", "lock:job", ALICES]).gets(":1");
+    alice.sends_arguments(&["EVAL", text, "1", "lock:job", ALICES]).gets(":0");
     let left = redis.pttl("lock:job");
     assert!((1..=8_000).contains(&left), "{left}");
 }
@@ -302,14 +271,8 @@ fn a_script_that_makes_a_lock_eternal_is_refused_as_persist_is() {
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
     let text = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('persist', KEYS[1]) else return 0 end";
-    let run = |client: &Client| {
-        client
-            .sends_arguments(&["EVAL", text, "1", "lock:job", ALICES])
-            .reply()
-    };
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    let run = |client: &Client| client.sends_arguments(&["EVAL", text, "1", "lock:job", ALICES]).reply();
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     let reply = run(&alice).to_string();
     assert!(reply.starts_with("-LOCKDENIED no-ttl"), "{reply}");
     assert!(redis.pttl("lock:job") > 0);
@@ -317,9 +280,7 @@ fn a_script_that_makes_a_lock_eternal_is_refused_as_persist_is() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
     let alice = proxy.client();
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     assert_eq!(run(&alice).to_string(), ":1");
     assert_eq!(redis.pttl("lock:job"), -1);
     assert_eq!(run(&alice).to_string(), ":0", "there is no TTL any more");
@@ -332,12 +293,9 @@ fn families_in_a_block(world: &World) {
     let take = "local v = redis.call('get', KEYS[1]) if v and v ~= ARGV[1] then return 'no' end return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])";
     let acquire = "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) or redis.call('ttl', KEYS[1])";
     let queues = |text: &str, key: &str, me: &str| {
-        alice
-            .sends_arguments(&["EVAL", text, "1", key, me, "9400"])
-            .gets("+QUEUED");
+        alice.sends_arguments(&["EVAL", text, "1", key, me, "9400"]).gets("+QUEUED");
     };
-    bob.sends(format!("SET lock:busy {BOBS} NX PX 9400"))
-        .gets("+OK");
+    bob.sends(format!("SET lock:busy {BOBS} NX PX 9400")).gets("+OK");
     alice.sends("MULTI").gets("+OK");
     queues(take, "lock:job", ALICES);
     queues(take, "lock:job", ALICES);
@@ -345,9 +303,7 @@ fn families_in_a_block(world: &World) {
     queues(acquire, "lock:busy", ALICES);
     queues("return redis.call('get', KEYS[1])", "lock:busy", ALICES);
     let stored = format!("${} {BOBS}", BOBS.len());
-    alice
-        .sends("EXEC")
-        .gets(format!("[+OK, +OK, $2 no, :9, {stored}]"));
+    alice.sends("EXEC").gets(format!("[+OK, +OK, $2 no, :9, {stored}]"));
     bob.sends("DEL lock:job").gets(world.either(":1", ":0"));
     if !world.is_harmed() {
         alice.sends("DEL lock:job").gets(":1");
@@ -358,9 +314,7 @@ in_every_world!(families_in_a_block);
 /// Scripts that write nothing run as they are, whatever they read.
 fn readers(world: &World) {
     let alice = world.client();
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     let run = |text: &str, arguments: &[&str]| {
         let mut words = vec!["EVAL", text, "2", "lock:job", "plain"];
         words.extend(arguments);
@@ -369,17 +323,11 @@ fn readers(world: &World) {
     let ttl = "if redis.call('get', KEYS[1]) == ARGV[1] then local ms = redis.call('pttl', KEYS[1]) return (ms > 0) and ms or 0 else return -3 end";
     let left = run(ttl, &[ALICES]);
     let ms = left.strip_prefix(':').and_then(|left| left.parse().ok());
-    assert!(
-        ms.is_some_and(|ms: i64| (1..=8_000).contains(&ms)),
-        "{left}"
-    );
+    assert!(ms.is_some_and(|ms: i64| (1..=8_000).contains(&ms)), "{left}");
     assert_eq!(run(ttl, &[BOBS]), ":-3");
     assert_eq!(run("return redis.call('exists', KEYS[1])", &[]), ":1");
     assert_eq!(
-        run(
-            "if redis.call('hlen', KEYS[2]) > 3 then return 'many' end return redis.call('get', KEYS[1]) .. '!'",
-            &[]
-        ),
+        run("if redis.call('hlen', KEYS[2]) > 3 then return 'many' end return redis.call('get', KEYS[1]) .. '!'", &[]),
         format!("${} {ALICES}!", ALICES.len() + 1)
     );
     let type_of = "if redis.call('type', KEYS[1]).ok == 'string' then return redis.call('strlen', KEYS[1]) end return redis.call('time')[1]";
@@ -442,18 +390,10 @@ impl Way {
             Before::Free => {}
             Before::Hash => client.sends(format!("HSET {key} field 1")).gets(":1"),
             Before::Eternal(_) => client.sends_arguments(&["SET", key, value]).gets("+OK"),
-            _ => client
-                .sends_arguments(&["SET", key, value, "NX", "PX", "300000"])
-                .gets("+OK"),
+            _ => client.sends_arguments(&["SET", key, value, "NX", "PX", "300000"]).gets("+OK"),
         }
         let reply = self.alice.sends_arguments(words).reply().to_string();
-        let held = match self
-            .redis
-            .sends(format!("TYPE {key}"))
-            .reply()
-            .to_string()
-            .as_str()
-        {
+        let held = match self.redis.sends(format!("TYPE {key}")).reply().to_string().as_str() {
             "+string" => self.redis.sends(format!("GET {key}")).reply().to_string(),
             other => other.to_owned(),
         };
@@ -494,28 +434,15 @@ impl Ways {
             let proxy = Proxy::builder(redis).mode(mode);
             proxy.ceiling("1h").default_ttl("1h").start()
         };
-        let proxies = [
-            behind(&servers[1], Mode::Enforce),
-            behind(&servers[2], Mode::Monitor),
-        ];
+        let proxies = [behind(&servers[1], Mode::Enforce), behind(&servers[2], Mode::Monitor)];
         let clients = [
             [servers[0].client(), servers[0].client()],
             [proxies[0].client(), proxies[0].client()],
             [proxies[1].client(), proxies[1].client()],
         ];
         let ways = servers.iter().zip(clients);
-        let ways = ways.map(|(redis, [alice, bob])| Way {
-            redis: redis.client(),
-            alice,
-            bob,
-        });
-        Ways {
-            ways: ways.collect(),
-            _proxies: proxies,
-            _servers: servers,
-            number: 0,
-            compared: 0,
-        }
+        let ways = ways.map(|(redis, [alice, bob])| Way { redis: redis.client(), alice, bob });
+        Ways { ways: ways.collect(), _proxies: proxies, _servers: servers, number: 0, compared: 0 }
     }
 
     /// Runs a call in this state on every way, and compares. `must_run` forbids the proxy to
@@ -546,11 +473,7 @@ impl Ways {
             if direct.2 == -1 && name == "enforced" {
                 continue;
             }
-            let ceiling = if name == "enforced" {
-                3_600_000
-            } else {
-                i64::MAX
-            };
+            let ceiling = if name == "enforced" { 3_600_000 } else { i64::MAX };
             let expected = direct.2.min(ceiling);
             let close = (seen.2 - expected).abs() < 60_000 && (seen.2 < 0) == (expected < 0);
             assert!(close, "{what}: PTTL {} and {}", seen.2, direct.2);
@@ -568,16 +491,7 @@ fn in_every_state_and_with_odd_arguments_a_script_does_what_it_does_on_redis() {
         calls.push(usual[..usual.len() - 1].to_vec());
         calls.push(usual[..4].to_vec());
         calls.push([&usual[..], &usual[4..]].concat());
-        for time in [
-            "0",
-            "-5000",
-            "0600000",
-            "6e5",
-            "600000.5",
-            "",
-            "x",
-            "99999999999999999999",
-        ] {
+        for time in ["0", "-5000", "0600000", "6e5", "600000.5", "", "x", "99999999999999999999"] {
             calls.push(words(family, "lock:", ALICES, time));
         }
         calls.push(words(family, "lock:", "false", "600000"));
@@ -588,9 +502,7 @@ fn in_every_state_and_with_odd_arguments_a_script_does_what_it_does_on_redis() {
             }
         }
     }
-    let Ways {
-        number, compared, ..
-    } = ways;
+    let Ways { number, compared, .. } = ways;
     println!("{compared} of {} runs compared", 2 * number);
     assert!(compared > number, "only {compared} of {number}");
 }
@@ -682,11 +594,7 @@ impl Seeded {
             .to_owned();
         text.push_str(&format!(" if {} then {}", self.condition(), self.action()));
         if self.below(2) == 0 {
-            text.push_str(&format!(
-                " elseif {} then {}",
-                self.condition(),
-                self.action()
-            ));
+            text.push_str(&format!(" elseif {} then {}", self.condition(), self.action()));
         }
         if self.below(2) == 0 {
             text.push_str(&format!(" else {}", self.action()));
@@ -714,13 +622,8 @@ fn scripts_put_together_at_random_do_what_they_do_on_redis() {
             ways.compare(before, &call, false);
         }
     }
-    let Ways {
-        number, compared, ..
-    } = ways;
+    let Ways { number, compared, .. } = ways;
     println!("{compared} of {} runs compared", 2 * number);
     // The monitoring proxy runs them all.
-    assert!(
-        compared > number + number / 5,
-        "only {compared} of {number}"
-    );
+    assert!(compared > number + number / 5, "only {compared} of {number}");
 }

@@ -9,10 +9,7 @@ fn the_fencing_token_grows_over_release_expiry_erasure_and_restart() {
     let mut newest = 0;
     let grants = |redis: &Redis, newest: &mut u64, how: &str| {
         let fence = redis.fence("lock:job");
-        assert!(
-            fence > *newest,
-            "after {how}: {fence} is not above {newest}"
-        );
+        assert!(fence > *newest, "after {how}: {fence} is not above {newest}");
         *newest = fence;
     };
     let alice = proxy.client();
@@ -31,22 +28,15 @@ fn the_fencing_token_grows_over_release_expiry_erasure_and_restart() {
     alice.sends("SET lock:job a5 NX PX 9000").gets("+OK");
     grants(&redis, &mut newest, "a FLUSHALL");
     redis.start_again();
-    lockwarden_tests::wait_for("the proxy to find its backend again", || {
-        proxy.ready() == Some(200)
-    });
-    proxy
-        .client()
-        .sends("SET lock:job a6 NX PX 9000")
-        .gets("+OK");
+    lockwarden_tests::wait_for("the proxy to find its backend again", || proxy.ready() == Some(200));
+    proxy.client().sends("SET lock:job a6 NX PX 9000").gets("+OK");
     grants(&redis, &mut newest, "a restart with loss of everything");
 }
 
 #[test]
 fn an_extension_and_a_refusal_spend_no_fencing_token() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("fencing", "counter", "\"sequential\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("fencing", "counter", "\"sequential\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
     for grant in 1..=3 {
         alice.sends("SETNX lock:job a1").gets(":1");
@@ -84,14 +74,9 @@ fn the_record_tells_what_became_of_the_lease() {
         let alice = proxy.client();
         alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
         let live = redis.record("lock:job").expect("a lease has its record");
-        assert_eq!(
-            (live.state, live.owner.as_slice(), live.asked_ms),
-            (State::Live, b"a1".as_slice(), 8_000)
-        );
+        assert_eq!((live.state, live.owner.as_slice(), live.asked_ms), (State::Live, b"a1".as_slice(), 8_000));
         alice.sends("DEL lock:job").gets(":1");
-        let ended = redis
-            .record("lock:job")
-            .expect("the record outlives the lease");
+        let ended = redis.record("lock:job").expect("the record outlives the lease");
         assert_eq!((ended.state, ended.fence), (State::Released, live.fence));
     }
 }
@@ -106,10 +91,7 @@ fn a_record_outlives_its_lease_but_not_for_ever() {
     let names = redis.client().sends("KEYS lw:{*}:lock:job").reply();
     let name = names.elements()[0].text();
     let left = redis.pttl(&name);
-    assert!(
-        (590_000..=601_000).contains(&left),
-        "ten minutes, not {left}"
-    );
+    assert!((590_000..=601_000).contains(&left), "ten minutes, not {left}");
 }
 
 /// How long the record of a lock lives, ms.
@@ -151,9 +133,7 @@ fn a_record_lives_for_ten_minutes_after_a_clean_release_in_every_spelling() {
         // It is the same record, and the next lease has its full length again.
         let state = redis.record("lock:job").expect("it lives").state;
         assert_eq!(state, State::Released);
-        alice
-            .sends("SET lock:job value-of-alice-1 NX PX 9000")
-            .gets("+OK");
+        alice.sends("SET lock:job value-of-alice-1 NX PX 9000").gets("+OK");
         assert!(record_lives(&redis) > 10 * 3_600_000);
     }
 }
@@ -172,10 +152,7 @@ fn a_record_that_is_still_needed_lives_on_after_a_release() {
 
     // A counter that only the record knows.
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .ceiling("1h")
-        .setting("fencing", "counter", "\"sequential\"")
-        .start();
+    let proxy = Proxy::builder(&redis).ceiling("1h").setting("fencing", "counter", "\"sequential\"").start();
     let alice = proxy.client();
     for fence in 1..=2 {
         alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
@@ -191,9 +168,7 @@ fn a_value_above_64_bytes_is_not_stored_twice() {
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
     let value = "v".repeat(300);
-    alice
-        .sends(format!("SET lock:job {value} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {value} NX PX 8000")).gets("+OK");
     let record = redis.record("lock:job").expect("a lease has its record");
     assert!(record.owner.len() <= 64, "{} bytes", record.owner.len());
     proxy.client().sends("DEL lock:job").gets(":0");

@@ -11,9 +11,7 @@ fn repository() -> PathBuf {
 }
 
 fn example(name: &str) -> PathBuf {
-    repository()
-        .join("docs/examples/fencing/clients")
-        .join(name)
+    repository().join("docs/examples/fencing/clients").join(name)
 }
 
 /// Runs an example, which prints its fencing token and what `CHECK` says of it.
@@ -55,11 +53,7 @@ fn ioredis_and_node_redis() {
         return;
     };
     for name in ["ioredis.js", "node-redis.js"] {
-        tells_its_number(
-            Command::new("node")
-                .env("NODE_PATH", &modules)
-                .arg(example(name)),
-        );
+        tells_its_number(Command::new("node").env("NODE_PATH", &modules).arg(example(name)));
     }
 }
 
@@ -99,15 +93,7 @@ fn redis_rs() {
     };
     let mut cargo = Command::new("cargo");
     cargo
-        .args([
-            "build",
-            "-q",
-            "--locked",
-            "--offline",
-            "--example",
-            "redis-rs",
-            "--manifest-path",
-        ])
+        .args(["build", "-q", "--locked", "--offline", "--example", "redis-rs", "--manifest-path"])
         .arg(repository().join("tests/clients/rust/Cargo.toml"))
         .arg("--target-dir")
         .arg(&built);

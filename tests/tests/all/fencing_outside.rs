@@ -9,15 +9,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lockwarden_tests::{
-    Finished, Postgres, Process, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Finished, Postgres, Process, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use tempfile::TempDir;
 
 fn example(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../docs/examples/fencing")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/fencing").join(name)
 }
 
 /// Two holders of one lock, in a folder of their own.
@@ -32,11 +28,7 @@ impl Holders {
         let redis = Redis::start();
         let proxy = Proxy::enforcing(&redis);
         let folder = tempfile::tempdir().expect("a folder");
-        Holders {
-            redis,
-            proxy,
-            folder,
-        }
+        Holders { redis, proxy, folder }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -52,9 +44,7 @@ impl Holders {
         let to = self.proxy.address().to_string();
         let mut command = lockwarden(&["lock", "lock:stock:lamp", "--ttl", ttl, "--connect", &to]);
         command.args(["--", "sh", "-c", script]);
-        command
-            .current_dir(self.folder.path())
-            .env("EXAMPLES", example(""));
+        command.current_dir(self.folder.path()).env("EXAMPLES", example(""));
         command
     }
 
@@ -64,9 +54,12 @@ impl Holders {
         for name in ["holds", "go", "ended"] {
             let _ = fs::remove_file(self.file(name));
         }
-        let mut paused = self.for_as_long_as("1s", &format!(
-            "touch holds; while [ ! -e go ]; do sleep 0.02; done; value=34; ({write}) >said 2>&1; echo $? >ended"
-        ));
+        let mut paused = self.for_as_long_as(
+            "1s",
+            &format!(
+                "touch holds; while [ ! -e go ]; do sleep 0.02; done; value=34; ({write}) >said 2>&1; echo $? >ended"
+            ),
+        );
         prepare(&mut paused);
         paused.stderr(Stdio::null());
         let paused = Process::spawn(&mut paused).expect("the binary is there");
@@ -78,13 +71,8 @@ impl Holders {
         let second = run_to_end(&mut second);
         assert_eq!(second.code, Some(0), "{second:?}");
         fs::write(self.file("go"), "").expect("the folder is there");
-        let code = wait_for_value("the late write", || {
-            fs::read_to_string(self.file("ended"))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
-        });
+        let code =
+            wait_for_value("the late write", || fs::read_to_string(self.file("ended")).ok()?.trim().parse().ok());
         paused.thaw();
         let said = fs::read_to_string(self.file("said")).expect("it has written");
         (code, said)
@@ -105,30 +93,22 @@ fn a_row_of_postgresql_refuses_the_late_write_of_a_paused_holder() {
     let reach = |command: &mut Command| {
         postgres.reached(command);
     };
-    let made = run(postgres
-        .reached(&mut Command::new("psql"))
-        .args(["-X", "-q", "-f"])
-        .arg(example("postgresql-table.sql")));
+    let made =
+        run(postgres.reached(&mut Command::new("psql")).args(["-X", "-q", "-f"]).arg(example("postgresql-table.sql")));
     assert_eq!(made.code, Some(0), "{made:?}");
 
     let plain = "psql -X -q -c \"UPDATE stock SET pieces = $value WHERE item = 'lamp'\"";
     let (code, said) = holders.late_write(plain, &reach);
     assert_eq!(code, 0, "{said}");
-    assert_eq!(
-        postgres.asks("SELECT pieces FROM stock"),
-        "34",
-        "the damage"
-    );
+    assert_eq!(postgres.asks("SELECT pieces FROM stock"), "34", "the damage");
 
-    let fenced =
-        "psql -X -q -v pieces=$value -v fence=$LOCKWARDEN_FENCE -f $EXAMPLES/postgresql-write.sql";
+    let fenced = "psql -X -q -v pieces=$value -v fence=$LOCKWARDEN_FENCE -f $EXAMPLES/postgresql-write.sql";
     let (code, said) = holders.late_write(fenced, &reach);
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("no rows returned for \\gset"), "{said}");
     assert_eq!(postgres.asks("SELECT pieces FROM stock"), "12");
     // The holder itself writes as often as it likes.
-    let twice =
-        run(postgres.reached(&mut holders.under_lock(&format!("value=11; {fenced}; {fenced}"))));
+    let twice = run(postgres.reached(&mut holders.under_lock(&format!("value=11; {fenced}; {fenced}"))));
     assert_eq!(twice.code, Some(0), "{twice:?}");
     assert_eq!(twice.stdout, "11 are left\n11 are left\n");
     // Without a number nothing is written.
@@ -145,10 +125,7 @@ fn a_late_write_that_comes_while_a_newer_one_is_under_way_is_refused_as_well() {
         return;
     };
     for file in ["postgresql-table.sql", "postgresql-fences.sql"] {
-        let made = run(postgres
-            .reached(&mut Command::new("psql"))
-            .args(["-X", "-q", "-f"])
-            .arg(example(file)));
+        let made = run(postgres.reached(&mut Command::new("psql")).args(["-X", "-q", "-f"]).arg(example(file)));
         assert_eq!(made.code, Some(0), "{made:?}");
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -172,17 +149,12 @@ fn a_late_write_that_comes_while_a_newer_one_is_under_way_is_refused_as_well() {
             .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c"])
             .arg(format!("BEGIN; {begun}"))
             .args(["-c"])
-            .arg(format!(
-                "\\! while [ ! -e {} ]; do sleep 0.02; done",
-                commits.display()
-            ))
+            .arg(format!("\\! while [ ! -e {} ]; do sleep 0.02; done", commits.display()))
             .args(["-c", "COMMIT"])
             .stdout(Stdio::null());
         let mut newer = Process::spawn(newer).expect("psql is there");
         wait_for("the newer write", || {
-            postgres
-                .asks("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'")
-                == "1"
+            postgres.asks("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'") == "1"
         });
         let mut older = Command::new("psql");
         let older = postgres
@@ -193,12 +165,10 @@ fn a_late_write_that_comes_while_a_newer_one_is_under_way_is_refused_as_well() {
             .stderr(Stdio::null());
         let mut older = Process::spawn(older).expect("psql is there");
         wait_for("the older write to wait", || {
-            postgres.asks("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-                == "1"
+            postgres.asks("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == "1"
         });
         fs::write(&commits, "").expect("the folder is there");
-        let ended =
-            |process: &mut Process| wait_for_value("psql to end", || process.has_ended()).code();
+        let ended = |process: &mut Process| wait_for_value("psql to end", || process.has_ended()).code();
         assert_eq!(ended(&mut newer), Some(0));
         assert_eq!(ended(&mut older), Some(3), "{late}");
         assert_eq!(postgres.asks(expected.0), expected.1, "{late}");
@@ -212,10 +182,7 @@ fn a_transaction_of_a_paused_holder_changes_no_table() {
     };
     let holders = Holders::new();
     for file in ["postgresql-table.sql", "postgresql-fences.sql"] {
-        let made = run(postgres
-            .reached(&mut Command::new("psql"))
-            .args(["-X", "-q", "-f"])
-            .arg(example(file)));
+        let made = run(postgres.reached(&mut Command::new("psql")).args(["-X", "-q", "-f"]).arg(example(file)));
         assert_eq!(made.code, Some(0), "{made:?}");
     }
     let reach = |command: &mut Command| {
@@ -241,10 +208,7 @@ fn a_file_refuses_the_late_write_of_a_paused_holder() {
     let fenced = "echo $value | $EXAMPLES/fenced-write stock";
     let (code, said) = holders.late_write(fenced, &|_| {});
     assert_eq!((code, stock().as_str()), (1, "12\n"), "{said}");
-    assert!(
-        said.contains(" is older than ") && said.ends_with("nothing is written\n"),
-        "{said}"
-    );
+    assert!(said.contains(" is older than ") && said.ends_with("nothing is written\n"), "{said}");
     // Straight to Redis there is no number.
     let mut straight = lockwarden(&["lock", "lock:stock:lamp", "--connect"]);
     straight
@@ -254,10 +218,7 @@ fn a_file_refuses_the_late_write_of_a_paused_holder() {
         .env("EXAMPLES", example(""));
     let straight = run(&mut straight);
     assert_ne!(straight.code, Some(0), "{straight:?}");
-    assert!(
-        straight.stderr.contains("there is no fencing token"),
-        "{straight:?}"
-    );
+    assert!(straight.stderr.contains("there is no fencing token"), "{straight:?}");
     assert_eq!(stock(), "12\n");
 }
 
@@ -271,10 +232,7 @@ fn of_many_writes_to_a_file_at_once_the_newest_stays() {
             let fence = number * 7 % 40 + 1;
             let mut command = Command::new("sh");
             command
-                .args([
-                    "-c",
-                    "echo \"of $LOCKWARDEN_FENCE\" | \"$0\" \"$1\" 2>/dev/null",
-                ])
+                .args(["-c", "echo \"of $LOCKWARDEN_FENCE\" | \"$0\" \"$1\" 2>/dev/null"])
                 .arg(example("fenced-write"))
                 .arg(&file)
                 .env("LOCKWARDEN_FENCE", fence.to_string());
@@ -284,10 +242,7 @@ fn of_many_writes_to_a_file_at_once_the_newest_stays() {
     for mut writer in writers {
         wait_for("a writer to end", || writer.has_ended().is_some());
     }
-    assert_eq!(
-        fs::read_to_string(&file).expect("it was written"),
-        "of 40\n"
-    );
+    assert_eq!(fs::read_to_string(&file).expect("it was written"), "of 40\n");
     let mut left: Vec<_> = fs::read_dir(folder.path())
         .expect("the folder is there")
         .map(|entry| entry.expect("an entry").file_name())
@@ -299,17 +254,12 @@ fn of_many_writes_to_a_file_at_once_the_newest_stays() {
         let done = run(command.arg(&file).env("LOCKWARDEN_FENCE", wrong));
         assert_ne!(done.code, Some(0), "{wrong:?}: {done:?}");
     }
-    assert_eq!(
-        fs::read_to_string(&file).expect("it was written"),
-        "of 40\n"
-    );
+    assert_eq!(fs::read_to_string(&file).expect("it was written"), "of 40\n");
 }
 
 /// Whether somebody waits for a lock on this file, as the kernel tells.
 fn is_waited_for(file: &Path) -> bool {
-    let inode = fs::metadata(file)
-        .map(|file| file.ino())
-        .unwrap_or_default();
+    let inode = fs::metadata(file).map(|file| file.ino()).unwrap_or_default();
     let locks = fs::read_to_string("/proc/locks").expect("the kernel has it");
     let mut lines = locks.lines();
     lines.any(|line| line.contains("-> FLOCK") && line.contains(&format!(":{inode} ")))
@@ -333,9 +283,7 @@ fn a_write_to_a_file_waits_for_one_under_way_and_compares_behind_it() {
         .current_dir(folder.path())
         .env("LOCKWARDEN_FENCE", "1");
     let mut older = Process::spawn(&mut older).expect("there is a shell");
-    wait_for("the older write to wait", || {
-        older.has_ended().is_some() || is_waited_for(&file("stock.lock"))
-    });
+    wait_for("the older write to wait", || older.has_ended().is_some() || is_waited_for(&file("stock.lock")));
     fs::write(file("go"), "").expect("the folder is there");
     let code = |process: &mut Process| wait_for_value("the end", || process.has_ended()).code();
     assert_eq!((code(&mut newer), code(&mut older)), (Some(0), Some(1)));
@@ -358,10 +306,7 @@ fn the_page_shows_the_files_as_they_are() {
         assert!(page.contains(&format!("\n{text}```\n")), "{name}");
     }
     let mut libraries: Vec<String> = Vec::new();
-    for row in page
-        .lines()
-        .filter(|line| line.contains("](examples/fencing/clients/"))
-    {
+    for row in page.lines().filter(|line| line.contains("](examples/fencing/clients/")) {
         let cells: Vec<&str> = row.split(" | ").collect();
         let (_, path) = cells[2].split_once("](examples/fencing/").expect("a link");
         let path = path.trim_end_matches(") |");

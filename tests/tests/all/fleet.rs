@@ -28,9 +28,7 @@ fn hashes_on_the_page(proxy: &Proxy) -> Vec<String> {
 fn compared(proxies: &[&Proxy], words: &[&str]) -> Command {
     let mut command = lockwarden(&["check"]);
     for proxy in proxies {
-        command
-            .arg("--fleet")
-            .arg(proxy.admin_address().to_string());
+        command.arg("--fleet").arg(proxy.admin_address().to_string());
     }
     command.args(words);
     command
@@ -46,10 +44,7 @@ fn ends_with(mut command: Command, code: i32) -> Finished {
 #[test]
 fn proxies_with_the_same_rules_have_one_hash_however_their_files_are_written() {
     let redis = Redis::start();
-    let one = Proxy::builder(&redis)
-        .more(STOCK)
-        .top("drain", "\"1s\"")
-        .start();
+    let one = Proxy::builder(&redis).more(STOCK).top("drain", "\"1s\"").start();
     let two = Proxy::builder(&redis)
         .more(&STOCK.replace("[\"stock:*\"]", "[\n  \"stock:*\", # all of it\n]"))
         .environment("LOCKWARDEN_MODE", "stock=monitor")
@@ -60,10 +55,7 @@ fn proxies_with_the_same_rules_have_one_hash_however_their_files_are_written() {
         proxy.logs(&["configuration in force", &hash(proxy)]);
     }
     let said = ends_with(compared(&[&one, &two], &[]), 0).stdout;
-    assert!(
-        said.ends_with("\n2 proxies, the same rules and version everywhere\n"),
-        "{said}"
-    );
+    assert!(said.ends_with("\n2 proxies, the same rules and version everywhere\n"), "{said}");
     for proxy in [&one, &two] {
         let row = said
             .lines()
@@ -131,10 +123,7 @@ fn what_differs_between_proxies_is_told_and_ends_with_1() {
     };
     assert_eq!(one.switch(name, other), 200);
     let said = ends_with(compared(&[&one, &three], &[]), 1).stdout;
-    assert!(
-        said.contains(&format!("namespace {name}: mode\n")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("namespace {name}: mode\n")), "{said}");
 }
 
 #[test]
@@ -152,16 +141,10 @@ fn a_configuration_is_compared_with_the_fleet_before_it_is_rolled_out() {
     let line = format!("config hash: {}\n", hash(&proxy));
     assert!(checked.contains(&line), "{checked}");
     let version = ends_with(lockwarden(&["version", "-c", path]), 0).stdout;
-    assert!(
-        version.contains(&format!("config hash {}\n", hash(&proxy))),
-        "{version}"
-    );
+    assert!(version.contains(&format!("config hash {}\n", hash(&proxy))), "{version}");
     let address = proxy.admin_address().to_string();
     let running = ends_with(lockwarden(&["version", "--running", &address]), 0).stdout;
-    assert!(
-        running.ends_with(&format!("config hash {}\n", hash(&proxy))),
-        "{running}"
-    );
+    assert!(running.ends_with(&format!("config hash {}\n", hash(&proxy))), "{running}");
     std::fs::write(path, text.replace("\"10s\"", "\"30s\"")).expect("it is ours");
     let other = ends_with(compared(&[&proxy], &["-c", path]), 1).stdout;
     assert!(other.contains("30000ms at this configuration\n"), "{other}");
@@ -176,19 +159,14 @@ fn a_proxy_that_does_not_answer_is_named_and_hidden_values_stay_hidden() {
     let redis = Redis::start();
     let with = |name: &str| {
         let names = format!("[\"{name}\"]");
-        Proxy::builder(&redis)
-            .top("admin_identities", &names)
-            .start()
+        Proxy::builder(&redis).top("admin_identities", &names).start()
     };
     let (one, two) = (with("geheim-1"), with("geheim-2"));
     let silent = ends_with(compared(&[&one], &["--fleet", "127.0.0.1:1"]), 1);
     assert!(silent.stderr.contains("127.0.0.1:1"), "{silent:?}");
     assert!(silent.stdout.contains(&hash(&one)), "{silent:?}");
     let said = ends_with(compared(&[&one, &two], &[]), 1).stdout;
-    assert!(
-        said.contains("admin_identities\n  (hidden, sha256 "),
-        "{said}"
-    );
+    assert!(said.contains("admin_identities\n  (hidden, sha256 "), "{said}");
     let (_, meaning) = one.get("/api/v1/meaning");
     assert!(!(said + &meaning).contains("geheim"), "{meaning}");
     ends_with(compared(&[], &["--fleet", "127.0.0.1:1"]), 3);

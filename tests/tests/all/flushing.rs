@@ -16,9 +16,7 @@ fn a_flush_while_a_lock_is_held(world: &World) {
             bob.sends("SET lock:job b1 NX PX 8000").gets("+OK");
             bob.sends("DEL lock:job").gets(":1");
         } else {
-            let text = bob
-                .sends(flush)
-                .gets_error("LOCKDENIED bulk-delete key=lock:job cmd=FLUSH");
+            let text = bob.sends(flush).gets_error("LOCKDENIED bulk-delete key=lock:job cmd=FLUSH");
             assert!(text.contains(" locks=1 hint="), "{text}");
             assert_eq!(world.redis().value("lock:job"), "$2 a1");
             assert_eq!(world.redis().record("lock:job"), before);
@@ -59,8 +57,7 @@ fn keys_and_del(world: &World) {
     let mut names: Vec<String> = reply.elements().iter().map(|name| name.text()).collect();
     names.sort();
     assert_eq!(names, ["lock:1", "lock:2", "lock:3"]);
-    bob.sends(format!("DEL {}", names.join(" ")))
-        .gets(world.either(":3", ":0"));
+    bob.sends(format!("DEL {}", names.join(" "))).gets(world.either(":3", ":0"));
     world.counted("release", "not-owner", 3);
 }
 in_every_world!(keys_and_del);
@@ -73,12 +70,10 @@ fn swapping_databases(world: &World) {
         bob.sends("SWAPDB 0 1").gets("+OK");
         assert!(world.redis().is_free("lock:job"));
     } else {
-        bob.sends("SWAPDB 0 1")
-            .gets_error("LOCKDENIED bulk-delete cmd=SWAPDB policy=lockwarden id=");
+        bob.sends("SWAPDB 0 1").gets_error("LOCKDENIED bulk-delete cmd=SWAPDB policy=lockwarden id=");
         assert_eq!(world.redis().value("lock:job"), "$2 a1");
     }
-    bob.sends("SWAPDB 0")
-        .gets_error("ERR wrong number of arguments");
+    bob.sends("SWAPDB 0").gets_error("ERR wrong number of arguments");
     world.counted("write", "bulk-delete", 1);
 }
 in_every_world!(swapping_databases);
@@ -96,9 +91,7 @@ fn a_lock_in_another_database(world: &World) {
     if world.is_harmed() {
         bob.sends("FLUSHALL").gets("+OK");
     } else {
-        let text = bob
-            .sends("FLUSHALL")
-            .gets_error("LOCKDENIED bulk-delete key=lock:job cmd=FLUSHALL");
+        let text = bob.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete key=lock:job cmd=FLUSHALL");
         assert!(text.contains(" db=3 locks=1 "), "{text}");
     }
     // Looking around in all databases changes nothing about the connection's own.
@@ -118,14 +111,7 @@ fn a_flush_in_a_block(world: &World) {
     alice.sends("SELECT 3").gets("+OK");
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
     bob.pipelines(
-        &[
-            "MULTI",
-            "SET plain 1",
-            "FLUSHDB",
-            "SELECT 3",
-            "FLUSHDB",
-            "INCR plain",
-        ],
+        &["MULTI", "SET plain 1", "FLUSHDB", "SELECT 3", "FLUSHDB", "INCR plain"],
         &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED"],
     );
     let reply = bob.sends("EXEC").reply();
@@ -140,10 +126,7 @@ fn a_flush_in_a_block(world: &World) {
         assert_eq!(second.to_string(), "+OK");
     } else {
         let text = second.to_string();
-        assert!(
-            text.starts_with("-LOCKDENIED bulk-delete key=lock:job cmd=FLUSHDB"),
-            "{text}"
-        );
+        assert!(text.starts_with("-LOCKDENIED bulk-delete key=lock:job cmd=FLUSHDB"), "{text}");
     }
     assert!(world.redis().is_free("plain"), "database 0 was emptied");
     alice.sends("DEL lock:job").gets(world.either(":0", ":1"));
@@ -170,9 +153,7 @@ fn a_swap_in_a_block(world: &World) {
         alice.sends("SWAPDB 1 2").gets("+QUEUED");
         alice.sends("EXEC").gets("[+OK, +OK]");
     } else {
-        alice
-            .sends("SWAPDB 1 2")
-            .gets_error("LOCKDENIED bulk-delete cmd=SWAPDB");
+        alice.sends("SWAPDB 1 2").gets_error("LOCKDENIED bulk-delete cmd=SWAPDB");
         let text = alice.sends("EXEC").gets_error("EXECABORT ");
         assert!(text.contains("LOCKDENIED bulk-delete"), "{text}");
         assert!(world.redis().is_free("plain"));
@@ -203,14 +184,9 @@ fn a_lock_that_is_no_string(world: &World) {
         "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 8000)",
         "redis.call('zadd', KEYS[1], 1, ARGV[1]) return redis.call('pexpire', KEYS[1], 8000)",
     ] {
-        alice
-            .sends_arguments(&["EVAL", take, "1", "lock:job", "holder-7c1f0a2e9b7d4f6a"])
-            .gets(":1");
+        alice.sends_arguments(&["EVAL", take, "1", "lock:job", "holder-7c1f0a2e9b7d4f6a"]).gets(":1");
         let flushed = bob.sends("FLUSHALL").reply().to_string();
-        assert_eq!(
-            flushed.starts_with("-LOCKDENIED bulk-delete"),
-            !world.is_harmed()
-        );
+        assert_eq!(flushed.starts_with("-LOCKDENIED bulk-delete"), !world.is_harmed());
         assert_eq!(world.redis().is_free("lock:job"), world.is_harmed());
         world.redis().client().sends("FLUSHALL").gets("+OK");
     }
@@ -221,11 +197,7 @@ in_every_world!(a_lock_that_is_no_string);
 /// Leases that came to be around the proxy have no record: Redis's own affair.
 fn a_lock_that_is_not_governed(world: &World) {
     let bob = world.client();
-    world
-        .redis()
-        .client()
-        .sends("SET lock:job direct NX PX 8000")
-        .gets("+OK");
+    world.redis().client().sends("SET lock:job direct NX PX 8000").gets("+OK");
     bob.sends("FLUSHALL").gets("+OK");
     assert!(world.redis().is_free("lock:job"));
     world.counted_for("bulk-delete", 0);
@@ -252,12 +224,10 @@ fn fencing_tokens_grow_over_an_allowed_flush() {
 
 /// Three namespaces over the same keys: the first that matches is the one that counts.
 fn three_namespaces(redis: &Redis) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .namespace("keys", "[\"lock:*\"]")
-        .more(
-            "[[namespace]]\nname = \"watched\"\nkeys = [\"job:*:l?ck\"]\n\
+    Proxy::builder(redis).namespace("keys", "[\"lock:*\"]").more(
+        "[[namespace]]\nname = \"watched\"\nkeys = [\"job:*:l?ck\"]\n\
          [[namespace]]\nname = \"jobs\"\nkeys = [\"job:[a-m]*\", \"mutex\"]\nmode = \"enforce\"",
-        )
+    )
 }
 
 const WOULD: &str = "lockwarden_decisions_total{namespace=\"watched\",operation=\"write\",reason=\"bulk-delete\",decision=\"would-deny\",policy=\"lockwarden\"}";
@@ -279,22 +249,13 @@ fn only_leases_of_an_enforcing_namespace_stop_a_flush() {
     assert!(redis.is_free("job:b:lock"));
     proxy.counts(WOULD, 1.0);
     proxy.counts(&denied("jobs"), 0.0);
-    proxy.logs(&[
-        "would have been refused",
-        "\"cmd\":\"FLUSHALL\"",
-        "\"locks\":1",
-    ]);
+    proxy.logs(&["would have been refused", "\"cmd\":\"FLUSHALL\"", "\"locks\":1"]);
 
     alice.sends("SET job:b:lock a1 NX PX 8000").gets("+OK");
     alice.sends("SET job:b:other a1 NX PX 8000").gets("+OK");
     alice.sends("SET mutex a1 NX PX 8000").gets("+OK");
-    let text = bob
-        .sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete key=");
-    assert!(
-        text.contains("key=job:b:other cmd") || text.contains("key=mutex cmd"),
-        "{text}"
-    );
+    let text = bob.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete key=");
+    assert!(text.contains("key=job:b:other cmd") || text.contains("key=mutex cmd"), "{text}");
     assert!(text.contains(" locks=2 "), "{text}");
     proxy.counts(&denied("jobs"), 1.0);
     proxy.counts(&denied("locks"), 0.0);
@@ -325,9 +286,7 @@ fn a_database_with_too_many_keys_is_refused_unseen() {
     direct.sends("DEBUG POPULATE 200000").gets("+OK");
     bob.sends("SELECT 1").gets("+OK");
     bob.sends("SET one more").gets("+OK");
-    let text = bob
-        .sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete cmd=FLUSHALL policy=lockwarden id=");
+    let text = bob.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete cmd=FLUSHALL policy=lockwarden id=");
     assert!(text.contains(" keys=200001 hint=\"too many keys"), "{text}");
     direct.sends("DBSIZE").gets(":200000");
     proxy.counts(&denied("locks"), 1.0);
@@ -337,10 +296,7 @@ fn a_database_with_too_many_keys_is_refused_unseen() {
     bob.sends("SET one more").gets("+OK");
     bob.sends("FLUSHALL").gets("+OK");
     direct.sends("DBSIZE").gets(":0");
-    proxy.counts(
-        "lockwarden_decisions_total{namespace=\"locks\",reason=\"bulk-delete\",decision=\"would-deny\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_decisions_total{namespace=\"locks\",reason=\"bulk-delete\",decision=\"would-deny\"}", 1.0);
 }
 
 #[test]
@@ -352,20 +308,10 @@ fn counting_ends_where_more_leases_would_change_nothing() {
     let copies = "local record = redis.call('GET', redis.call('KEYS', 'lw:{*}:lock:job')[1]) \
                   for i = 1, 20000 do redis.call('SET', 'lock:' .. i, 'a1') \
                   redis.call('SET', 'lw:{x}:lock:' .. i, record) end";
-    redis
-        .client()
-        .sends_arguments(&["EVAL", copies, "0"])
-        .gets("nil");
-    let text = bob
-        .sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete key=lock:");
-    let locks = text
-        .split_once(" locks=")
-        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
-    assert!(
-        locks.is_some_and(|locks| (10_000..20_000).contains(&locks)),
-        "{text}"
-    );
+    redis.client().sends_arguments(&["EVAL", copies, "0"]).gets("nil");
+    let text = bob.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete key=lock:");
+    let locks = text.split_once(" locks=").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(locks.is_some_and(|locks| (10_000..20_000).contains(&locks)), "{text}");
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
     bob.sends("FLUSHALL").gets("+OK");
     redis.client().sends("DBSIZE").gets(":0");
@@ -423,23 +369,17 @@ fn what_a_flush_has_erased_is_not_shown_as_held() {
 #[test]
 fn a_companion_prefix_may_hold_the_signs_of_a_glob() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("companion_prefix", "'l[w]*?\\:'")
-        .start();
+    let proxy = Proxy::builder(&redis).top("companion_prefix", "'l[w]*?\\:'").start();
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
-    bob.sends("FLUSHALL")
-        .gets_error("LOCKDENIED bulk-delete key=lock:job cmd=FLUSHALL");
+    bob.sends("FLUSHALL").gets_error("LOCKDENIED bulk-delete key=lock:job cmd=FLUSHALL");
     alice.sends("DEL lock:job").gets(":1");
     bob.sends("FLUSHALL").gets("+OK");
 }
 
 /// A user that may do this, and its client.
 fn user(redis: &Redis, client: &Client, name: &str, rules: &str) {
-    redis
-        .client()
-        .sends(format!("ACL SETUSER {name} on >pw {rules}"))
-        .gets("+OK");
+    redis.client().sends(format!("ACL SETUSER {name} on >pw {rules}")).gets("+OK");
     client.sends(format!("AUTH {name} pw")).gets("+OK");
 }
 
@@ -452,17 +392,11 @@ fn enforced_a_user_who_may_not_look_may_not_flush() {
     let text = alice
         .sends("FLUSHALL")
         .gets_error("NOPERM lockwarden runs FLUSHALL as a script that looks for held locks first");
-    assert!(
-        text.contains("this user needs +flushall +eval +evalsha"),
-        "{text}"
-    );
+    assert!(text.contains("this user needs +flushall +eval +evalsha"), "{text}");
     user(&redis, &bob, "noscan", "~* +@all -scan");
-    bob.sends("FLUSHDB")
-        .gets_error("NOPERM lockwarden runs FLUSHDB as a script");
+    bob.sends("FLUSHDB").gets_error("NOPERM lockwarden runs FLUSHDB as a script");
     user(&redis, &carol, "noflush", "~* +@all -flushall -flushdb");
-    carol
-        .sends("FLUSHALL")
-        .gets("-NOPERM this user has no permissions to run the 'flushall' command");
+    carol.sends("FLUSHALL").gets("-NOPERM this user has no permissions to run the 'flushall' command");
 }
 
 #[test]
@@ -488,10 +422,7 @@ fn monitored_a_user_who_may_not_look_flushes_as_without_the_proxy() {
             }
             assert!(redis.is_free("lock:job"), "{name}");
             unjudged += 1;
-            proxy.counts(
-                "lockwarden_unjudged_commands_total{why=\"no-rights\"}",
-                f64::from(unjudged),
-            );
+            proxy.counts("lockwarden_unjudged_commands_total{why=\"no-rights\"}", f64::from(unjudged));
         }
     }
     let carol = proxy.client();
@@ -509,12 +440,7 @@ fn who_is_not_logged_in_hears_redis() {
         .top("server_commands", "\"refuse\"")
         .start();
     let alice = proxy.client();
-    for line in [
-        "FLUSHALL",
-        "SWAPDB 0 1",
-        "CONFIG SET maxmemory 0",
-        "MONITOR",
-    ] {
+    for line in ["FLUSHALL", "SWAPDB 0 1", "CONFIG SET maxmemory 0", "MONITOR"] {
         alice.sends(line).gets("-NOAUTH Authentication required.");
     }
 }

@@ -36,12 +36,8 @@ fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
     let Class::Admin(command) = classifier.classify(request.request()) else {
         panic!("FLUSHDB is an administration command");
     };
-    let setting = Setting {
-        server_commands: ServerCommands::Forward,
-        listed: true,
-        namespaces,
-        mode: &|_| Mode::Enforce,
-    };
+    let setting =
+        Setting { server_commands: ServerCommands::Forward, listed: true, namespaces, mode: &|_| Mode::Enforce };
     let Ruling::Flush(command) = rule(*command, &setting) else {
         panic!("FLUSHDB is looked at");
     };
@@ -71,9 +67,7 @@ fn the_script_finds_the_namespace_that_the_proxy_finds() {
     record.extend(b"mine");
     for round in 0..12 {
         client.sends("FLUSHALL").gets("+OK");
-        let mut keys: Vec<Vec<u8>> = (0..40)
-            .map(|_| numbers.word(b"ab*]-\\^}:\x00\x80\xff", 6))
-            .collect();
+        let mut keys: Vec<Vec<u8>> = (0..40).map(|_| numbers.word(b"ab*]-\\^}:\x00\x80\xff", 6)).collect();
         keys.sort();
         keys.dedup();
         for key in &keys {
@@ -83,18 +77,10 @@ fn the_script_finds_the_namespace_that_the_proxy_finds() {
         }
         for _ in 0..60 {
             let patterns: Vec<Vec<Vec<u8>>> = (0..3)
-                .map(|_| {
-                    (0..1 + numbers.below(2))
-                        .map(|_| numbers.word(b"ab**?[]^-\\}:\x80", 8))
-                        .collect()
-                })
+                .map(|_| (0..1 + numbers.below(2)).map(|_| numbers.word(b"ab**?[]^-\\}:\x80", 8)).collect())
                 .collect();
-            let globs = |globs: &Vec<Vec<u8>>| {
-                globs
-                    .iter()
-                    .map(|glob| Glob::new(Bytes::copy_from_slice(glob)))
-                    .collect()
-            };
+            let globs =
+                |globs: &Vec<Vec<u8>>| globs.iter().map(|glob| Glob::new(Bytes::copy_from_slice(glob))).collect();
             let namespaces = Namespaces::new(patterns.iter().map(globs).collect());
             let mut expected = vec![0; patterns.len()];
             for key in &keys {

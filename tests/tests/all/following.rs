@@ -13,10 +13,7 @@ const INDEX: &str = "lw:{}:lockwarden-kept";
 
 /// A proxy behind a balancer, whose clients are elsewhere.
 fn far_away(redis: &Redis) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .default_ttl("2s")
-        .top("proxy_protocol_from", "[\"127.0.0.0/8\"]")
-        .without_waiting()
+    Proxy::builder(redis).default_ttl("2s").top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting()
 }
 
 fn starts(builder: ProxyBuilder) -> Proxy {
@@ -37,9 +34,7 @@ fn from(proxy: &Proxy, address: &str) -> Client {
 /// connections for a while.
 fn time_goes_by(client: &Client) {
     let time = Duration::from_millis(300);
-    holds_for(time, "it is answered", || {
-        client.sends("PING").reply().to_string() == "+PONG"
-    });
+    holds_for(time, "it is answered", || client.sends("PING").reply().to_string() == "+PONG");
 }
 
 #[track_caller]
@@ -51,18 +46,14 @@ fn takes(client: &Client) {
 #[track_caller]
 fn stays(redis: &Redis) {
     let client = redis.client();
-    holds_for(Duration::from_secs(5), "the lock is held", || {
-        client.sends("EXISTS lock:job").integer() == 1
-    });
+    holds_for(Duration::from_secs(5), "the lock is held", || client.sends("EXISTS lock:job").integer() == 1);
 }
 
 /// Other proxies can find the lease.
 #[track_caller]
 fn is_indexed(redis: &Redis) {
     let client = redis.client();
-    wait_for("the lease to be in the index", || {
-        client.sends(format!("ZCARD {INDEX}")).integer() == 1
-    });
+    wait_for("the lease to be in the index", || client.sends(format!("ZCARD {INDEX}")).integer() == 1);
 }
 
 #[test]
@@ -74,9 +65,7 @@ fn a_pool_elsewhere_may_close_the_connection_that_took_the_lock() {
     time_goes_by(&two);
     drop(one);
     stays(&redis);
-    from(&proxy, "10.1.2.4")
-        .sends("SETNX lock:job 2")
-        .gets(":0");
+    from(&proxy, "10.1.2.4").sends("SETNX lock:job 2").gets(":0");
     two.sends("DEL lock:job").gets(":1");
     takes(&two);
     drop(two);
@@ -121,13 +110,9 @@ fn a_client_elsewhere_that_takes_its_name_after_connecting_comes_back_to_its_loc
     alice.sends("CLIENT SETNAME billing").gets("+OK");
     let looking = redis.client();
     looking.sends("SELECT 3").gets("+OK");
-    holds_for(Duration::from_secs(5), "the lock is held", || {
-        looking.sends("EXISTS lock:job").integer() == 1
-    });
+    holds_for(Duration::from_secs(5), "the lock is held", || looking.sends("EXISTS lock:job").integer() == 1);
     drop(alice);
-    wait_for("the lock to go by its TTL", || {
-        looking.sends("EXISTS lock:job").integer() == 0
-    });
+    wait_for("the lock to go by its TTL", || looking.sends("EXISTS lock:job").integer() == 0);
 }
 
 #[test]
@@ -174,10 +159,7 @@ fn a_client_whose_connection_redis_has_closed_comes_back_to_its_lock() {
     let alice = from(&proxy, FAR);
     takes(&alice);
     let id = alice.sends("CLIENT ID").integer();
-    redis
-        .client()
-        .sends(format!("CLIENT KILL ID {id}"))
-        .gets(":1");
+    redis.client().sends(format!("CLIENT KILL ID {id}")).gets(":1");
     alice.then().gets_close();
     let alice = from(&proxy, FAR);
     stays(&redis);
@@ -187,10 +169,9 @@ fn a_client_whose_connection_redis_has_closed_comes_back_to_its_lock() {
 #[test]
 fn where_an_address_says_nothing_or_connections_count_nobody_else_keeps_a_lock_alive() {
     let redis = Redis::start();
-    for (policy, key, value) in [
-        ("owner-token", "trust_address", "\"no\""),
-        ("ttl-ceiling", "keep_alive_by", "\"connection\""),
-    ] {
+    for (policy, key, value) in
+        [("owner-token", "trust_address", "\"no\""), ("ttl-ceiling", "keep_alive_by", "\"connection\"")]
+    {
         let builder = || far_away(&redis).setting(policy, key, value);
         let (here, there) = (starts(builder()), starts(builder()));
         let (one, two, three) = (from(&here, FAR), from(&here, FAR), from(&there, FAR));
@@ -249,11 +230,7 @@ fn the_index_holds_what_is_kept_and_no_client_sees_or_names_it() {
         assert!(!names.contains("kept"), "{names}");
     }
     for command in ["TYPE", "DEL", "ZRANGE"] {
-        let line = if command == "ZRANGE" {
-            format!("ZRANGE {INDEX} 0 -1")
-        } else {
-            format!("{command} {INDEX}")
-        };
+        let line = if command == "ZRANGE" { format!("ZRANGE {INDEX} 0 -1") } else { format!("{command} {INDEX}") };
         alice.sends(line).gets_error("LOCKDENIED opaque-write");
     }
     // It is made again if it is lost, and gone with its last entry.
@@ -281,19 +258,13 @@ fn a_lease_is_found_behind_many_that_nobody_keeps_alive() {
     }
     takes(&alive);
     let console = redis.client();
-    wait_for("all leases to be in the index", || {
-        console.sends(format!("ZCARD {INDEX}")).integer() == 601
-    });
+    wait_for("all leases to be in the index", || console.sends(format!("ZCARD {INDEX}")).integer() == 601);
     first.kill();
     let second = starts(builder());
     let alive = from(&second, FAR);
-    wait_for("the leases of the dead client to be over", || {
-        console.sends("EXISTS lock:0 lock:599").integer() == 0
-    });
+    wait_for("the leases of the dead client to be over", || console.sends("EXISTS lock:0 lock:599").integer() == 0);
     stays(&redis);
-    wait_for("the index to be tidied", || {
-        console.sends(format!("ZCARD {INDEX}")).integer() == 1
-    });
+    wait_for("the index to be tidied", || console.sends(format!("ZCARD {INDEX}")).integer() == 1);
     alive.sends("DEL lock:job").gets(":1");
 }
 
@@ -301,15 +272,10 @@ fn a_lease_is_found_behind_many_that_nobody_keeps_alive() {
 #[test]
 fn a_proxy_that_may_not_write_the_index_renews_all_the_same() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER warden on >secret ~* &* +@all -zadd -zrangebyscore -zrem")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER warden on >secret ~* &* +@all -zadd -zrangebyscore -zrem").gets("+OK");
     let address = redis.address();
     let backend = format!("redis://warden:secret@{address}");
-    let proxy = ProxyBuilder::for_backend(&backend)
-        .default_ttl("4s")
-        .start();
+    let proxy = ProxyBuilder::for_backend(&backend).default_ttl("4s").start();
     let alice = proxy.client();
     takes(&alice);
     stays(&redis);

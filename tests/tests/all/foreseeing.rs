@@ -17,24 +17,16 @@ const PLAINLY: &str = "local job = redis.call('RPOPLPUSH', KEYS[1], KEYS[2]) \
     redis.call('SET', ARGV[1] .. job .. ':lock', ARGV[2], 'PX', ARGV[3]) return job";
 
 const REFUSED: &str = "lockwarden_decisions_total{decision=\"deny\",reason=\"unsafe-script\"}";
-const FORESEEN: &str =
-    "lockwarden_decisions_total{decision=\"would-deny\",reason=\"unsafe-script\"}";
+const FORESEEN: &str = "lockwarden_decisions_total{decision=\"would-deny\",reason=\"unsafe-script\"}";
 
 fn queue(redis: &Redis, mode: Mode) -> Proxy {
     let jobs = redis.client();
     jobs.sends("RPUSH bull:q:wait 3 2 1").gets(":3");
-    Proxy::builder(redis)
-        .mode(mode)
-        .namespace("keys", "[\"bull:*:lock\"]")
-        .start()
+    Proxy::builder(redis).mode(mode).namespace("keys", "[\"bull:*:lock\"]").start()
 }
 
 fn takes(proxy: &Proxy, text: &str) -> String {
-    proxy.client().eval(
-        text,
-        &["bull:q:wait", "bull:q:active"],
-        &["bull:q:", "worker-5c9e2f70-d1b3", "30000"],
-    )
+    proxy.client().eval(text, &["bull:q:wait", "bull:q:active"], &["bull:q:", "worker-5c9e2f70-d1b3", "30000"])
 }
 
 #[test]
@@ -49,10 +41,7 @@ fn monitor_mode_foresees_what_a_guard_would_refuse_and_changes_nothing() {
         proxy.logs(&["would have been refused", "unsafe-script", "bull:q:"]);
         let report = proxy.api("report");
         assert_eq!(report["namespaces"][0]["would_refuse"], 1, "{report}");
-        let sha = redis
-            .client()
-            .sends_arguments(&["SCRIPT", "LOAD", text])
-            .text();
+        let sha = redis.client().sends_arguments(&["SCRIPT", "LOAD", text]).text();
         let clients = proxy.api("clients").to_string();
         let line = format!("trusted_scripts = [\\\"{sha}\\\"]");
         assert!(clients.contains(&line), "what mends it: {clients}");
@@ -91,12 +80,8 @@ fn a_script_that_is_refused_leaves_no_job_half_moved() {
         assert!(said.starts_with("-LOCKDENIED unsafe-script "), "{said}");
         assert!(!said.contains("stands"), "{said}");
         let straight = redis.client();
-        straight
-            .sends("LRANGE bull:q:wait 0 -1")
-            .gets("[$1 3, $1 2, $1 1]");
-        straight
-            .sends("EXISTS bull:q:active bull:q:1 bull:q:1:lock")
-            .gets(":0");
+        straight.sends("LRANGE bull:q:wait 0 -1").gets("[$1 3, $1 2, $1 1]");
+        straight.sends("EXISTS bull:q:active bull:q:1 bull:q:1:lock").gets(":0");
         proxy.counts("lockwarden_script_effects_left_total", 0.0);
     }
 }
@@ -111,10 +96,7 @@ fn what_cannot_be_put_back_stands_as_a_whole_and_that_is_said() {
     words.extend((0..3_000).map(|number| format!("{number}:{}", "x".repeat(40))));
     straight.sends_arguments(&words).gets(":3003");
     let said = takes(&proxy, TAKES_A_JOB);
-    assert!(
-        said.contains("; what the script had done before stands"),
-        "{said}"
-    );
+    assert!(said.contains("; what the script had done before stands"), "{said}");
     straight.sends("LRANGE bull:q:active 0 -1").gets("[$1 1]");
     straight.sends("HGET bull:q:1 processed").gets("$1 1");
     straight.sends("EXISTS bull:q:1:lock").gets(":0");
@@ -127,20 +109,12 @@ fn who_may_not_restore_loses_nothing_by_halves() {
     let redis = Redis::start();
     let proxy = queue(&redis, Mode::Enforce);
     let straight = redis.client();
-    straight
-        .sends("ACL SETUSER worker on >pw ~* +@all -restore")
-        .gets("+OK");
+    straight.sends("ACL SETUSER worker on >pw ~* +@all -restore").gets("+OK");
     let worker = proxy.client();
     worker.sends("AUTH worker pw").gets("+OK");
-    let said = worker.eval(
-        TAKES_A_JOB,
-        &["bull:q:wait", "bull:q:active"],
-        &["bull:q:", "worker-5c9e2f70-d1b3", "30000"],
-    );
-    assert!(
-        said.contains("; what the script had done before stands"),
-        "{said}"
-    );
+    let said =
+        worker.eval(TAKES_A_JOB, &["bull:q:wait", "bull:q:active"], &["bull:q:", "worker-5c9e2f70-d1b3", "30000"]);
+    assert!(said.contains("; what the script had done before stands"), "{said}");
     straight.sends("LRANGE bull:q:active 0 -1").gets("[$1 1]");
     straight.sends("HGET bull:q:1 processed").gets("$1 1");
 }
@@ -154,20 +128,14 @@ fn monitor_mode_puts_no_guard_around_a_script_that_would_notice_it() {
     let computes = "redis.call('set', redis.call('echo', ARGV[1]), 1)";
     for (text, reply) in [
         (format!("{computes} return type(getfenv)"), None),
-        (
-            format!("{} {computes} return v1", "local v1 = 1 ".repeat(199)),
-            Some(":1"),
-        ),
+        (format!("{} {computes} return v1", "local v1 = 1 ".repeat(199)), Some(":1")),
     ] {
         let direct = redis.client().eval(&text, &[], &["some"]);
         let through = client.eval(&text, &[], &["some"]);
         assert_eq!(through, direct, "{text}");
         assert!(reply.is_none_or(|reply| reply == through), "{through}");
     }
-    proxy.counts(
-        "lockwarden_unjudged_commands_total{why=\"computed-names\"}",
-        2.0,
-    );
+    proxy.counts("lockwarden_unjudged_commands_total{why=\"computed-names\"}", 2.0);
 }
 
 /// A lock that is declared and one that is not: the one is judged, the other foreseen.
@@ -178,11 +146,7 @@ fn a_script_with_a_declared_lock_and_another_one_is_foreseen_too() {
     let client = proxy.client();
     let text = "redis.call('set', KEYS[1], ARGV[1], 'PX', 30000) \
         local other = redis.call('echo', ARGV[2]) redis.call('del', other) return 1";
-    let said = client.eval(
-        text,
-        &["bull:q:1:lock"],
-        &["mine-5c9e2f70-d1b3", "bull:q:2:lock"],
-    );
+    let said = client.eval(text, &["bull:q:1:lock"], &["mine-5c9e2f70-d1b3", "bull:q:2:lock"]);
     assert_eq!(said, ":1");
     proxy.counts(FORESEEN, 1.0);
     proxy.counts("lockwarden_lock_acquires_total{outcome=\"acquired\"}", 1.0);
@@ -194,35 +158,16 @@ fn monitor_mode_leaves_a_user_alone_who_may_not_run_them() {
     let redis = Redis::start();
     let proxy = queue(&redis, Mode::Monitor);
     let admin = redis.client();
-    admin
-        .sends("ACL SETUSER worker on >pw ~bull:* +@all -eval")
-        .gets("+OK");
+    admin.sends("ACL SETUSER worker on >pw ~bull:* +@all -eval").gets("+OK");
     let worker = proxy.client();
     worker.sends("AUTH worker pw").gets("+OK");
-    let sha = admin
-        .sends_arguments(&["SCRIPT", "LOAD", TAKES_A_JOB])
-        .text();
+    let sha = admin.sends_arguments(&["SCRIPT", "LOAD", TAKES_A_JOB]).text();
     // The proxy has seen the text.
-    proxy
-        .client()
-        .sends_arguments(&["SCRIPT", "LOAD", TAKES_A_JOB])
-        .text();
-    let words = [
-        "EVALSHA",
-        &sha,
-        "2",
-        "bull:q:wait",
-        "bull:q:active",
-        "bull:q:",
-        "mine",
-        "30000",
-    ];
+    proxy.client().sends_arguments(&["SCRIPT", "LOAD", TAKES_A_JOB]).text();
+    let words = ["EVALSHA", &sha, "2", "bull:q:wait", "bull:q:active", "bull:q:", "mine", "30000"];
     let tried = || {
         let log = admin.sends("ACL LOG").reply();
-        let counts = log
-            .elements()
-            .iter()
-            .map(|entry| entry.elements()[1].clone());
+        let counts = log.elements().iter().map(|entry| entry.elements()[1].clone());
         counts.collect::<Vec<_>>()
     };
     worker.sends_arguments(&words).gets("$1 1");

@@ -30,17 +30,11 @@ fn no_random_script_changes_a_key_that_was_not_read_in_its_text() {
             panic!(
                 "LOCKWARDEN_SEED={seed} LOCKWARDEN_SCRIPTS={count}: after {} scripts, changes {:?}:\n  {}",
                 account.made,
-                hole.keys
-                    .iter()
-                    .map(|key| key.escape_ascii().to_string())
-                    .collect::<Vec<_>>(),
+                hole.keys.iter().map(|key| key.escape_ascii().to_string()).collect::<Vec<_>>(),
                 hole.script
             );
         }
-        eprintln!(
-            "seed {seed}: {} of {} scripts say something",
-            account.telling, account.made
-        );
+        eprintln!("seed {seed}: {} of {} scripts say something", account.telling, account.made);
         assert!(account.telling > count / 20, "the scripts say little");
     });
 }

@@ -5,14 +5,12 @@ use std::time::Duration;
 use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, wait_for};
 
 const VALUE: &str = "5c9e2f70-8d1b-4a33";
-const EXTEND: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
+const EXTEND: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 
 /// Locks that live for a minute longer than they were asked for, under a ceiling of two minutes.
 fn with_grace(redis: &Redis) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .default_ttl("30s")
-        .ceiling("2m")
-        .setting("ttl-ceiling", "grace", "\"1m\"")
+    Proxy::builder(redis).default_ttl("30s").ceiling("2m").setting("ttl-ceiling", "grace", "\"1m\"")
 }
 
 /// The key has this TTL, less what has passed since.
@@ -64,9 +62,7 @@ fn an_extension_has_it_too_and_conditions_go_by_what_was_asked_for() {
     let redis = Redis::start();
     let proxy = with_grace(&redis).start();
     let alice = proxy.client();
-    alice
-        .sends(format!("SET lock:job {VALUE} NX EX 5"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {VALUE} NX EX 5")).gets("+OK");
     let at = unix_time(&redis) + 20;
     let script = format!("EVAL \"{EXTEND}\" 1 lock:job {VALUE} 20000");
     for (extend, seconds) in [
@@ -83,19 +79,13 @@ fn an_extension_has_it_too_and_conditions_go_by_what_was_asked_for() {
         (format!("SET lock:job {VALUE} XX KEEPTTL"), 80),
     ] {
         let reply = alice.sends(&extend).reply();
-        assert!(
-            ["+OK", ":1"].contains(&&*reply.to_string()),
-            "{extend}: {reply}"
-        );
+        assert!(["+OK", ":1"].contains(&&*reply.to_string()), "{extend}: {reply}");
         has_ttl(&redis, "lock:job", seconds);
     }
     assert_eq!(redis.record("lock:job").unwrap().asked_ms, 20_000);
     alice.sends("GETEX lock:job EX 40").reply();
     has_ttl(&redis, "lock:job", 100);
-    alice.pipelines(
-        &["MULTI", "EXPIRE lock:job 50", "EXEC"],
-        &["+OK", "+QUEUED", "[:1]"],
-    );
+    alice.pipelines(&["MULTI", "EXPIRE lock:job 50", "EXEC"], &["+OK", "+QUEUED", "[:1]"]);
     has_ttl(&redis, "lock:job", 110);
     // A TTL that is over at once is a release, and ends the grace as well.
     alice.sends("EXPIRE lock:job 0").gets(":1");
@@ -115,9 +105,7 @@ fn a_late_holder_still_has_its_lock_in_the_grace_and_nobody_else_gets_it() {
     alice.sends("SET lock:cut a1 NX EX 1").gets("+OK");
     // What was asked for is over, and more than over.
     redis.was_granted_earlier("lock:job", Duration::from_secs(2));
-    wait_for("what was asked for to be over", || {
-        redis.pttl("lock:job") < 29_900 && redis.pttl("lock:cut") < 29_500
-    });
+    wait_for("what was asked for to be over", || redis.pttl("lock:job") < 29_900 && redis.pttl("lock:cut") < 29_500);
     bob.sends("SET lock:job b1 NX PX 300").gets("nil");
     bob.sends("DEL lock:job").gets(":0");
     alice.sends("DEL lock:job").gets(":1");
@@ -170,9 +158,7 @@ fn a_reload_gives_and_takes_the_grace_and_statistics_know_nothing_of_it() {
     let proxy = plain.start();
     let alice = proxy.client();
     let taken = |seconds| {
-        alice
-            .sends(format!("SET lock:job {VALUE} NX EX 20"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:job {VALUE} NX EX 20")).gets("+OK");
         has_ttl(&redis, "lock:job", seconds);
         alice.sends("DEL lock:job").gets(":1");
     };
@@ -196,9 +182,7 @@ fn monitor_mode_adds_no_grace() {
     let redis = Redis::start();
     let proxy = with_grace(&redis).mode(Mode::Monitor).start();
     let alice: Client = proxy.client();
-    alice
-        .sends(format!("SET lock:job {VALUE} NX EX 20"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {VALUE} NX EX 20")).gets("+OK");
     has_ttl(&redis, "lock:job", 20);
     alice.sends("EXPIRE lock:job 30").gets(":1");
     has_ttl(&redis, "lock:job", 30);

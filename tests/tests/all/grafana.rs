@@ -14,16 +14,7 @@ use serde_json::Value;
 use linter::{catalogue, faults, is_word, selectors};
 
 /// Units of Grafana that the dashboard may use.
-const UNITS: [&str; 8] = [
-    "Bps",
-    "bytes",
-    "none",
-    "ops",
-    "percentunit",
-    "s",
-    "short",
-    "bool",
-];
+const UNITS: [&str; 8] = ["Bps", "bytes", "none", "ops", "percentunit", "s", "short", "bool"];
 
 /// An alert of the rules.
 #[derive(Default)]
@@ -47,14 +38,8 @@ fn dashboard() -> Value {
 
 /// The panels of a row that is folded stand inside it.
 fn panels(dashboard: &Value) -> Vec<&Value> {
-    let top: Vec<&Value> = dashboard["panels"]
-        .as_array()
-        .expect("panels")
-        .iter()
-        .collect();
-    let inner = top
-        .iter()
-        .flat_map(|panel| panel["panels"].as_array().into_iter().flatten());
+    let top: Vec<&Value> = dashboard["panels"].as_array().expect("panels").iter().collect();
+    let inner = top.iter().flat_map(|panel| panel["panels"].as_array().into_iter().flatten());
     let inner: Vec<&Value> = inner.collect();
     top.into_iter().chain(inner).collect()
 }
@@ -76,19 +61,14 @@ fn alerts() -> Vec<Alert> {
     for line in file.lines() {
         let word = line.trim();
         if let Some(name) = word.strip_prefix("- alert: ") {
-            alerts.push(Alert {
-                name: name.to_owned(),
-                ..Alert::default()
-            });
+            alerts.push(Alert { name: name.to_owned(), ..Alert::default() });
         }
         let Some(alert) = alerts.last_mut() else {
             continue;
         };
         if let Some(expression) = word.strip_prefix("expr:") {
             in_expression = true;
-            alert
-                .expression
-                .push_str(expression.trim_start_matches([' ', '|']));
+            alert.expression.push_str(expression.trim_start_matches([' ', '|']));
         } else if word.starts_with("for:") || word.starts_with("labels:") {
             in_expression = false;
         } else if in_expression {
@@ -123,15 +103,9 @@ fn every_panel_has_a_place_of_its_own_a_unit_and_words() {
     let mut places: BTreeMap<(u64, u64), String> = BTreeMap::new();
     for panel in panels(&dashboard) {
         let title = text(panel, "title").to_owned();
-        assert!(
-            ids.insert(panel["id"].as_u64().expect("an id")),
-            "{title}: its id is another's"
-        );
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}: its id is another's");
         let of = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
-        assert!(
-            of("w") > 0 && of("h") > 0 && of("x") + of("w") <= 24,
-            "{title} is too wide"
-        );
+        assert!(of("w") > 0 && of("h") > 0 && of("x") + of("w") <= 24, "{title} is too wide");
         for x in of("x")..of("x") + of("w") {
             for y in of("y")..of("y") + of("h") {
                 if let Some(other) = places.insert((x, y), title.clone()) {
@@ -142,36 +116,22 @@ fn every_panel_has_a_place_of_its_own_a_unit_and_words() {
         if text(panel, "type") == "row" {
             continue;
         }
-        assert!(
-            text(panel, "description").len() > 10,
-            "{title} does not say what it shows"
-        );
-        let unit = panel["fieldConfig"]["defaults"]["unit"]
-            .as_str()
-            .unwrap_or_default();
+        assert!(text(panel, "description").len() > 10, "{title} does not say what it shows");
+        let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or_default();
         assert!(UNITS.contains(&unit), "{title}: Grafana has no unit {unit}");
         assert!(expressions(panel).count() > 0, "{title} asks for nothing");
         let links = |within: &Value| {
             let links = within["links"].as_array().into_iter().flatten();
-            links
-                .filter(|link| text(link, "url").starts_with("${board}/"))
-                .count()
+            links.filter(|link| text(link, "url").starts_with("${board}/")).count()
         };
         let by_namespace = |wanted: &str| expressions(panel).any(|asked| asked.contains(wanted));
-        assert!(
-            !by_namespace("$namespace") || links(panel) > 0,
-            "{title} does not lead to the board"
-        );
+        assert!(!by_namespace("$namespace") || links(panel) > 0, "{title} does not lead to the board");
         assert!(
             !by_namespace("by (namespace)") || links(&panel["fieldConfig"]["defaults"]) > 0,
             "{title} does not lead from a namespace to the board"
         );
     }
-    assert_eq!(
-        text(&dashboard, "uid"),
-        "lockwarden-locks",
-        "links and runbooks name it"
-    );
+    assert_eq!(text(&dashboard, "uid"), "lockwarden-locks", "links and runbooks name it");
 }
 
 #[test]
@@ -184,9 +144,8 @@ fn panels_and_alerts_ask_for_what_the_proxy_exports() {
             for fault in faults(expression, &metrics) {
                 faulty.push(format!("panel {}: {fault}", text(panel, "title")));
             }
-            let scoped = selectors(expression)
-                .iter()
-                .all(|s| s.labels.contains("job") && s.labels.contains("instance"));
+            let scoped =
+                selectors(expression).iter().all(|s| s.labels.contains("job") && s.labels.contains("instance"));
             assert!(scoped, "{expression} does not follow the variables");
         }
     }
@@ -216,49 +175,24 @@ fn every_alert_has_words_a_severity_a_runbook_and_tests() {
     }
     for alert in &alerts {
         let name = &alert.name;
-        for key in [
-            "summary: ",
-            "description: ",
-            "runbook_url: ",
-            "dashboard_url: ",
-            "board_url: ",
-        ] {
+        for key in ["summary: ", "description: ", "runbook_url: ", "dashboard_url: ", "board_url: "] {
             assert!(alert.rest.contains(key), "{name} has no {key}");
         }
-        assert!(
-            alert.rest.contains(&format!("/{name}.md'")),
-            "{name} leads to another runbook"
-        );
-        let numbers = alert
-            .rest
-            .split("{{")
-            .filter(|part| part.contains("$value"));
+        assert!(alert.rest.contains(&format!("/{name}.md'")), "{name} leads to another runbook");
+        let numbers = alert.rest.split("{{").filter(|part| part.contains("$value"));
         for number in numbers {
-            let whole = [
-                " printf \"%.0f\" $value }}",
-                " $value | humanizeDuration }}",
-            ];
-            assert!(
-                whole.iter().any(|words| number.starts_with(words)),
-                "{name} says {number}"
-            );
+            let whole = [" printf \"%.0f\" $value }}", " $value | humanizeDuration }}"];
+            assert!(whole.iter().any(|words| number.starts_with(words)), "{name} says {number}");
         }
         let severities = ["critical", "warning", "info"];
         assert!(
-            severities
-                .iter()
-                .any(|word| alert.rest.contains(&format!("severity: {word}\n"))),
+            severities.iter().any(|word| alert.rest.contains(&format!("severity: {word}\n"))),
             "{name} has no severity"
         );
         let [fires, silent] = cases.get(name).copied().unwrap_or_default();
-        assert!(
-            fires > 0 && silent > 0,
-            "{name} is tested {fires} times firing, {silent} times silent"
-        );
+        assert!(fires > 0 && silent > 0, "{name} is tested {fires} times firing, {silent} times silent");
         let page = read(&format!("docs/runbooks/{name}.md"));
-        let severity = severities
-            .iter()
-            .find(|word| page.to_lowercase().contains(&format!("\n\n{word}. ")));
+        let severity = severities.iter().find(|word| page.to_lowercase().contains(&format!("\n\n{word}. ")));
         // Of a warning there may be a second rule: for namespaces that are only watched, or for when it is urgent.
         let only_watched = ["(lockwarden_namespace_enforced) == 0)", "would-deny"]
             .iter()
@@ -277,39 +211,20 @@ fn every_alert_has_words_a_severity_a_runbook_and_tests() {
             before.lines().filter(|line| !line.is_empty()).count() <= 1,
             "{name}.md does not begin with the command that answers"
         );
-        for heading in [
-            "What it means",
-            "First look",
-            "Likely causes",
-            "What to do",
-            "False alarms",
-        ] {
-            assert!(
-                page.contains(&format!("\n## {heading}\n\n")),
-                "{name}.md has no {heading:?}"
-            );
+        for heading in ["What it means", "First look", "Likely causes", "What to do", "False alarms"] {
+            assert!(page.contains(&format!("\n## {heading}\n\n")), "{name}.md has no {heading:?}");
         }
     }
     let names: BTreeSet<String> = alerts.into_iter().map(|alert| alert.name).collect();
-    let pages =
-        fs::read_dir(repository().join("docs/runbooks")).expect("the directory of runbooks");
+    let pages = fs::read_dir(repository().join("docs/runbooks")).expect("the directory of runbooks");
     let pages: BTreeSet<String> = pages
-        .filter_map(|page| {
-            page.ok()?
-                .file_name()
-                .to_str()?
-                .strip_suffix(".md")
-                .map(str::to_owned)
-        })
+        .filter_map(|page| page.ok()?.file_name().to_str()?.strip_suffix(".md").map(str::to_owned))
         .filter(|page| page != "README")
         .collect();
     assert_eq!(pages, names, "a page for each alert, and no other");
     let index = read("docs/runbooks/README.md");
     for name in names {
-        assert!(
-            index.contains(&format!("[{name}]({name}.md)")),
-            "the index lacks {name}"
-        );
+        assert!(index.contains(&format!("[{name}]({name}.md)")), "the index lacks {name}");
     }
 }
 
@@ -317,15 +232,10 @@ fn every_alert_has_words_a_severity_a_runbook_and_tests() {
 #[test]
 fn runbooks_name_metrics_that_there_are() {
     let metrics = catalogue();
-    for entry in
-        fs::read_dir(repository().join("docs/runbooks")).expect("the directory of runbooks")
-    {
+    for entry in fs::read_dir(repository().join("docs/runbooks")).expect("the directory of runbooks") {
         let path = entry.expect("an entry").path();
         let page = fs::read_to_string(&path).expect("a page");
-        for word in page
-            .split(|c: char| !is_word(c))
-            .filter(|word| word.ends_with("_total"))
-        {
+        for word in page.split(|c: char| !is_word(c)).filter(|word| word.ends_with("_total")) {
             assert!(
                 metrics.contains_key(word) || !word.starts_with("lockwarden_"),
                 "{}: there is no {word}",
@@ -349,17 +259,7 @@ fn promtool_finds_nothing_wrong_with_the_rules_and_their_tests_pass() {
         &["test", "rules", "tests/proxy.yml"],
         &["test", "rules", "tests/links_and_sums.yml"],
     ] {
-        let checked = run_to_end(
-            Command::new("promtool")
-                .args(arguments)
-                .current_dir(&directory),
-        );
-        assert_eq!(
-            checked.code,
-            Some(0),
-            "promtool {arguments:?}\n{}{}",
-            checked.stdout,
-            checked.stderr
-        );
+        let checked = run_to_end(Command::new("promtool").args(arguments).current_dir(&directory));
+        assert_eq!(checked.code, Some(0), "promtool {arguments:?}\n{}{}", checked.stdout, checked.stderr);
     }
 }

@@ -71,13 +71,10 @@ fn live(redis: &Redis, alice: &Client, bob: &Client) {
     bob.sends("SET lock:a bobs NX PX 9000").gets("nil");
     bob.sends("DEL lock:a").gets(":0");
     alice.sends("SETNX lock:a again").gets(":0");
-    alice
-        .sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "alices"])
-        .gets(":1");
+    alice.sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "alices"]).gets(":1");
     // Bob has waited for it.
     bob.sends("SET lock:a bobs NX PX 9000").gets("+OK");
-    bob.sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "bobs"])
-        .gets(":1");
+    bob.sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "bobs"]).gets(":1");
     // Nobody named a TTL.
     alice.sends("SETNX lock:b 1").gets(":1");
     alice.sends("DEL lock:b").gets(":1");
@@ -90,8 +87,7 @@ fn live(redis: &Redis, alice: &Client, bob: &Client) {
     // What the lock guards is written by its holder, and not by others.
     alice.sends("SET lock:7 alices NX PX 9000").gets("+OK");
     alice.sends("SET stock:7 1").gets("+OK");
-    bob.sends("SET stock:7 2")
-        .gets_error("LOCKDENIED not-owner");
+    bob.sends("SET stock:7 2").gets_error("LOCKDENIED not-owner");
     bob.sends("BLPOP stock:7 1").gets_error("LOCKLIMIT");
     alice.sends("DEL lock:7").gets(":1");
     // Where only watched, Bob's DEL succeeds.
@@ -101,24 +97,14 @@ fn live(redis: &Redis, alice: &Client, bob: &Client) {
         alice.sends("GET price:7").gets("nil");
     }
     // What a node of a cluster would say.
-    alice
-        .sends("EVAL \"return redis.error_reply('MOVED 7 127.0.0.1:1')\" 0")
-        .gets("-MOVED 7 127.0.0.1:1");
+    alice.sends("EVAL \"return redis.error_reply('MOVED 7 127.0.0.1:1')\" 0").gets("-MOVED 7 127.0.0.1:1");
 }
 
 /// A query as Grafana sends it.
 fn substituted(expression: &str) -> String {
-    [
-        ("$__rate_interval", "5s"),
-        ("$__range", "1m"),
-        ("$job", ".*"),
-        ("$instance", ".*"),
-        ("$namespace", ".*"),
-    ]
-    .iter()
-    .fold(expression.to_owned(), |text, (from, to)| {
-        text.replace(from, to)
-    })
+    [("$__rate_interval", "5s"), ("$__range", "1m"), ("$job", ".*"), ("$instance", ".*"), ("$namespace", ".*")]
+        .iter()
+        .fold(expression.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 /// The numbers that a query answers with.
@@ -127,9 +113,7 @@ fn numbers(prometheus: &Prometheus, expression: &str) -> Vec<f64> {
     let answer: Value = serde_json::from_str(&body).expect("Prometheus answers in JSON");
     assert_eq!(answer["status"], "success", "{expression}\n{body}");
     let series = answer["data"]["result"].as_array().expect("a result");
-    let values = series
-        .iter()
-        .filter_map(|one| one["value"][1].as_str()?.parse().ok());
+    let values = series.iter().filter_map(|one| one["value"][1].as_str()?.parse().ok());
     values.filter(|number: &f64| number.is_finite()).collect()
 }
 
@@ -139,19 +123,14 @@ fn queries() -> Vec<(String, String)> {
     let text = std::fs::read_to_string(path).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let top = dashboard["panels"].as_array().expect("panels");
-    let inner = top
-        .iter()
-        .flat_map(|row| row["panels"].as_array().into_iter().flatten());
+    let inner = top.iter().flat_map(|row| row["panels"].as_array().into_iter().flatten());
     top.iter()
         .chain(inner)
         .flat_map(|panel| {
             let targets = panel["targets"].as_array().into_iter().flatten();
             targets.map(|target| {
                 let title = panel["title"].as_str().unwrap_or_default().to_owned();
-                (
-                    title,
-                    substituted(target["expr"].as_str().unwrap_or_default()),
-                )
+                (title, substituted(target["expr"].as_str().unwrap_or_default()))
             })
         })
         .collect()
@@ -165,10 +144,7 @@ fn every_panel_has_data_and_says_what_happened() {
     let redis = Redis::start();
     let proxy = proxy(&redis);
     let prometheus = Prometheus::start(&scrape(&proxy, ""));
-    let (alice, bob) = (
-        proxy.client_from("127.51.0.1"),
-        proxy.client_from("127.51.0.2"),
-    );
+    let (alice, bob) = (proxy.client_from("127.51.0.1"), proxy.client_from("127.51.0.2"));
     alice.sends("SET lock:held alices NX PX 60000").gets("+OK");
 
     let queries = queries();
@@ -193,12 +169,7 @@ fn every_panel_has_data_and_says_what_happened() {
         if empty.is_empty() {
             return;
         }
-        assert!(
-            Instant::now() < end,
-            "{}\n{}",
-            empty.join("\n"),
-            prometheus.log()
-        );
+        assert!(Instant::now() < end, "{}\n{}", empty.join("\n"), prometheus.log());
     }
 }
 
@@ -210,43 +181,26 @@ fn the_variables_and_the_annotations_of_the_dashboard_find_something() {
     let redis = Redis::start();
     let proxy = proxy(&redis);
     let prometheus = Prometheus::start(&scrape(&proxy, ""));
-    wait_for("a scrape", || {
-        !numbers(&prometheus, "lockwarden_build_info").is_empty()
-    });
+    wait_for("a scrape", || !numbers(&prometheus, "lockwarden_build_info").is_empty());
     let text = std::fs::read_to_string(repository().join("grafana/dashboards/lockwarden.json"));
     let dashboard: Value = serde_json::from_str(&text.expect("the dashboard")).expect("JSON");
     let mut labels = Vec::new();
-    for variable in dashboard["templating"]["list"]
-        .as_array()
-        .expect("variables")
-    {
+    for variable in dashboard["templating"]["list"].as_array().expect("variables") {
         let Some(query) = variable["definition"].as_str() else {
             continue;
         };
-        let inside = query
-            .strip_prefix("label_values(")
-            .and_then(|rest| rest.strip_suffix(')'));
-        let (series, label) = inside
-            .and_then(|inside| inside.rsplit_once(", "))
-            .expect("label_values");
+        let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+        let (series, label) = inside.and_then(|inside| inside.rsplit_once(", ")).expect("label_values");
         let count = format!("count by ({label}) ({})", substituted(series));
         labels.push((label.to_owned(), numbers(&prometheus, &count).len()));
     }
     let expected = [("job", 1), ("instance", 1), ("namespace", 2)];
-    assert_eq!(
-        labels,
-        expected.map(|(label, count)| (label.to_owned(), count))
-    );
-    let annotations = dashboard["annotations"]["list"]
-        .as_array()
-        .expect("annotations");
+    assert_eq!(labels, expected.map(|(label, count)| (label.to_owned(), count)));
+    let annotations = dashboard["annotations"]["list"].as_array().expect("annotations");
     assert_eq!(annotations.len(), 3);
     for annotation in annotations {
         // That it is answered is enough: nothing has happened yet.
-        numbers(
-            &prometheus,
-            &substituted(annotation["expr"].as_str().expect("a query")),
-        );
+        numbers(&prometheus, &substituted(annotation["expr"].as_str().expect("a query")));
     }
 }
 
@@ -272,10 +226,7 @@ fn receiver() -> (SocketAddr, mpsc::Receiver<String>) {
             }
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
             let _ = reader.get_mut().write_all(answer);
-            if bodies
-                .send(String::from_utf8_lossy(&body).into_owned())
-                .is_err()
-            {
+            if bodies.send(String::from_utf8_lossy(&body).into_owned()).is_err() {
                 return;
             }
         }
@@ -288,9 +239,7 @@ fn received(bodies: &mpsc::Receiver<String>, alert: &str) -> Value {
     let end = Instant::now() + LONG;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let body = bodies
-            .recv_timeout(left)
-            .unwrap_or_else(|_| panic!("{alert} did not arrive"));
+        let body = bodies.recv_timeout(left).unwrap_or_else(|_| panic!("{alert} did not arrive"));
         let message: Value = serde_json::from_str(&body).expect("Alertmanager posts JSON");
         for one in message["alerts"].as_array().expect("alerts") {
             if one["labels"]["alertname"] == alert && one["status"] == "firing" {
@@ -329,28 +278,19 @@ fn alerts_arrive_where_alertmanager_sends_them() {
     );
     let prometheus = Prometheus::start(&scrape(&proxy, &more));
 
-    let (alice, bob) = (
-        proxy.client_from("127.52.0.1"),
-        proxy.client_from("127.52.0.2"),
-    );
+    let (alice, bob) = (proxy.client_from("127.52.0.1"), proxy.client_from("127.52.0.2"));
     alice.sends("SET lock:a alices NX PX 9000").gets("+OK");
     bob.sends("DEL lock:a").gets(":0");
     let alert = received(&bodies, "LockForeignReleaseAttempts");
     assert_eq!(alert["labels"]["namespace"], "locks");
     assert_eq!(alert["labels"]["severity"], "warning");
     let runbook = &alert["annotations"]["runbook_url"];
-    assert_eq!(
-        runbook,
-        "https://runbooks.example.org/LockForeignReleaseAttempts.md"
-    );
+    assert_eq!(runbook, "https://runbooks.example.org/LockForeignReleaseAttempts.md");
 
     // All rules could be evaluated over what a real proxy says.
     let rules: Value = serde_json::from_str(&prometheus.get("/api/v1/rules")).expect("JSON");
     let groups = rules["data"]["groups"].as_array().expect("groups");
-    let rules: Vec<&Value> = groups
-        .iter()
-        .flat_map(|group| group["rules"].as_array().into_iter().flatten())
-        .collect();
+    let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten()).collect();
     assert_eq!(rules.len(), 43);
     for rule in rules {
         assert!(rule["health"] != "err", "{rule}");
@@ -370,10 +310,7 @@ fn promtool_finds_nothing_wrong_with_the_page_of_metrics() {
     }
     let redis = Redis::start();
     let proxy = proxy(&redis);
-    let (alice, bob) = (
-        proxy.client_from("127.53.0.1"),
-        proxy.client_from("127.53.0.2"),
-    );
+    let (alice, bob) = (proxy.client_from("127.53.0.1"), proxy.client_from("127.53.0.2"));
     live(&redis, &alice, &bob);
     let (status, page) = proxy.get("/metrics");
     assert_eq!(status, 200);
@@ -385,13 +322,10 @@ fn promtool_finds_nothing_wrong_with_the_page_of_metrics() {
         .spawn()
         .expect("promtool is installed");
     let mut input = promtool.stdin.take().expect("it is piped");
-    input
-        .write_all(page.as_bytes())
-        .expect("promtool reads to the end");
+    input.write_all(page.as_bytes()).expect("promtool reads to the end");
     drop(input);
     let said = promtool.wait_with_output().expect("promtool ends");
-    let words =
-        String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&said.stdout);
+    let words = String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&said.stdout);
     assert!(said.status.success() && words.trim().is_empty(), "{words}");
 }
 
@@ -399,26 +333,14 @@ fn promtool_finds_nothing_wrong_with_the_page_of_metrics() {
 fn ten_thousand_locks_in_a_hundred_namespaces_stay_below_five_thousand_series() {
     let redis = Redis::start();
     let namespaces: String = (1..100)
-        .map(|n| {
-            format!(
-                "[[namespace]]\nname = \"team-{n}\"\nkeys = [\"team-{n}:*\"]\nmode = \"enforce\"\n"
-            )
-        })
+        .map(|n| format!("[[namespace]]\nname = \"team-{n}\"\nkeys = [\"team-{n}:*\"]\nmode = \"enforce\"\n"))
         .collect();
     let proxy = Proxy::builder(&redis).more(&namespaces).start();
-    let (alice, bob) = (
-        proxy.client_from("127.54.0.1"),
-        proxy.client_from("127.54.0.2"),
-    );
+    let (alice, bob) = (proxy.client_from("127.54.0.1"), proxy.client_from("127.54.0.2"));
     for n in 0..100 {
-        let prefix = if n == 0 {
-            "lock".to_owned()
-        } else {
-            format!("team-{n}")
-        };
-        let acquires: Vec<String> = (0..100)
-            .map(|key| format!("SET {prefix}:{key} {prefix}-{key}-of-alice NX PX 60000"))
-            .collect();
+        let prefix = if n == 0 { "lock".to_owned() } else { format!("team-{n}") };
+        let acquires: Vec<String> =
+            (0..100).map(|key| format!("SET {prefix}:{key} {prefix}-{key}-of-alice NX PX 60000")).collect();
         let lines: Vec<&str> = acquires.iter().map(String::as_str).collect();
         alice.pipelines(&lines, &vec!["+OK"; lines.len()]);
         bob.sends(format!("DEL {prefix}:1")).gets(":0");
@@ -429,13 +351,7 @@ fn ten_thousand_locks_in_a_hundred_namespaces_stay_below_five_thousand_series() 
     assert!(series < 5_000, "{series} series");
     // 30 have a name, and nothing is lost by that.
     let metrics = proxy.metrics();
-    assert_eq!(
-        metrics.get("lockwarden_locks_held{namespace=\"__other__\"}"),
-        7_000.0
-    );
-    assert_eq!(
-        metrics.get("lockwarden_lock_releases_total{outcome=\"not-owner\"}"),
-        100.0
-    );
+    assert_eq!(metrics.get("lockwarden_locks_held{namespace=\"__other__\"}"), 7_000.0);
+    assert_eq!(metrics.get("lockwarden_lock_releases_total{outcome=\"not-owner\"}"), 100.0);
     assert!(metrics.get("lockwarden_label_overflow_total{label=\"namespace\"}") >= 7_000.0);
 }

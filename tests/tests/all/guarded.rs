@@ -21,31 +21,19 @@ fn the_careless_job_that_cleans_up_leaves_locks_alone() {
     let held = Held::new();
     held.bob.sends("MSET a:1 x lock 1").gets("+OK");
     for (text, keys) in [
-        (
-            "for _, key in ipairs(redis.call('keys', 'lock*')) do redis.call('del', key) end",
-            vec![],
-        ),
-        (
-            "local found = redis.call('keys', '*') return redis.call('unlink', unpack(found))",
-            vec![],
-        ),
+        ("for _, key in ipairs(redis.call('keys', 'lock*')) do redis.call('del', key) end", vec![]),
+        ("local found = redis.call('keys', '*') return redis.call('unlink', unpack(found))", vec![]),
         (
             "local found = redis.call('scan', 0, 'match', ARGV[1], 'count', 1000)[2] \
              for i = 1, #found do redis.call('pexpire', found[i], 1) end",
             vec![],
         ),
-        (
-            "redis.call('set', KEYS[1], 1) return redis.call('del', redis.call('keys', '*job')[1])",
-            vec!["lock:bobs"],
-        ),
+        ("redis.call('set', KEYS[1], 1) return redis.call('del', redis.call('keys', '*job')[1])", vec!["lock:bobs"]),
     ] {
         let said = held.refuses(UNSAFE, text, &keys, &["lock:*"]);
         assert!(said.contains(" key=lock:job "), "{said}");
     }
-    held.proxy.counts(
-        "lockwarden_decisions_total{decision=\"deny\",reason=\"unsafe-script\"}",
-        4.0,
-    );
+    held.proxy.counts("lockwarden_decisions_total{decision=\"deny\",reason=\"unsafe-script\"}", 4.0);
     held.proxy.logs(&["refused", "unsafe-script", "lock:job"]);
     held.alice.sends("DEL lock:job").gets(":1");
 }
@@ -64,31 +52,11 @@ fn no_script_writes_a_key_of_the_proxys_own_that_is_about_no_lock() {
         let before = straight.sends(format!("DUMP {name}")).reply().to_string();
         let (beginning, ending) = name.split_at(9);
         for (text, keys, arguments) in [
-            (
-                "redis.call('set', redis.call('echo', ARGV[1]), 'x')",
-                vec![],
-                vec![name],
-            ),
-            (
-                "redis.call('set', 'a', 1) redis.call('rename', 'a', redis.call('echo', ARGV[1]))",
-                vec![],
-                vec![name],
-            ),
-            (
-                "redis.call('del', redis.call('echo', ARGV[1]) .. ARGV[2])",
-                vec![],
-                vec![beginning, ending],
-            ),
-            (
-                "redis.call('set', KEYS[2], 'x')",
-                vec!["lock:bobs", name],
-                vec![],
-            ),
-            (
-                "redis.call('set', ARGV[1], 'x')",
-                vec!["lock:bobs"],
-                vec![name],
-            ),
+            ("redis.call('set', redis.call('echo', ARGV[1]), 'x')", vec![], vec![name]),
+            ("redis.call('set', 'a', 1) redis.call('rename', 'a', redis.call('echo', ARGV[1]))", vec![], vec![name]),
+            ("redis.call('del', redis.call('echo', ARGV[1]) .. ARGV[2])", vec![], vec![beginning, ending]),
+            ("redis.call('set', KEYS[2], 'x')", vec!["lock:bobs", name], vec![]),
+            ("redis.call('set', ARGV[1], 'x')", vec!["lock:bobs"], vec![name]),
         ] {
             let said = held.bob.eval(text, &keys, &arguments);
             assert!(said.starts_with("-LOCKDENIED "), "{name}: {text}: {said}");
@@ -97,8 +65,7 @@ fn no_script_writes_a_key_of_the_proxys_own_that_is_about_no_lock() {
         assert_eq!(after, before, "{name}");
     }
     // Nor does one that deletes what it finds.
-    let text =
-        "for _, key in ipairs(redis.call('keys', ARGV[1])) do redis.call('del', key) end return 1";
+    let text = "for _, key in ipairs(redis.call('keys', ARGV[1])) do redis.call('del', key) end return 1";
     assert_eq!(held.bob.eval(text, &[], &["lw:*"]), ":1");
 }
 
@@ -165,10 +132,7 @@ fn a_script_has_no_arg_that_redis_does_not_give_it() {
     for (begins, key) in [
         ("redis.call('get', redis.call('echo', ARGV[1]))", "other"),
         ("redis.call('incr', redis.call('echo', ARGV[1]))", "other"),
-        (
-            "redis.call('hget', redis.call('incr', 'n') and KEYS[1], 'f')",
-            "lock:a",
-        ),
+        ("redis.call('hget', redis.call('incr', 'n') and KEYS[1], 'f')", "lock:a"),
     ] {
         for text in [
             "return type(arg)",
@@ -203,15 +167,13 @@ fn a_script_is_called_by_its_sha_and_found_as_without_the_guard() {
     let bob = proxy.client();
     let sha = bob.sends_arguments(&["SCRIPT", "LOAD", IS_GUARDED]).text();
     for _ in 0..2 {
-        bob.sends(format!("EVALSHA {sha} 0 name"))
-            .gets("$7 guarded");
+        bob.sends(format!("EVALSHA {sha} 0 name")).gets("$7 guarded");
     }
     bob.sends(format!("SCRIPT EXISTS {sha}")).gets("[:1]");
     bob.sends("SCRIPT FLUSH").gets("+OK");
     bob.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
     bob.sends("MULTI").gets("+OK");
-    bob.sends_arguments(&["EVAL", IS_GUARDED, "0", "name"])
-        .gets("+QUEUED");
+    bob.sends_arguments(&["EVAL", IS_GUARDED, "0", "name"]).gets("+QUEUED");
     bob.sends("GET name").gets("+QUEUED");
     bob.sends("EXEC").gets("[$7 guarded, $1 1]");
 }
@@ -223,44 +185,18 @@ fn only_scripts_that_may_name_a_lock_and_may_write_are_guarded() {
         let end = "return pcall(string.dump, redis.call) and 'guarded' or 'as it is'";
         held.bob.eval(&format!("{text} {end}"), keys, &["job"]) == "$7 guarded"
     };
-    assert!(guarded(
-        "redis.call('del', redis.call('echo', ARGV[1]))",
-        &[]
-    ));
+    assert!(guarded("redis.call('del', redis.call('echo', ARGV[1]))", &[]));
     assert!(guarded("redis.call(ARGV[2] or 'ping')", &[]));
-    assert!(guarded(
-        "redis.call('del', 'lo' .. redis.call('echo', 'x'))",
-        &[]
-    ));
+    assert!(guarded("redis.call('del', 'lo' .. redis.call('echo', 'x'))", &[]));
     assert!(!guarded("redis.call('del', KEYS[1])", &["a"]));
     assert!(!guarded("redis.call('set', ARGV[1], 1)", &[]));
-    assert!(!guarded(
-        "redis.call('set', 'queue:' .. redis.call('echo', 'x'), 1)",
-        &[]
-    ));
-    assert!(!guarded(
-        "redis.call('set', KEYS[1] .. redis.call('echo', 'x'), 1)",
-        &["queue:"]
-    ));
-    assert!(!guarded(
-        "redis.call('get', redis.call('echo', ARGV[1]))",
-        &[]
-    ));
+    assert!(!guarded("redis.call('set', 'queue:' .. redis.call('echo', 'x'), 1)", &[]));
+    assert!(!guarded("redis.call('set', KEYS[1] .. redis.call('echo', 'x'), 1)", &["queue:"]));
+    assert!(!guarded("redis.call('get', redis.call('echo', ARGV[1]))", &[]));
     let words = ["EVAL_RO", IS_GUARDED, "0", "name"];
-    if !held
-        .redis
-        .client()
-        .sends_arguments(&["EVAL_RO", "return 1", "0"])
-        .reply()
-        .to_string()
-        .starts_with('-')
-    {
+    if !held.redis.client().sends_arguments(&["EVAL_RO", "return 1", "0"]).reply().to_string().starts_with('-') {
         assert!(
-            held.bob
-                .sends_arguments(&words)
-                .reply()
-                .to_string()
-                .starts_with("-ERR Write commands are not allowed")
+            held.bob.sends_arguments(&words).reply().to_string().starts_with("-ERR Write commands are not allowed")
         );
     }
 }
@@ -268,15 +204,8 @@ fn only_scripts_that_may_name_a_lock_and_may_write_are_guarded() {
 #[test]
 fn a_constant_of_redis_in_a_name_is_no_way_around() {
     let held = Held::new();
-    held.alice
-        .sends(format!("SET lock:3 {ALICES} NX PX 8000"))
-        .gets("+OK");
-    held.refuses(
-        UNSAFE,
-        "return redis.call('del', 'lock:' .. redis.LOG_WARNING)",
-        &[],
-        &[],
-    );
+    held.alice.sends(format!("SET lock:3 {ALICES} NX PX 8000")).gets("+OK");
+    held.refuses(UNSAFE, "return redis.call('del', 'lock:' .. redis.LOG_WARNING)", &[], &[]);
     held.redis.client().sends("EXISTS lock:3").gets(":1");
 }
 
@@ -300,26 +229,16 @@ fn monitor_mode_only_counts_what_scripts_do_that_compute_names() {
 #[test]
 fn what_happens_to_them_is_a_choice() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("computed_names", "\"deny\"")
-        .start();
+    let proxy = Proxy::builder(&redis).top("computed_names", "\"deny\"").start();
     let held = Held::behind(redis, proxy);
     held.refuses(UNSAFE, IS_GUARDED, &[], &["name"]);
     held.refuses(UNSAFE, IS_GUARDED, &["lock:mine"], &["name"]);
     held.bob.sends("GET name").gets("nil");
 
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("computed_names", "\"forward\"")
-        .start();
-    assert_eq!(
-        proxy.client().eval(IS_GUARDED, &[], &["name"]),
-        "$8 as it is"
-    );
-    proxy.counts(
-        "lockwarden_unjudged_commands_total{why=\"computed-names\"}",
-        1.0,
-    );
+    let proxy = Proxy::builder(&redis).top("computed_names", "\"forward\"").start();
+    assert_eq!(proxy.client().eval(IS_GUARDED, &[], &["name"]), "$8 as it is");
+    proxy.counts("lockwarden_unjudged_commands_total{why=\"computed-names\"}", 1.0);
 }
 
 /// With SELECT a script reaches other databases: the locks there are nobody's that it declares, other keys are free.
@@ -328,37 +247,17 @@ fn a_script_that_goes_to_another_database_reaches_no_lock_there() {
     let held = Held::new();
     let far = held.proxy.client();
     far.sends("SELECT 1").gets("+OK");
-    far.sends(format!("SET lock:far {ALICES} NX PX 8000"))
-        .gets("+OK");
+    far.sends(format!("SET lock:far {ALICES} NX PX 8000")).gets("+OK");
     let there = |word: &str| format!("redis.call('select', 1) {word}");
     for keys in [vec![], vec!["lock:far"], vec!["lock:job"]] {
-        held.refuses(
-            UNSAFE,
-            &there("return redis.call('del', 'lock:far')"),
-            &keys,
-            &[],
-        );
+        held.refuses(UNSAFE, &there("return redis.call('del', 'lock:far')"), &keys, &[]);
     }
-    held.refuses(
-        UNSAFE,
-        &there("return redis.call('del', KEYS[1])"),
-        &["lock:far"],
-        &[],
-    );
-    far.sends("GET lock:far")
-        .gets(format!("${} {ALICES}", ALICES.len()));
-    assert_eq!(
-        held.bob
-            .eval(&there("return redis.call('set', 'plain', 1)"), &[], &[]),
-        "+OK"
-    );
+    held.refuses(UNSAFE, &there("return redis.call('del', KEYS[1])"), &["lock:far"], &[]);
+    far.sends("GET lock:far").gets(format!("${} {ALICES}", ALICES.len()));
+    assert_eq!(held.bob.eval(&there("return redis.call('set', 'plain', 1)"), &[], &[]), "+OK");
     far.sends("GET plain").gets("$1 1");
     let back = "redis.call('select', 1) redis.call('set', 'plain', 2) redis.call('select', 0) return redis.call('del', KEYS[1])";
-    assert_eq!(
-        held.alice.eval(back, &["lock:job"], &[]),
-        ":1",
-        "the holder's own script, at home again"
-    );
+    assert_eq!(held.alice.eval(back, &["lock:job"], &[]), ":1", "the holder's own script, at home again");
     far.sends("GET plain").gets("$1 2");
 }
 
@@ -369,14 +268,10 @@ fn a_refused_script_on_a_full_server_takes_no_lock() {
     let redis = Redis::with_arguments(&["--maxmemory-policy", "noeviction"]);
     let proxy = Proxy::enforcing(&redis);
     let held = Held::behind(redis, proxy);
-    let take =
-        "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 8000)";
+    let take = "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 8000)";
     assert_eq!(held.alice.eval(take, &["lock:hash"], &[ALICES]), ":1");
     held.bob.sends("SET plain 1").gets("+OK");
-    held.redis
-        .client()
-        .sends("CONFIG SET maxmemory 1")
-        .gets("+OK");
+    held.redis.client().sends("CONFIG SET maxmemory 1").gets("+OK");
     for lock in ["lock:job", "lock:hash"] {
         let before = held.redis.lease(lock);
         for text in [

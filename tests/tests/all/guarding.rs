@@ -21,10 +21,7 @@ mode = "enforce"
 fn guarding(redis: &Redis) -> Proxy {
     let proxy = Proxy::builder(redis).more(GUARD).start();
     // A proxy knows what was loaded through it.
-    proxy
-        .client()
-        .sends_arguments(&["SCRIPT", "LOAD", EVAL_TEXT])
-        .reply();
+    proxy.client().sends_arguments(&["SCRIPT", "LOAD", EVAL_TEXT]).reply();
     proxy
 }
 
@@ -36,38 +33,22 @@ fn prepared(redis: &Redis) -> Vec<Case> {
     own.sends("SET payload v").gets("+OK");
     own.write(&encode(&["DUMP", "payload"]));
     let dumped = own.raw_reply();
-    let from = dumped
-        .iter()
-        .position(|byte| *byte == b'\n')
-        .expect("a length")
-        + 1;
-    let facts = Facts {
-        payload: dumped[from..dumped.len() - 2].to_vec(),
-        port: redis.address().port(),
-    };
+    let from = dumped.iter().position(|byte| *byte == b'\n').expect("a length") + 1;
+    let facts = Facts { payload: dumped[from..dumped.len() - 2].to_vec(), port: redis.address().port() };
     let all = cases(&facts).into_iter().map(|case| case.aimed_at(KEY));
     // What only those may send who administer is no write of a client. A guard has functions explain themselves even on a
     // server that has none.
-    let mut left_out = vec![
-        "keydb.cron",
-        "migrate",
-        "pfdebug",
-        "restore",
-        "restore-asking",
-    ];
+    let mut left_out = vec!["keydb.cron", "migrate", "pfdebug", "restore", "restore-asking"];
     if !Server::under_test().since(7, 0) {
         left_out.push("fcall");
     }
-    all.filter(|case| !left_out.contains(&&*case.command()))
-        .collect()
+    all.filter(|case| !left_out.contains(&&*case.command())).collect()
 }
 
 /// Both servers hold the same for this case.
 fn furnish(clients: &[&Client], case: &Case) {
     for client in clients {
-        client
-            .sends(format!("DEL {KEY} {} dest other new", case.kind.plain()))
-            .reply();
+        client.sends(format!("DEL {KEY} {} dest other new", case.kind.plain())).reply();
         for (key, member) in [(KEY, "own"), (case.kind.plain(), "plain")] {
             for line in case.kind.furnishing(key, member) {
                 client.sends(&line).reply();
@@ -85,18 +66,13 @@ fn is_chance(case: &Case) -> bool {
 /// It may wait, and is refused outside a block.
 fn may_wait(case: &Case) -> bool {
     let command = case.command();
-    let blocks = case
-        .args
-        .iter()
-        .any(|arg| arg.eq_ignore_ascii_case(b"block"));
+    let blocks = case.args.iter().any(|arg| arg.eq_ignore_ascii_case(b"block"));
     command.starts_with('b') && !command.starts_with("bit") || blocks || command == "xreadgroup"
 }
 
 fn replies(client: &Client, requests: &[Vec<u8>]) -> Vec<String> {
     client.write(&requests.concat());
-    let each = requests
-        .iter()
-        .map(|_| client.raw_reply().escape_ascii().to_string());
+    let each = requests.iter().map(|_| client.raw_reply().escape_ascii().to_string());
     each.collect()
 }
 
@@ -109,9 +85,7 @@ fn compare(protocol: &str) {
     let holder = proxy.client();
     for client in [&direct, &holder] {
         client.sends(format!("HELLO {protocol}")).reply();
-        client
-            .sends("SET lock:1 5c9e2f70-8d1b-4a33 NX PX 600000")
-            .gets("+OK");
+        client.sends("SET lock:1 5c9e2f70-8d1b-4a33 NX PX 600000").gets("+OK");
     }
     let (furnisher, mut seen) = (plain.client(), 0);
     for case in &all {
@@ -126,11 +100,7 @@ fn compare(protocol: &str) {
             }
             furnish(&[&furnisher, &own], case);
             // Something of the same client stands before and behind it.
-            let more = [
-                vec![encode(&["ECHO", "a"])],
-                requests,
-                vec![encode(&["EXISTS", KEY])],
-            ];
+            let more = [vec![encode(&["ECHO", "a"])], requests, vec![encode(&["EXISTS", KEY])]];
             let all = more.concat();
             let (expected, got) = (replies(&direct, &all), replies(&holder, &all));
             assert_eq!(got, expected, "{form:?}: {}", case.line);
@@ -162,17 +132,10 @@ fn a_holders_write_is_answered_byte_for_byte_under_resp3() {
 fn nothing_that_a_late_holder_sends_changes_guarded_data() {
     let redis = Redis::start();
     let proxy = guarding(&redis);
-    let (own, late, holder) = (
-        redis.client(),
-        proxy.client_from("127.0.0.2"),
-        proxy.client_from("127.0.0.3"),
-    );
-    late.sends("SET lock:1 f81d4fae-7dec-11d0 NX PX 1")
-        .gets("+OK");
+    let (own, late, holder) = (redis.client(), proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.3"));
+    late.sends("SET lock:1 f81d4fae-7dec-11d0 NX PX 1").gets("+OK");
     redis.becomes_free("lock:1");
-    holder
-        .sends("SET lock:1 5c9e2f70-8d1b-4a33 NX PX 600000")
-        .gets("+OK");
+    holder.sends("SET lock:1 5c9e2f70-8d1b-4a33 NX PX 600000").gets("+OK");
     for case in prepared(&redis) {
         for form in [Form::Plain, Form::Block, Form::MixedCase] {
             let Some(requests) = case.requests(form) else {
@@ -184,9 +147,7 @@ fn nothing_that_a_late_holder_sends_changes_guarded_data() {
             let last = said.last().expect("a reply");
             let is_refused = last.starts_with("-LOCKDENIED stale-fence")
                 || last.starts_with("-LOCKLIMIT guarded-write")
-                || last.starts_with(
-                    "-EXECABORT Transaction discarded because of previous errors: LOCK",
-                );
+                || last.starts_with("-EXECABORT Transaction discarded because of previous errors: LOCK");
             assert!(is_refused, "{form:?}: {}: {said:?}", case.line);
             let after = own.sends(format!("DUMP {KEY}")).reply().to_string();
             assert_eq!(after, before, "{form:?}: {}", case.line);
@@ -224,11 +185,7 @@ fn race(planted: Planted, time: Duration) -> Race {
     }
     assert!(planter.changed() > 0, "it was played");
     let again = |proxy: &Proxy| proxy.metric("lockwarden_guard_again_total{guard=\"data\"}");
-    Race {
-        written: written.elements().len(),
-        stale,
-        again: proxies.iter().map(again).sum(),
-    }
+    Race { written: written.elements().len(), stale, again: proxies.iter().map(again).sum() }
 }
 
 fn works(client: &Client, worker: u64, end: Instant) {
@@ -246,13 +203,9 @@ fn works(client: &Client, worker: u64, end: Instant) {
             continue;
         };
         thread::sleep(Duration::from_micros(random.below(20_000) as u64));
-        let reply = client
-            .sends(format!("RPUSH {KEY} {fence}"))
-            .reply()
-            .to_string();
-        let is_known = reply.starts_with(':')
-            || reply.starts_with("-LOCKDENIED stale-fence")
-            || reply.contains("changed hands");
+        let reply = client.sends(format!("RPUSH {KEY} {fence}")).reply().to_string();
+        let is_known =
+            reply.starts_with(':') || reply.starts_with("-LOCKDENIED stale-fence") || reply.contains("changed hands");
         assert!(is_known, "{reply}");
     }
 }
@@ -261,10 +214,7 @@ fn works(client: &Client, worker: u64, end: Instant) {
 fn no_write_of_an_older_lease_stands_behind_one_of_a_newer() {
     let seconds = soak::number("LOCKWARDEN_SOAK_SECONDS").unwrap_or(10);
     let race = race(Planted::SlowBlocks, Duration::from_secs(seconds));
-    eprintln!(
-        "guarded writes: {} written, {} stale, {} checked again",
-        race.written, race.stale, race.again
-    );
+    eprintln!("guarded writes: {} written, {} stale, {} checked again", race.written, race.stale, race.again);
     assert_eq!(race.stale, 0, "of {}", race.written);
     assert!(race.written > 20, "{}", race.written);
     assert!(race.again > 0.0, "the lock changed hands under writes");
@@ -274,10 +224,7 @@ fn no_write_of_an_older_lease_stands_behind_one_of_a_newer() {
 fn a_build_without_the_watch_is_found_out() {
     let found = (0..6).any(|_| {
         let race = race(Planted::WriteWithoutWatch, Duration::from_secs(5));
-        eprintln!(
-            "without WATCH: {} written, {} stale",
-            race.written, race.stale
-        );
+        eprintln!("without WATCH: {} written, {} stale", race.written, race.stale);
         race.stale > 0
     });
     assert!(found);
@@ -291,13 +238,9 @@ fn what_a_redis_that_dies_was_sent_is_not_sent_again() {
     let backend = format!("redis://{}", planter.address());
     let proxy = ProxyBuilder::for_backend(&backend).more(GUARD).start();
     let client = proxy.client();
-    client
-        .sends("SET lock:1 5c9e2f70-8d1b-4a33 NX PX 600000")
-        .gets("+OK");
+    client.sends("SET lock:1 5c9e2f70-8d1b-4a33 NX PX 600000").gets("+OK");
     for length in 1..=2 {
-        client
-            .sends(format!("RPUSH {KEY} a"))
-            .gets(format!(":{length}"));
+        client.sends(format!("RPUSH {KEY} a")).gets(format!(":{length}"));
     }
     // The fourth block is on its way for a while, its record watched and judged.
     client.write(&encode(&["RPUSH", KEY, "b"]));

@@ -5,9 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockwarden_tests::{
-    Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for};
 
 /// The next process of the same configuration.
 fn next_after(first: &Proxy, redis: &Redis) -> ProxyBuilder {
@@ -28,9 +26,7 @@ impl Passers {
         while !self.enough.load(Ordering::Relaxed) {
             let client = Client::connect(to);
             client.sends("PING").gets("+PONG");
-            client
-                .sends(format!("SETNX lock:passer-{number} 1"))
-                .gets(":1");
+            client.sends(format!("SETNX lock:passer-{number} 1")).gets(":1");
             client.sends(format!("DEL lock:passer-{number}")).gets(":1");
             self.came.fetch_add(1, Ordering::Relaxed);
         }
@@ -39,9 +35,7 @@ impl Passers {
     /// Waits until whoever is under way now has come and gone.
     fn pass(&self) {
         let before = self.came.load(Ordering::Relaxed);
-        wait_for("clients to come and go", || {
-            self.came.load(Ordering::Relaxed) > before + 20
-        });
+        wait_for("clients to come and go", || self.came.load(Ordering::Relaxed) > before + 20);
     }
 }
 
@@ -52,17 +46,9 @@ fn an_upgrade_drops_no_lock_and_turns_nobody_away() {
     let address = first.address();
     let holders: Vec<Client> = (0..8).map(|_| first.client()).collect();
     for (number, holder) in holders.iter().enumerate() {
-        holder
-            .sends(format!("SETNX lock:holder-{number} 1"))
-            .gets(":1");
+        holder.sends(format!("SETNX lock:holder-{number} 1")).gets(":1");
     }
-    let (idle, passers) = (
-        first.client(),
-        Passers {
-            came: AtomicUsize::new(0),
-            enough: AtomicBool::new(false),
-        },
-    );
+    let (idle, passers) = (first.client(), Passers { came: AtomicUsize::new(0), enough: AtomicBool::new(false) });
     idle.sends("PING").gets("+PONG");
     std::thread::scope(|scope| {
         for number in 0..2 {
@@ -77,21 +63,14 @@ fn an_upgrade_drops_no_lock_and_turns_nobody_away() {
         second.client().sends("PING").gets("+PONG");
 
         let looking = redis.client();
-        let keys: Vec<String> = (0..8)
-            .map(|number| format!("lock:holder-{number}"))
-            .collect();
+        let keys: Vec<String> = (0..8).map(|number| format!("lock:holder-{number}")).collect();
         let question = format!("EXISTS {}", keys.join(" "));
         // The default TTL is 600 ms: without renewal each would be gone three times over.
-        holds_for(Duration::from_millis(2000), "every lock is held", || {
-            looking.sends(&question).integer() == 8
-        });
+        holds_for(Duration::from_millis(2000), "every lock is held", || looking.sends(&question).integer() == 8);
         passers.pass();
         passers.enough.store(true, Ordering::Relaxed);
         for (number, holder) in holders.iter().enumerate() {
-            second
-                .client()
-                .sends(format!("SETNX lock:holder-{number} 2"))
-                .gets(":0");
+            second.client().sends(format!("SETNX lock:holder-{number} 2")).gets(":0");
             holder.sends(format!("DEL lock:holder-{number}")).gets(":1");
         }
         assert_eq!(first.ends(), Some(0), "it ends with its last holder");
@@ -107,9 +86,7 @@ fn a_second_proxy_by_mistake_does_not_share_the_address() {
     let redis = Redis::start();
     let first = Proxy::enforcing(&redis);
     let listen = first.address().to_string();
-    let end = run_to_end(&mut lockwarden(&[
-        "run", "--listen", &listen, "--admin", "off",
-    ]));
+    let end = run_to_end(&mut lockwarden(&["run", "--listen", &listen, "--admin", "off"]));
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(end.stderr.contains("in use"), "{end:?}");
     assert!(end.stderr.contains("--takeover"), "{end:?}");
@@ -144,10 +121,7 @@ fn whoever_takes_over_waits_for_the_backend_first() {
 #[test]
 fn an_order_by_post_drains_and_a_second_one_ends_the_wait() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("drain", "\"1m\"")
-        .default_ttl("9s")
-        .start();
+    let proxy = Proxy::builder(&redis).top("drain", "\"1m\"").default_ttl("9s").start();
     let (holder, idle) = (proxy.client(), proxy.client());
     idle.sends("PING").gets("+PONG");
     holder.sends("SETNX lock:job 1").gets(":1");
@@ -157,16 +131,11 @@ fn an_order_by_post_drains_and_a_second_one_ends_the_wait() {
     idle.then().gets_close();
     assert_eq!(proxy.ready(), Some(503));
     holder.sends("GET lock:job").gets("$1 1");
-    wait_for("a part of the lease to pass", || {
-        redis.pttl("lock:job") < 7_500
-    });
+    wait_for("a part of the lease to pass", || redis.pttl("lock:job") < 7_500);
     assert_eq!(proxy.post("/drain").0, 200);
     assert_eq!(proxy.ends(), Some(0));
     holder.then().gets_close();
-    assert!(
-        redis.pttl("lock:job") > 7_500,
-        "it was renewed once more, to its full TTL"
-    );
+    assert!(redis.pttl("lock:job") > 7_500, "it was renewed once more, to its full TTL");
 }
 
 #[test]
@@ -189,9 +158,7 @@ fn a_service_manager_is_told_what_happens() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("notify");
     let manager = UnixDatagram::bind(&path).expect("the directory is ours");
-    manager
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .expect("the timeout is not zero");
+    manager.set_read_timeout(Some(Duration::from_secs(10))).expect("the timeout is not zero");
     let hears = |wanted: &str| {
         let mut bytes = [0; 512];
         loop {

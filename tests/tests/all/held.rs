@@ -21,26 +21,13 @@ impl Held {
 
     pub(crate) fn behind(redis: Redis, proxy: Proxy) -> Held {
         let (alice, bob) = (proxy.client(), proxy.client());
-        alice
-            .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-            .gets("+OK");
-        Held {
-            redis,
-            proxy,
-            alice,
-            bob,
-        }
+        alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
+        Held { redis, proxy, alice, bob }
     }
 
     /// Bob's script is refused in words that begin so, and the lock is as it was; answers the error.
     #[track_caller]
-    pub(crate) fn refuses(
-        &self,
-        beginning: &str,
-        text: &str,
-        keys: &[&str],
-        arguments: &[&str],
-    ) -> String {
+    pub(crate) fn refuses(&self, beginning: &str, text: &str, keys: &[&str], arguments: &[&str]) -> String {
         let before = self.redis.lease("lock:job");
         let said = self.bob.eval(text, keys, arguments);
         assert!(said.starts_with(beginning), "{text}: {said}");

@@ -44,18 +44,9 @@ fn listings_name_the_keys_of_applications(world: &World) {
         client.sends(hello).reply();
         assert_eq!(names(&client.sends("KEYS *").reply()), all());
         let reply = client.sends("KEYS lw:*").reply();
-        assert_eq!(
-            names(&reply),
-            ["lw:mine", "lw:{0j4}:plain"].map(str::to_owned).into()
-        );
+        assert_eq!(names(&reply), ["lw:mine", "lw:{0j4}:plain"].map(str::to_owned).into());
         client.sends("KEYS *}:lock:*").gets("[]");
-        for options in [
-            "",
-            "COUNT 1",
-            "COUNT 1000",
-            "TYPE string COUNT 2",
-            "MATCH *",
-        ] {
+        for options in ["", "COUNT 1", "COUNT 1000", "TYPE string COUNT 2", "MATCH *"] {
             assert_eq!(scanned(&client, options), all(), "{options}");
         }
         let locks = scanned(&client, "MATCH *lock:* COUNT 3");
@@ -75,33 +66,11 @@ fn listings_in_blocks_and_pipelines(world: &World) {
     let client = world.client();
     client.sends("SET lock:a v1 NX PX 9000").gets("+OK");
     client.pipelines(
-        &[
-            "PING",
-            "KEYS *",
-            "SCAN 0",
-            "SETNX lock:a v2",
-            "KEYS none",
-            "ECHO end",
-        ],
-        &[
-            "+PONG",
-            "[$6 lock:a]",
-            "[$1 0, [$6 lock:a]]",
-            ":0",
-            "[]",
-            "$3 end",
-        ],
+        &["PING", "KEYS *", "SCAN 0", "SETNX lock:a v2", "KEYS none", "ECHO end"],
+        &["+PONG", "[$6 lock:a]", "[$1 0, [$6 lock:a]]", ":0", "[]", "$3 end"],
     );
     client.pipelines(
-        &[
-            "MULTI",
-            "KEYS *",
-            "GET lock:a",
-            "SCAN 0 COUNT 100",
-            "DEL lock:a",
-            "KEYS *",
-            "EXEC",
-        ],
+        &["MULTI", "KEYS *", "GET lock:a", "SCAN 0 COUNT 100", "DEL lock:a", "KEYS *", "EXEC"],
         &[
             "+OK",
             "+QUEUED",
@@ -114,20 +83,11 @@ fn listings_in_blocks_and_pipelines(world: &World) {
     );
     client.sends("KEYS *").gets("[]");
     client.pipelines(&["RANDOMKEY", "PING"], &["nil", "+PONG"]);
-    client.pipelines(
-        &["MULTI", "RANDOMKEY", "EXEC"],
-        &["+OK", "+QUEUED", "[nil]"],
-    );
+    client.pipelines(&["MULTI", "RANDOMKEY", "EXEC"], &["+OK", "+QUEUED", "[nil]"]);
     client.sends("HELLO 3").reply();
     client.sends("RANDOMKEY").gets("null");
-    client.pipelines(
-        &["MULTI", "RANDOMKEY", "EXEC"],
-        &["+OK", "+QUEUED", "[null]"],
-    );
-    client.pipelines(
-        &["CLIENT REPLY OFF", "KEYS *", "RANDOMKEY", "CLIENT REPLY ON"],
-        &["+OK"],
-    );
+    client.pipelines(&["MULTI", "RANDOMKEY", "EXEC"], &["+OK", "+QUEUED", "[null]"]);
+    client.pipelines(&["CLIENT REPLY OFF", "KEYS *", "RANDOMKEY", "CLIENT REPLY ON"], &["+OK"]);
 }
 in_every_world!(listings_in_blocks_and_pipelines);
 
@@ -135,19 +95,11 @@ in_every_world!(listings_in_blocks_and_pipelines);
 fn the_prefix_that_is_configured_counts(world: &World) {
     let client = world.client();
     client.sends("SET lock:a v1 NX PX 9000").gets("+OK");
-    world
-        .redis()
-        .client()
-        .sends("SET lw:{0j4}:lock:a mine")
-        .gets("+OK");
+    world.redis().client().sends("SET lw:{0j4}:lock:a mine").gets("+OK");
     let shown = names(&client.sends("KEYS *").reply());
-    assert_eq!(
-        shown,
-        ["lock:a", "lw:{0j4}:lock:a"].map(str::to_owned).into()
-    );
+    assert_eq!(shown, ["lock:a", "lw:{0j4}:lock:a"].map(str::to_owned).into());
 }
-in_every_world!(the_prefix_that_is_configured_counts, |proxy| proxy
-    .top("companion_prefix", "\"wardens:\""));
+in_every_world!(the_prefix_that_is_configured_counts, |proxy| proxy.top("companion_prefix", "\"wardens:\""));
 
 #[test]
 fn what_counts_keys_counts_all_of_them() {
@@ -156,26 +108,10 @@ fn what_counts_keys_counts_all_of_them() {
     let client = proxy.client();
     client.sends("SET lock:a v1 NX PX 9000").gets("+OK");
     // The lock, its record, and the mark of the prefix.
-    wait_for("the mark to be there", || {
-        client.sends("DBSIZE").integer() == 3
-    });
-    let companion = redis
-        .client()
-        .sends("KEYS lw:{*}:lock:a")
-        .reply()
-        .elements()[0]
-        .text();
-    for line in [
-        "GET",
-        "TYPE",
-        "DUMP",
-        "OBJECT ENCODING",
-        "MEMORY USAGE",
-        "EXISTS",
-    ] {
-        client
-            .sends(format!("{line} {companion}"))
-            .gets_error("LOCKDENIED opaque-write");
+    wait_for("the mark to be there", || client.sends("DBSIZE").integer() == 3);
+    let companion = redis.client().sends("KEYS lw:{*}:lock:a").reply().elements()[0].text();
+    for line in ["GET", "TYPE", "DUMP", "OBJECT ENCODING", "MEMORY USAGE", "EXISTS"] {
+        client.sends(format!("{line} {companion}")).gets_error("LOCKDENIED opaque-write");
     }
 }
 
@@ -206,18 +142,12 @@ fn invalidations_name_the_keys_of_applications() {
     let (cache, curious) = (proxy.client(), proxy.client());
     for (client, options) in [(&cache, "BCAST"), (&curious, "BCAST PREFIX lw:")] {
         client.sends("HELLO 3").reply();
-        client
-            .sends(format!("CLIENT TRACKING on {options}"))
-            .gets("+OK");
+        client.sends(format!("CLIENT TRACKING on {options}")).gets("+OK");
     }
     let (listener, tracked) = (proxy.client(), proxy.client());
     let id = listener.sends("CLIENT ID").integer();
-    listener
-        .sends("SUBSCRIBE __redis__:invalidate")
-        .gets("[$9 subscribe, $20 __redis__:invalidate, :1]");
-    tracked
-        .sends(format!("CLIENT TRACKING on REDIRECT {id} BCAST"))
-        .gets("+OK");
+    listener.sends("SUBSCRIBE __redis__:invalidate").gets("[$9 subscribe, $20 __redis__:invalidate, :1]");
+    tracked.sends(format!("CLIENT TRACKING on REDIRECT {id} BCAST")).gets("+OK");
     let writer = proxy.client();
     for (line, reply, key) in [
         ("SET lock:a v1 NX PX 9000", "+OK", "$6 lock:a"),
@@ -227,9 +157,7 @@ fn invalidations_name_the_keys_of_applications() {
     ] {
         writer.sends(line).gets(reply);
         cache.then().gets(format!(">[$10 invalidate, [{key}]]"));
-        listener
-            .then()
-            .gets(format!("[$7 message, $20 __redis__:invalidate, [{key}]]"));
+        listener.then().gets(format!("[$7 message, $20 __redis__:invalidate, [{key}]]"));
     }
     writer.sends("SET lw:mine 1").gets("+OK");
     for client in [&cache, &curious] {
@@ -276,10 +204,7 @@ fn a_tracking_client_does_not_hear_of_companions_that_its_scripts_read() {
 fn notifications_tell_of_the_keys_of_applications() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    redis
-        .client()
-        .sends("CONFIG SET notify-keyspace-events KEA")
-        .gets("+OK");
+    redis.client().sends("CONFIG SET notify-keyspace-events KEA").gets("+OK");
     let (writer, plain) = (proxy.client(), redis.client());
     for (hello, open, close) in [("HELLO 2", "[", "]"), ("HELLO 3", ">[", "]")] {
         let (events, spaces, exact) = (proxy.client(), proxy.client(), proxy.client());
@@ -296,37 +221,21 @@ fn notifications_tell_of_the_keys_of_applications() {
         writer.sends("DEL lock:a").gets(":1");
         plain.sends("RPUSH list x").gets(":1");
         plain.sends("DEL list").gets(":1");
-        for (event, key) in [
-            ("set", "lock:a"),
-            ("expire", "lock:a"),
-            ("del", "lock:a"),
-            ("rpush", "list"),
-            ("del", "list"),
-        ] {
+        for (event, key) in
+            [("set", "lock:a"), ("expire", "lock:a"), ("del", "lock:a"), ("rpush", "list"), ("del", "list")]
+        {
             let told = |text: &str| format!("${} {text}", text.len());
             let (pattern, channel) = (told("__keyevent@0__:*"), format!("__keyevent@0__:{event}"));
-            events.then().gets(format!(
-                "{open}$8 pmessage, {pattern}, {}, {}{close}",
-                told(&channel),
-                told(key)
-            ));
+            events.then().gets(format!("{open}$8 pmessage, {pattern}, {}, {}{close}", told(&channel), told(key)));
             let (pattern, channel) = (told("__keyspace@*"), format!("__keyspace@0__:{key}"));
-            spaces.then().gets(format!(
-                "{open}$8 pmessage, {pattern}, {}, {}{close}",
-                told(&channel),
-                told(event)
-            ));
+            spaces.then().gets(format!("{open}$8 pmessage, {pattern}, {}, {}{close}", told(&channel), told(event)));
         }
         // What an application says about such a name on a channel of its own is its own affair.
         plain.sends("PUBLISH news lw:{0j4}:lock:a").gets(":1");
-        for message in [
-            "$18 __keyevent@0__:del, $6 lock:a",
-            "$18 __keyevent@0__:del, $4 list",
-            "$4 news, $15 lw:{0j4}:lock:a",
-        ] {
-            exact
-                .then()
-                .gets(format!("{open}$7 message, {message}{close}"));
+        for message in
+            ["$18 __keyevent@0__:del, $6 lock:a", "$18 __keyevent@0__:del, $4 list", "$4 news, $15 lw:{0j4}:lock:a"]
+        {
+            exact.then().gets(format!("{open}$7 message, {message}{close}"));
         }
         for client in [&events, &spaces, &exact] {
             client.hears_nothing_for(Duration::from_millis(30));

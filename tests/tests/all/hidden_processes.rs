@@ -4,8 +4,7 @@
 use std::process::Command;
 
 use lockwarden_tests::{
-    Cores, Mode, Process, Proxy, ProxyBuilder, Redis, lockwarden, may_be_another_user, run_to_end,
-    wait_for,
+    Cores, Mode, Process, Proxy, ProxyBuilder, Redis, lockwarden, may_be_another_user, run_to_end, wait_for,
 };
 
 use super::jobs;
@@ -41,10 +40,7 @@ fn a_proxy_that_may_not_see_its_clients_says_so_once_in_the_log_and_first_everyw
     let proxy = Proxy::builder(&redis).as_user(NOBODY).start();
     let config = proxy.config().display().to_string();
     let told = |proxy: &Proxy| {
-        let told = [
-            lines(proxy, &["audit"]),
-            lines(proxy, &["check", "--config", &config]),
-        ];
+        let told = [lines(proxy, &["audit"]), lines(proxy, &["check", "--config", &config])];
         told.map(|lines| lines[0].clone())
     };
     for line in told(&proxy) {
@@ -75,9 +71,7 @@ fn a_proxy_that_may_not_see_its_clients_says_so_once_in_the_log_and_first_everyw
     takes_and_gives_back(&root, "lock:d");
     let client = root.client();
     client.sends("SETNX lock:e 1").gets(":1");
-    wait_for("its process to be found", || {
-        root.api("connections")["connections"][0]["process"]["id"].is_number()
-    });
+    wait_for("its process to be found", || root.api("connections")["connections"][0]["process"]["id"].is_number());
     assert!(root.api("connections")["hidden_processes"].is_null());
     assert_eq!(root.logged(&[WARNED]), 0);
     let audit = lines(&root, &["audit"]);
@@ -87,10 +81,7 @@ fn a_proxy_that_may_not_see_its_clients_says_so_once_in_the_log_and_first_everyw
 /// Locks that are taken over one connection of a process and given back over another, without a token.
 fn uses_a_pool(builder: ProxyBuilder) -> Proxy {
     let proxy = builder.mode(Mode::Monitor).start();
-    let (takes, gives_back) = (
-        proxy.client_from("127.0.0.1"),
-        proxy.client_from("127.0.0.1"),
-    );
+    let (takes, gives_back) = (proxy.client_from("127.0.0.1"), proxy.client_from("127.0.0.1"));
     for number in 0..8 {
         takes.sends(format!("SETNX lock:{number} 1")).gets(":1");
         gives_back.sends(format!("DEL lock:{number}")).gets(":1");
@@ -104,13 +95,10 @@ fn mends(proxy: &Proxy) -> Vec<(String, String)> {
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     let applications = list(&report["applications"]).into_iter();
     let usages = applications.flat_map(|one| list(&one["namespaces"]));
-    let misuses =
-        usages.flat_map(|usage| [list(&usage["refusals"]), list(&usage["findings"])].concat());
+    let misuses = usages.flat_map(|usage| [list(&usage["refusals"]), list(&usage["findings"])].concat());
     let patterns = misuses.flat_map(|misuse| list(&misuse["patterns"]));
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    patterns
-        .map(|one| (text(&one["code"]), text(&one["toml"]["line"])))
-        .collect()
+    patterns.map(|one| (text(&one["code"]), text(&one["toml"]["line"]))).collect()
 }
 
 #[test]

@@ -43,10 +43,7 @@ fn no_two_clients_ever_hold_one_lock(sessions: &'static str) {
         let run = Rig::plays(plan(seed, Some(sessions)));
         let verdict = run.verdict();
         let violations = verdict.as_deref().map_or("0 violations", |_| "VIOLATIONS");
-        eprintln!(
-            "history: seed {seed}, {sessions}: {}: {violations}",
-            run.summary()
-        );
+        eprintln!("history: seed {seed}, {sessions}: {}: {violations}", run.summary());
         if let Some(text) = verdict {
             panic!(
                 "{text}\nonce more: LOCKWARDEN_SEED={seed} cargo test -p lockwarden-tests --test all history::{sessions}"
@@ -62,10 +59,7 @@ fn no_two_clients_ever_hold_one_lock(sessions: &'static str) {
         let written: usize = run.written.values().map(Vec::len).sum();
         assert!(written > 50, "{written} guarded writes");
         assert!(run.history.grants() > 100, "{}", run.summary());
-        assert!(
-            run.committed.grants() > 100,
-            "the file of Redis was not read"
-        );
+        assert!(run.committed.grants() > 100, "the file of Redis was not read");
     });
 }
 

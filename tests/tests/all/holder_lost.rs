@@ -6,9 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, State, holds_for, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, State, holds_for, lockwarden, run_to_end, wait_for};
 
 use crate::jobs::{Job, PLAIN, is_taken};
 
@@ -47,11 +45,7 @@ impl Holder {
             .expect("there is a bash");
         let orders = process.stdin.take().expect("piped");
         let answers = BufReader::new(process.stdout.take().expect("piped"));
-        let mut holder = Holder {
-            process,
-            orders,
-            answers,
-        };
+        let mut holder = Holder { process, orders, answers };
         // Not by its first command: then it would be a job of a shell.
         holder.does("PING", "+PONG");
         holder
@@ -73,10 +67,7 @@ impl Holder {
     fn takes(&mut self, redis: &Redis) {
         self.does(TAKE, "+OK");
         wait_for("the holder's process to be known", || {
-            redis
-                .record("lock:job")
-                .expect("it is held")
-                .process_is_known()
+            redis.record("lock:job").expect("it is held").process_is_known()
         });
     }
 
@@ -93,16 +84,12 @@ fn shortening(redis: &Redis) -> ProxyBuilder {
 /// The lock's TTL is as it was, for two seconds.
 #[track_caller]
 fn is_left_alone(redis: &Redis) {
-    holds_for(Duration::from_secs(2), "the TTL is as it was", || {
-        redis.pttl("lock:job") > 2_000
-    });
+    holds_for(Duration::from_secs(2), "the TTL is as it was", || redis.pttl("lock:job") > 2_000);
 }
 
 #[track_caller]
 fn is_shortened(proxy: &Proxy, redis: &Redis, times: f64) {
-    wait_for("the lease to be shortened", || {
-        redis.pttl("lock:job") <= 1_000
-    });
+    wait_for("the lease to be shortened", || redis.pttl("lock:job") <= 1_000);
     proxy.counts(LOST, times);
     redis.becomes_free("lock:job");
 }
@@ -130,18 +117,11 @@ fn the_lease_of_a_process_that_has_ended_runs_out_soon_and_unreleased() {
     let took = start.elapsed();
     assert!(took < Duration::from_secs(4), "{took:?}");
     proxy.counts(LOST, 1.0);
-    proxy.counts(
-        "lockwarden_lock_expired_while_held_total{namespace=\"locks\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}", 1.0);
     assert_ne!(redis.record("lock:job").unwrap().state, State::Released);
     let story = proxy.api("locks/lock:job").to_string();
     assert!(story.contains("holder-lost"), "{story}");
-    proxy.logs(&[
-        "the holder of a lock is gone",
-        "lock:job",
-        "\"ttl_ms\":1000",
-    ]);
+    proxy.logs(&["the holder of a lock is gone", "lock:job", "\"ttl_ms\":1000"]);
     bob.sends("SET lock:job b1 NX PX 9000").gets("+OK");
 }
 
@@ -156,11 +136,7 @@ fn by_default_and_in_monitor_mode_it_goes_by_its_ttl() {
     holder.dies();
     // It is counted all the same.
     proxy.counts(LOST, 1.0);
-    proxy.logs(&[
-        "the holder of a lock is gone",
-        "goes by its TTL",
-        "lock:job",
-    ]);
+    proxy.logs(&["the holder of a lock is gone", "goes by its TTL", "lock:job"]);
     is_left_alone(&redis);
     redis.client().sends("DEL lock:job").gets(":1");
 
@@ -223,9 +199,7 @@ fn a_lease_that_another_process_goes_on_with_is_left_to_that() {
     // Through another proxy, too.
     let (mut parent, mut child) = (Holder::starts(&here), Holder::starts(&there));
     parent.takes(&redis);
-    wait_for("a part of the TTL to pass", || {
-        redis.pttl("lock:job") < 8_000
-    });
+    wait_for("a part of the TTL to pass", || redis.pttl("lock:job") < 8_000);
     child.does(&extend, ":1");
     let lost = here.metric(LOST);
     parent.dies();
@@ -282,9 +256,7 @@ fn an_address_that_is_one_process_is_gone_when_it_has_had_no_connection_for_that
     is_left_alone(&redis);
     // Its network blinks, and it comes back in time.
     drop(two);
-    wait_for("the connection to be gone", || {
-        proxy_connections(&proxy) == 1
-    });
+    wait_for("the connection to be gone", || proxy_connections(&proxy) == 1);
     let back = from(&proxy, POD);
     is_left_alone(&redis);
     drop(back);
@@ -327,11 +299,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do() {
     for (value, more, error) in [
         ("\"shorten:500ms\"", "", "is outside 1s to"),
         ("\"shorten:\"", "", "is not a duration"),
-        (
-            "\"release\"",
-            "",
-            "\"release\" is neither \"keep\" nor as \"shorten:2s\"",
-        ),
+        ("\"release\"", "", "\"release\" is neither \"keep\" nor as \"shorten:2s\""),
         (SHORTEN, "true", "leave one of them out"),
     ] {
         let mut builder = Proxy::builder(&redis).namespace("holder_lost", value);

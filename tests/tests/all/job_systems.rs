@@ -17,10 +17,7 @@ const TOKEN: &str = "5c9e2f70-alice-d1b3:1";
 const OTHERS: &str = "0f31ab77-bobby-9e02:4";
 
 fn sha(redis: &Redis, text: &str) -> String {
-    redis
-        .client()
-        .sends_arguments(&["SCRIPT", "LOAD", text])
-        .text()
+    redis.client().sends_arguments(&["SCRIPT", "LOAD", text]).text()
 }
 
 /// A proxy that lets these scripts touch the locks of jobs.
@@ -58,28 +55,19 @@ fn a_lock_that_a_trusted_script_takes_is_governed_like_any_other() {
     let record = record.expect("its lease has a record");
     assert_eq!((record.state, record.owner), (State::Live, TOKEN.into()));
     assert_eq!(value, format!("${} {TOKEN}", TOKEN.len()));
-    assert!(
-        (25_000..=30_000).contains(&ttl),
-        "{ttl}: it is kept as it was asked for"
-    );
+    assert!((25_000..=30_000).contains(&ttl), "{ttl}: it is kept as it was asked for");
     one.counts("lockwarden_lock_acquires_total{outcome=\"acquired\"}", 1.0);
     one.counts("lockwarden_locks_held{ttl=\"finite\"}", 1.0);
 
     // No command of a stranger's touches it, and what another proxy makes of its name is the same record.
     stranger.sends("DEL bull:q:1:lock").gets(":0");
-    stranger
-        .sends("SET bull:q:1:lock x")
-        .gets_error("LOCKDENIED overwrite");
+    stranger.sends("SET bull:q:1:lock x").gets_error("LOCKDENIED overwrite");
     stranger.sends("SET bull:q:1:lock x NX PX 100").gets("nil");
     let elsewhere = "return redis.call('del', ARGV[1] .. cjson.decode(ARGV[2])[1] .. ':lock')";
     let said = stranger.eval(elsewhere, &[], &["bull:q:", "[1]"]);
     assert!(said.starts_with("-LOCKDENIED unsafe-script "), "{said}");
 
-    let said = worker.eval(
-        EXTENDS,
-        &["bull:q:wait"],
-        &["bull:q:", "[\"1\", \"9\"]", TOKEN, "40000"],
-    );
+    let said = worker.eval(EXTENDS, &["bull:q:wait"], &["bull:q:", "[\"1\", \"9\"]", TOKEN, "40000"]);
     assert_eq!(said, ":2");
     let (ttl, again) = (redis.pttl("bull:q:1:lock"), redis.record("bull:q:1:lock"));
     assert!(ttl > 35_000, "{ttl}");
@@ -140,10 +128,7 @@ fn the_ceiling_of_the_namespace_holds_for_such_locks_and_they_are_kept_alive() {
 fn every_name_of_a_lock_leads_to_its_record() {
     let redis = Redis::start();
     let proxy = trusting(&redis).start();
-    let (worker, stranger) = (
-        proxy.client_from("127.0.0.2"),
-        proxy.client_from("127.0.0.3"),
-    );
+    let (worker, stranger) = (proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.3"));
     let mut jobs: Vec<String> = (0..200).map(|number| format!("{number}")).collect();
     for odd in ["{q}", "{}", "{a}{b}", "a}b", "a{b", "", "ä", "%", "\\"] {
         jobs.push(odd.to_owned());
@@ -162,27 +147,20 @@ fn every_name_of_a_lock_leads_to_its_record() {
 #[test]
 fn trust_reaches_no_further_than_it_was_given() {
     let redis = Redis::start();
-    let proxy = trusting(&redis)
-        .more("[[namespace]]\nname = \"other\"\nkeys = [\"other:*\"]\nmode = \"enforce\"\n")
-        .start();
+    let proxy =
+        trusting(&redis).more("[[namespace]]\nname = \"other\"\nkeys = [\"other:*\"]\nmode = \"enforce\"\n").start();
     let (worker, alice) = (proxy.client(), proxy.client_from("127.0.0.3"));
     alice.sends("SET other:q:1:lock a NX PX 30000").gets("+OK");
     waits(&redis, &["1"]);
     let said = worker.eval(TAKES, &["bull:q:wait"], &["other:q:", TOKEN, "30000"]);
-    assert!(
-        said.starts_with("-LOCKDENIED unsafe-script key=other:q:"),
-        "{said}"
-    );
+    assert!(said.starts_with("-LOCKDENIED unsafe-script key=other:q:"), "{said}");
     redis.client().sends("GET other:q:1:lock").gets("$1 a");
     waits(&redis, &["1"]);
     let longer = format!("{TAKES} ");
     let said = worker.eval(&longer, &["bull:q:wait"], &["bull:q:", TOKEN, "30000"]);
     assert!(said.starts_with("-LOCKDENIED unsafe-script "), "{said}");
     let name = sha(&redis, &longer);
-    assert!(
-        said.contains(&format!("or have trusted_scripts name {name}")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("or have trusted_scripts name {name}")), "{said}");
 }
 
 #[test]

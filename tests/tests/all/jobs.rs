@@ -24,10 +24,7 @@ impl Job {
 
     fn starts_with(client: PathBuf, proxy: &Proxy, script: &str) -> Job {
         let port = proxy.address().port();
-        Job::starts_calling(
-            &format!("{} -h 127.0.0.1 -p {port}", client.display()),
-            script,
-        )
+        Job::starts_calling(&format!("{} -h 127.0.0.1 -p {port}", client.display()), script)
     }
 
     /// With this for `cli`.
@@ -71,9 +68,7 @@ pub(crate) fn is_taken(redis: &Redis) {
 #[track_caller]
 pub(crate) fn stays(redis: &Redis) {
     let client = redis.client();
-    holds_for(Duration::from_secs(5), "the lock is held", || {
-        client.sends("EXISTS lock:job").integer() == 1
-    });
+    holds_for(Duration::from_secs(5), "the lock is held", || client.sends("EXISTS lock:job").integer() == 1);
 }
 
 fn starts(redis: &Redis) -> Proxy {
@@ -95,20 +90,13 @@ fn a_job_keeps_its_lock_while_it_works_and_gives_it_back_by_another_process() {
     is_taken(&redis);
     stays(&redis);
     // Another job that is refused the lock, and deletes it all the same.
-    let careless = Job::starts(
-        &proxy,
-        r#"cli SETNX lock:job 2; [ "$(cli DEL lock:job)" = 0 ]"#,
-    );
+    let careless = Job::starts(&proxy, r#"cli SETNX lock:job 2; [ "$(cli DEL lock:job)" = 0 ]"#);
     assert_eq!(careless.ends(), Some(0));
     stays(&redis);
     assert_eq!(job.ends(), Some(0));
     assert!(redis.is_free("lock:job"));
     assert_eq!(
-        Job::starts(
-            &proxy,
-            "cli PING >/dev/null; cli SETNX lock:job 3; cli DEL lock:job >/dev/null"
-        )
-        .ends(),
+        Job::starts(&proxy, "cli PING >/dev/null; cli SETNX lock:job 3; cli DEL lock:job >/dev/null").ends(),
         Some(0)
     );
     assert!(redis.is_free("lock:job"));
@@ -135,9 +123,8 @@ fn a_job_may_take_its_lock_in_a_subshell_a_pipeline_or_another_script() {
         "got=$(retries() { until [ \"$(cli SETNX lock:job 1)\" = 1 ]; do sleep 1; done; echo 1; }; retries)",
         "got=$( (cli SELECT 0; cli SETNX lock:job 1) | tail -n 1)",
     ] {
-        let script = format!(
-            "{taking}\n[ \"$got\" = 1 ] || exit 9\nread -r _\n[ \"$( (cli DEL lock:job) | cat)\" = 1 ]"
-        );
+        let script =
+            format!("{taking}\n[ \"$got\" = 1 ] || exit 9\nread -r _\n[ \"$( (cli DEL lock:job) | cat)\" = 1 ]");
         let job = Job::starts(&proxy, &script);
         is_taken(&redis);
         stays(&redis);
@@ -166,10 +153,7 @@ fn what_a_job_does_to_its_lock_is_the_holders_also_with_a_ttl_of_its_own() {
 fn find(servers: &Path, client: &str) -> Option<PathBuf> {
     let versions = std::fs::read_dir(servers.join("lib")).ok()?;
     let client = |python: std::fs::DirEntry| python.path().join("site-packages").join(client);
-    versions
-        .flatten()
-        .map(client)
-        .find(|client| client.exists())
+    versions.flatten().map(client).find(|client| client.exists())
 }
 
 #[test]
@@ -239,9 +223,7 @@ fn a_job_on_another_machine_has_its_lock_as_long_as_such_jobs_were_seen_to_take(
     wait_for("the proxy to be ready", || proxy.ready() == Some(200));
     let works = || {
         let client = redis.client();
-        holds_for(Duration::from_secs(4), "the lock is held", || {
-            client.sends("EXISTS lock:job").integer() == 1
-        });
+        holds_for(Duration::from_secs(4), "the lock is held", || client.sends("EXISTS lock:job").integer() == 1);
     };
     says_from_far(&proxy, "SETNX lock:job 1", ":1");
     works();

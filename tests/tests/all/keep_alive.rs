@@ -4,16 +4,13 @@ use std::time::{Duration, Instant};
 
 use lockwarden_tests::{Client, Proxy, Redis, holds_for, wait_for};
 
-const RENEWED: &str =
-    "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
+const RENEWED: &str = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
 
 /// Watches a lock for a while: it may not be gone for a moment.
 #[track_caller]
 fn stays(redis: &Redis, key: &str, time: Duration) {
     let client = redis.client();
-    holds_for(time, &format!("{key} is held"), || {
-        client.sends(format!("EXISTS {key}")).integer() == 1
-    });
+    holds_for(time, &format!("{key} is held"), || client.sends(format!("EXISTS {key}")).integer() == 1);
 }
 
 /// Waits until the lease has at most this many milliseconds left.
@@ -70,19 +67,14 @@ fn a_holder_that_is_busy_keeps_the_connection_that_redis_would_close() {
 #[test]
 fn a_lock_stays_with_a_client_whose_connection_redis_has_closed() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("owner-token", "trust_address", "\"no\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("owner-token", "trust_address", "\"no\"").start();
     if proxy.is_multiplexed() {
         return;
     }
     let (alice, bob) = (proxy.client(), proxy.client_from("127.41.0.2"));
     taken(&alice, "SETNX lock:job a1", ":1");
     let id = alice.sends("CLIENT ID").integer();
-    redis
-        .client()
-        .sends(format!("CLIENT KILL ID {id}"))
-        .gets(":1");
+    redis.client().sends(format!("CLIENT KILL ID {id}")).gets(":1");
     alice.then().gets_close();
     stays(&redis, "lock:job", Duration::from_millis(2_500));
     bob.sends("SETNX lock:job b1").gets(":0");
@@ -94,10 +86,7 @@ fn a_lock_stays_with_a_client_whose_connection_redis_has_closed() {
 #[test]
 fn a_cut_ttl_is_renewed_up_to_what_was_asked_for() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .default_ttl("300ms")
-        .ceiling("500ms")
-        .start();
+    let proxy = Proxy::builder(&redis).default_ttl("300ms").ceiling("500ms").start();
     let alice = proxy.client();
     let start = Instant::now();
     taken(&alice, "SET lock:job a1 NX PX 1500", "+OK");
@@ -134,10 +123,7 @@ fn a_holders_expire_makes_the_ttl_its_own_again() {
 #[test]
 fn keep_alive_can_be_switched_off() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "keep_alive", "\"off\"")
-        .default_ttl("300ms")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "keep_alive", "\"off\"").default_ttl("300ms").start();
     let alice = proxy.client();
     taken(&alice, "SETNX lock:job a1", ":1");
     redis.becomes_free("lock:job");
@@ -147,10 +133,7 @@ fn keep_alive_can_be_switched_off() {
 #[test]
 fn keep_alive_ends_at_its_age() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "keep_alive", "\"900ms\"")
-        .default_ttl("300ms")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "keep_alive", "\"900ms\"").default_ttl("300ms").start();
     let alice = proxy.client();
     let start = Instant::now();
     taken(&alice, "SETNX lock:job a1", ":1");
@@ -176,13 +159,8 @@ fn a_release_ends_keep_alive_and_the_next_holder_is_not_touched() {
 #[test]
 fn a_refused_release_by_the_holders_own_machine_ends_keep_alive() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting(
-            "owner-token",
-            "proofs",
-            "[\"token\", \"session\", \"observed\"]",
-        )
-        .start();
+    let proxy =
+        Proxy::builder(&redis).setting("owner-token", "proofs", "[\"token\", \"session\", \"observed\"]").start();
     let alice = proxy.client_from("127.9.1.1");
     let pooled = proxy.client_from("127.9.1.1");
     taken(&alice, "SETNX lock:job a1", ":1");
@@ -215,15 +193,8 @@ fn a_renewal_waits_for_an_honest_watch() {
     alice.sends("GET lock:job").gets("$2 a1");
     // A third of the TTL is 1 s, when a renewal is due; a quarter is 750 ms, when it must come.
     runs_down_to(&redis, "lock:job", 1_500);
-    alice.pipelines(
-        &["MULTI", "DEL lock:job", "EXEC"],
-        &["+OK", "+QUEUED", "[:1]"],
-    );
-    assert!(
-        proxy.metric(
-            "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"skipped\"}"
-        ) >= 1.0
-    );
+    alice.pipelines(&["MULTI", "DEL lock:job", "EXEC"], &["+OK", "+QUEUED", "[:1]"]);
+    assert!(proxy.metric("lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"skipped\"}") >= 1.0);
 }
 
 #[test]
@@ -245,9 +216,7 @@ fn a_holder_that_only_waits_is_alive() {
     taken(&blocked, "SETNX lock:1 a1", ":1");
     taken(&subscribed, "SETNX lock:2 a1", ":1");
     blocked.write(&lockwarden_tests::encode(&["BLPOP", "queue", "0"]));
-    subscribed
-        .sends("SUBSCRIBE news")
-        .gets("[$9 subscribe, $4 news, :1]");
+    subscribed.sends("SUBSCRIBE news").gets("[$9 subscribe, $4 news, :1]");
     stays(&redis, "lock:1", Duration::from_millis(1_000));
     stays(&redis, "lock:2", Duration::from_millis(500));
     redis.client().sends("RPUSH queue work").gets(":1");
@@ -258,10 +227,7 @@ fn a_holder_that_only_waits_is_alive() {
 #[test]
 fn a_stopping_proxy_renews_what_it_kept_once_to_its_full_length() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .default_ttl("4s")
-        .top("drain", "\"100ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).default_ttl("4s").top("drain", "\"100ms\"").start();
     let alice = proxy.client();
     taken(&alice, "SETNX lock:job a1", ":1");
     taken(&alice, "SET lock:own a1 NX PX 4000", "+OK");
@@ -304,26 +270,18 @@ fn without_a_login_of_its_own_the_proxy_renews_over_the_holders_connection() {
     drop(alice);
     let bob = proxy.client();
     bob.sends("AUTH secret").gets("+OK");
-    wait_for("the lock to go by its TTL", || {
-        bob.sends("EXISTS lock:job").reply().to_string() == ":0"
-    });
+    wait_for("the lock to go by its TTL", || bob.sends("EXISTS lock:job").reply().to_string() == ":0");
 }
 
 #[test]
 fn a_refused_overwrite_says_nothing_about_keep_alive() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("owner-token", "proofs", "[\"token\", \"session\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("owner-token", "proofs", "[\"token\", \"session\"]").start();
     let alice = proxy.client_from("127.9.9.9");
     let neighbour = proxy.client_from("127.9.9.9");
     taken(&alice, "SETNX lock:job a1", ":1");
-    neighbour
-        .sends("SET lock:job thief")
-        .gets_error("LOCKDENIED overwrite");
-    neighbour
-        .sends("GETSET lock:job thief")
-        .gets_error("LOCKDENIED take-over");
+    neighbour.sends("SET lock:job thief").gets_error("LOCKDENIED overwrite");
+    neighbour.sends("GETSET lock:job thief").gets_error("LOCKDENIED take-over");
     stays(&redis, "lock:job", Duration::from_millis(1_500));
     alice.sends("DEL lock:job").gets(":1");
 }

@@ -4,28 +4,27 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for};
 
 const VALUE: &str = "5c9e2f70-8d1b-4a33";
-const EXTEND: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
+const EXTEND: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 const ENDED: &str = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"ended\"}";
 const ALL: &str = "{ for = \"1h\", ttl = \"all\" }";
 
 fn keeping_all(redis: &Redis, max_hold: &str) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .setting("ttl-ceiling", "keep_alive", ALL)
-        .setting("ttl-ceiling", "max_hold", &format!("\"{max_hold}\""))
+    Proxy::builder(redis).setting("ttl-ceiling", "keep_alive", ALL).setting(
+        "ttl-ceiling",
+        "max_hold",
+        &format!("\"{max_hold}\""),
+    )
 }
 
 /// The lock is held over several of its TTLs.
 #[track_caller]
 fn stays(redis: &Redis) {
     let client = redis.client();
-    holds_for(Duration::from_millis(2_500), "the lock is held", || {
-        client.sends("EXISTS lock:job").integer() == 1
-    });
+    holds_for(Duration::from_millis(2_500), "the lock is held", || client.sends("EXISTS lock:job").integer() == 1);
 }
 
 #[test]
@@ -63,26 +62,17 @@ fn an_extension_is_kept_alive_with_the_ttl_that_it_asks_for() {
     let proxy = keeping_all(&redis, "1h").start();
     let alice = proxy.client();
     let script = format!("EVAL \"{EXTEND}\" 1 lock:job {VALUE} 1000");
-    for extend in [
-        "PEXPIRE lock:job 1000",
-        "PEXPIRE lock:job 1000 XX",
-        &script,
-        &format!("SET lock:job {VALUE} XX PX 1000"),
-    ] {
-        alice
-            .sends(format!("SET lock:job {VALUE} NX PX 9000"))
-            .gets("+OK");
+    for extend in
+        ["PEXPIRE lock:job 1000", "PEXPIRE lock:job 1000 XX", &script, &format!("SET lock:job {VALUE} XX PX 1000")]
+    {
+        alice.sends(format!("SET lock:job {VALUE} NX PX 9000")).gets("+OK");
         let reply = alice.sends(extend).reply().to_string();
         assert!([":1", "+OK"].contains(&&*reply), "{extend}: {reply}");
         stays(&redis);
         assert!(redis.pttl("lock:job") <= 1_000, "{extend}");
         // Keeps what is left, and is renewed to all of it.
-        alice
-            .sends(format!("SET lock:job {VALUE} XX KEEPTTL"))
-            .gets("+OK");
-        wait_for("a renewal to the whole TTL", || {
-            redis.pttl("lock:job") > 800
-        });
+        alice.sends(format!("SET lock:job {VALUE} XX KEEPTTL")).gets("+OK");
+        wait_for("a renewal to the whole TTL", || redis.pttl("lock:job") > 800);
         alice.sends("DEL lock:job").gets(":1");
     }
 }
@@ -93,9 +83,7 @@ fn a_holder_that_hangs_blocks_others_no_longer_than_max_hold() {
     let proxy = keeping_all(&redis, "4s").start();
     let (alice, bob) = (proxy.client(), proxy.client_from("127.41.0.2"));
     let start = Instant::now();
-    alice
-        .sends(format!("SET lock:job {VALUE} NX PX 1000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {VALUE} NX PX 1000")).gets("+OK");
     alice.sends("SETNX lock:invented a1").gets(":1");
     stays(&redis);
     for lock in ["lock:job", "lock:invented"] {
@@ -103,8 +91,7 @@ fn a_holder_that_hangs_blocks_others_no_longer_than_max_hold() {
         let held = start.elapsed();
         assert!(held < Duration::from_millis(7_000), "{lock}: {held:?}");
     }
-    bob.sends(format!("SET lock:job {VALUE} NX PX 1000"))
-        .gets("+OK");
+    bob.sends(format!("SET lock:job {VALUE} NX PX 1000")).gets("+OK");
     alice.sends("PING").gets("+PONG");
 }
 
@@ -112,13 +99,9 @@ fn a_holder_that_hangs_blocks_others_no_longer_than_max_hold() {
 #[test]
 fn who_wanted_the_lock_gone_or_did_not_hear_of_it_has_it_no_longer_than_its_ttl() {
     let redis = Redis::start();
-    let proxy = keeping_all(&redis, "1h")
-        .setting("owner-token", "proofs", "[\"token\"]")
-        .start();
+    let proxy = keeping_all(&redis, "1h").setting("owner-token", "proofs", "[\"token\"]").start();
     let alice = proxy.client();
-    alice
-        .sends(format!("SET lock:job {VALUE} NX PX 1000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {VALUE} NX PX 1000")).gets("+OK");
     stays(&redis);
     alice.sends("DEL lock:job").gets(":0");
     redis.becomes_free("lock:job");
@@ -144,32 +127,21 @@ fn from(proxy: &Proxy, address: &str) -> Client {
 fn another_proxy_goes_on_with_it_and_to_the_same_end() {
     let redis = Redis::start();
     let starts = || {
-        let proxy = keeping_all(&redis, "8s")
-            .top("proxy_protocol_from", "[\"127.0.0.0/8\"]")
-            .without_waiting()
-            .start();
+        let proxy = keeping_all(&redis, "8s").top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting().start();
         wait_for("the proxy to be ready", || proxy.ready() == Some(200));
         proxy
     };
     let (here, there) = (starts(), starts());
     let (one, two) = (from(&here, "10.1.2.3"), from(&there, "10.1.2.3"));
     let start = Instant::now();
-    one.sends(format!("SET lock:job {VALUE} NX PX 2000"))
-        .gets("+OK");
+    one.sends(format!("SET lock:job {VALUE} NX PX 2000")).gets("+OK");
     let client = redis.client();
-    wait_for("other proxies to know of the lease", || {
-        client.sends("ZCARD lw:{}:lockwarden-kept").integer() == 1
-    });
+    wait_for("other proxies to know of the lease", || client.sends("ZCARD lw:{}:lockwarden-kept").integer() == 1);
     drop(one);
-    holds_for(Duration::from_secs(5), "the lock is held", || {
-        client.sends("EXISTS lock:job").integer() == 1
-    });
+    holds_for(Duration::from_secs(5), "the lock is held", || client.sends("EXISTS lock:job").integer() == 1);
     redis.becomes_free("lock:job");
     let held = start.elapsed();
-    assert!(
-        held > Duration::from_secs(7) && held < Duration::from_secs(10),
-        "{held:?}"
-    );
+    assert!(held > Duration::from_secs(7) && held < Duration::from_secs(10), "{held:?}");
     two.sends("PING").gets("+PONG");
 }
 
@@ -181,9 +153,7 @@ fn it_is_asked_for_and_bounded_or_not_there() {
     let proxy = plain.start();
     let alice = proxy.client();
     let takes = || {
-        alice
-            .sends(format!("SET lock:job {VALUE} NX PX 400"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:job {VALUE} NX PX 400")).gets("+OK");
     };
     takes();
     redis.becomes_free("lock:job");
@@ -193,19 +163,10 @@ fn it_is_asked_for_and_bounded_or_not_there() {
             "keep_alive = { for = \"1h\", ttl = \"all\" }",
             "keep_alive.ttl = \"all\" needs max_hold: a holder that hangs would block for ever",
         ),
-        (
-            "keep_alive = { ttl = \"every\" }",
-            "must be one of \"proxy\", \"all\"",
-        ),
+        ("keep_alive = { ttl = \"every\" }", "must be one of \"proxy\", \"all\""),
         ("keep_alive = { fro = \"1h\" }", "keep_alive.fro"),
-        (
-            "keep_alive = { for = { a = 1 } }",
-            "keep_alive: must be a string",
-        ),
-        (
-            "keep_alive = { for = \"off\", ttl = \"all\" }\nmax_hold = \"1h\"",
-            "leave out keep_alive.ttl",
-        ),
+        ("keep_alive = { for = { a = 1 } }", "keep_alive: must be a string"),
+        ("keep_alive = { for = \"off\", ttl = \"all\" }\nmax_hold = \"1h\"", "leave out keep_alive.ttl"),
     ] {
         let path = proxy.directory().join("other.toml");
         fs::write(&path, with(line)).expect("the directory is ours");
@@ -233,17 +194,13 @@ fn it_is_asked_for_and_bounded_or_not_there() {
 fn monitor_mode_tells_locks_that_ran_out_under_their_holders_from_markers() {
     let redis = Redis::start();
     let proxy = keeping_all(&redis, "1h").mode(Mode::Monitor).start();
-    let kind = |kind: &str| {
-        format!("lockwarden_observations_total{{kind=\"{kind}\",namespace=\"locks\"}}")
-    };
+    let kind = |kind: &str| format!("lockwarden_observations_total{{kind=\"{kind}\",namespace=\"locks\"}}");
     let (connected, alive) = (kind("ran-out-connected"), kind("ran-out-alive"));
     let (worker, cron) = (proxy.client(), proxy.client_from("127.41.0.2"));
     let bob = proxy.client_from("127.41.0.4");
     // A marker, and a lock: both are free for a while when the one of the lock comes back.
     cron.sends("SET lock:once:1 1 NX PX 200").gets("+OK");
-    worker
-        .sends(format!("SET lock:job {VALUE} NX PX 200"))
-        .gets("+OK");
+    worker.sends(format!("SET lock:job {VALUE} NX PX 200")).gets("+OK");
     redis.becomes_free("lock:once:1");
     redis.becomes_free("lock:job");
     proxy.counts(&connected, 2.0);
@@ -252,9 +209,7 @@ fn monitor_mode_tells_locks_that_ran_out_under_their_holders_from_markers() {
     proxy.counts(&alive, 1.0);
     // Not twice, and one that somebody else has by now is told as well.
     worker.sends("DEL lock:job").gets(":0");
-    worker
-        .sends(format!("SET lock:job {VALUE} NX PX 200"))
-        .gets("+OK");
+    worker.sends(format!("SET lock:job {VALUE} NX PX 200")).gets("+OK");
     redis.becomes_free("lock:job");
     bob.sends("SET lock:job b1 NX PX 9000").gets("+OK");
     worker.sends("PEXPIRE lock:job 9000").gets(":1");
@@ -266,10 +221,7 @@ fn monitor_mode_tells_locks_that_ran_out_under_their_holders_from_markers() {
     dead.sends("SET lock:dead b1 NX PX 300").gets("+OK");
     drop(dead);
     redis.becomes_free("lock:dead");
-    proxy.counts(
-        "lockwarden_lock_expired_while_held_total{namespace=\"locks\"}",
-        4.0,
-    );
+    proxy.counts("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}", 4.0);
     assert_eq!(proxy.metric(&connected), 3.0);
     assert_eq!(proxy.metric(&alive), 2.0);
     let report = proxy.api("report").to_string();

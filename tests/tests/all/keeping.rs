@@ -13,9 +13,7 @@ fn a_watchdog_by_key_only(world: &World) {
     bob.sends("SET lock:job b1 NX PX 6000").gets("+OK");
     let before = world.redis().lease("lock:job");
 
-    alice
-        .sends("EXPIRE lock:job 9")
-        .gets(world.either(":1", ":0"));
+    alice.sends("EXPIRE lock:job 9").gets(world.either(":1", ":0"));
     if world.is_harmed() {
         assert!(world.redis().pttl("lock:job") > 6_000);
     } else {
@@ -41,17 +39,10 @@ fn a_holders_watchdog(world: &World) {
         if !conditions && spelling.split(' ').count() > 3 && spelling.starts_with("EXPIRE") {
             continue;
         }
-        let expected = if spelling.starts_with("GETEX") {
-            "$2 a1"
-        } else {
-            ":1"
-        };
+        let expected = if spelling.starts_with("GETEX") { "$2 a1" } else { ":1" };
         alice.sends(spelling).gets(expected);
         let left = world.redis().pttl("lock:job");
-        assert!(
-            (least - 1_000..=least + 1_000).contains(&left),
-            "{spelling}: {left}"
-        );
+        assert!((least - 1_000..=least + 1_000).contains(&left), "{spelling}: {left}");
     }
     if conditions {
         alice.sends("EXPIRE lock:job 5 NX").gets(":0");
@@ -72,9 +63,7 @@ fn conditions_of_expire_on_a_lock_without_ttl(world: &World) {
     let alice = world.client();
     for (condition, reply) in [("XX", ":0"), ("GT", ":0"), ("NX", ":1")] {
         alice.sends(format!("SETNX lock:{condition} a1")).gets(":1");
-        alice
-            .sends(format!("EXPIRE lock:{condition} 5 {condition}"))
-            .gets(reply);
+        alice.sends(format!("EXPIRE lock:{condition} 5 {condition}")).gets(reply);
     }
     alice.sends("SETNX lock:LT a1").gets(":1");
     alice.sends("EXPIRE lock:LT 5 LT").gets(":1");
@@ -89,20 +78,11 @@ fn a_holder_that_outlived_its_lease(world: &World) {
     bob.sends("SET lock:job b1 NX PX 8000").gets("+OK");
     let before = world.redis().lease("lock:job");
 
-    alice
-        .sends("PEXPIRE lock:job 9000")
-        .gets(world.either(":1", ":0"));
-    alice
-        .sends("SET lock:job a2 XX PX 8000")
-        .gets(world.either("+OK", "nil"));
-    alice
-        .sends("GETDEL lock:job")
-        .gets(world.either("$2 a2", "nil"));
+    alice.sends("PEXPIRE lock:job 9000").gets(world.either(":1", ":0"));
+    alice.sends("SET lock:job a2 XX PX 8000").gets(world.either("+OK", "nil"));
+    alice.sends("GETDEL lock:job").gets(world.either("$2 a2", "nil"));
     if world.is_harmed() {
-        assert!(
-            world.redis().is_free("lock:job"),
-            "bob works on without a lock"
-        );
+        assert!(world.redis().is_free("lock:job"), "bob works on without a lock");
     } else {
         assert_eq!(world.redis().lease("lock:job"), before);
         bob.sends("DEL lock:job").gets(":1");
@@ -126,14 +106,10 @@ fn one_long_lease_instead_of_extensions(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     alice.sends("DEL lock:job").gets(":1");
-    let selector = |end: &str| {
-        format!("lockwarden_lock_hold_duration_seconds_count{{namespace=\"locks\",end=\"{end}\"}}")
-    };
+    let selector =
+        |end: &str| format!("lockwarden_lock_hold_duration_seconds_count{{namespace=\"locks\",end=\"{end}\"}}");
     world.counts(&selector("released"), 1.0);
-    world.counts(
-        "lockwarden_lock_hold_duration_seconds_bucket{namespace=\"locks\",end=\"released\",le=\"+Inf\"}",
-        1.0,
-    );
+    world.counts("lockwarden_lock_hold_duration_seconds_bucket{namespace=\"locks\",end=\"released\",le=\"+Inf\"}", 1.0);
 
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     drop(alice);
@@ -153,11 +129,7 @@ fn persist_on_a_lock(world: &World) {
         if world.is_harmed() {
             asked.gets(":1");
             assert_eq!(world.redis().pttl("lock:job"), -1);
-            world
-                .redis()
-                .client()
-                .sends("PEXPIRE lock:job 8000")
-                .gets(":1");
+            world.redis().client().sends("PEXPIRE lock:job 8000").gets(":1");
         } else {
             asked.gets_error("LOCKDENIED no-ttl key=lock:job cmd=PERSIST");
             assert!(world.redis().pttl("lock:job") > 0);
@@ -233,9 +205,7 @@ fn an_equal_identity_that_proves_nothing_may_extend_but_not_shorten() {
 #[test]
 fn another_thread_that_was_refused_the_lock_may_not_extend_it_where_doubt_is_refused() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("owner-token", "doubt", "\"refuse\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("owner-token", "doubt", "\"refuse\"").start();
     let alice = proxy.client_from("127.9.9.8");
     let loser = proxy.client_from("127.9.9.8");
     alice.sends("SET lock:job a1 NX PX 3000").gets("+OK");
@@ -247,9 +217,7 @@ fn another_thread_that_was_refused_the_lock_may_not_extend_it_where_doubt_is_ref
 #[test]
 fn extensions_end_at_the_longest_hold() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "max_hold", "\"1s\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "max_hold", "\"1s\"").start();
     let alice = proxy.client();
     alice.sends("SET lock:job a1 NX PX 3000").gets("+OK");
     let client = redis.client();
@@ -259,14 +227,9 @@ fn extensions_end_at_the_longest_hold() {
         extensions += u32::from(extended);
         !extended || client.sends("EXISTS lock:job").integer() == 0
     });
-    assert!(
-        extensions > 0,
-        "the first extensions are well within the time"
-    );
+    assert!(extensions > 0, "the first extensions are well within the time");
     redis.becomes_free("lock:job");
     assert!(
-        proxy.metric(
-            "lockwarden_decisions_total{operation=\"extend\",reason=\"limited\",decision=\"deny\"}"
-        ) >= 1.0
+        proxy.metric("lockwarden_decisions_total{operation=\"extend\",reason=\"limited\",decision=\"deny\"}") >= 1.0
     );
 }

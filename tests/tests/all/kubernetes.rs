@@ -32,13 +32,8 @@ fn is_installed() -> bool {
 
 #[track_caller]
 fn built(overlay: &str) -> String {
-    let folder = root()
-        .join("docs/examples/kubernetes/overlays")
-        .join(overlay);
-    let output = Command::new(tool("kustomize"))
-        .arg("build")
-        .arg(folder)
-        .output();
+    let folder = root().join("docs/examples/kubernetes/overlays").join(overlay);
+    let output = Command::new(tool("kustomize")).arg("build").arg(folder).output();
     let output = output.expect("kustomize is installed");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("YAML is text")
@@ -67,16 +62,12 @@ fn manifests(overlay: &str) -> BTreeMap<String, Value> {
     assert!(output.status.success(), "{overlay}: {words}");
     let all: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
     let kinds = all.into_iter();
-    kinds
-        .map(|one| (text(&one["kind"]).to_owned(), one))
-        .collect()
+    kinds.map(|one| (text(&one["kind"]).to_owned(), one)).collect()
 }
 
 #[track_caller]
 fn text(value: &Value) -> &str {
-    value
-        .as_str()
-        .unwrap_or_else(|| panic!("{value} is no text"))
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -96,9 +87,7 @@ fn pod(manifests: &BTreeMap<String, Value>) -> &Value {
 
 /// The proxy's container, in whichever list it is.
 fn proxy(pod: &Value) -> &Value {
-    let all = list(&pod["containers"])
-        .iter()
-        .chain(list(&pod["initContainers"]));
+    let all = list(&pod["containers"]).iter().chain(list(&pod["initContainers"]));
     let mut proxies = all.filter(|one| one["name"] == "lockwarden");
     let proxy = proxies.next().expect("the pod has the proxy");
     assert!(proxies.next().is_none());
@@ -144,16 +133,12 @@ struct Started {
 impl Started {
     fn as_in(manifests: &BTreeMap<String, Value>) -> Started {
         let (pod, directory) = (pod(manifests), tempfile::tempdir().expect("a directory"));
-        let (proxy, here) = (proxy(pod), |path: &str| {
-            directory.path().join(path.trim_start_matches('/'))
-        });
+        let (proxy, here) = (proxy(pod), |path: &str| directory.path().join(path.trim_start_matches('/')));
         let redis = Redis::with_arguments(&["--requirepass", "geheim"]);
         put_volumes(pod, proxy, manifests, &here);
         let all = serde_json::to_string(proxy).expect("JSON");
         let ports = list(&proxy["ports"]).iter();
-        let mut numbers: Vec<u64> = ports
-            .map(|port| port["containerPort"].as_u64().expect("a number"))
-            .collect();
+        let mut numbers: Vec<u64> = ports.map(|port| port["containerPort"].as_u64().expect("a number")).collect();
         // In a pod of its application nobody else comes in by it, so it is no port of the container's.
         if !numbers.contains(&6380) {
             numbers.push(6380);
@@ -199,12 +184,7 @@ impl Started {
 }
 
 /// The files that the pod's volumes bring, where the container has them.
-fn put_volumes(
-    pod: &Value,
-    proxy: &Value,
-    manifests: &BTreeMap<String, Value>,
-    here: &dyn Fn(&str) -> PathBuf,
-) {
+fn put_volumes(pod: &Value, proxy: &Value, manifests: &BTreeMap<String, Value>, here: &dyn Fn(&str) -> PathBuf) {
     for mount in list(&proxy["volumeMounts"]) {
         let volume = named(&pod["volumes"], text(&mount["name"]));
         let folder = here(text(&mount["mountPath"]));
@@ -226,9 +206,7 @@ fn put_volumes(
 /// Seconds of a duration as the example writes them.
 fn seconds(text: &str) -> u64 {
     let number = text.trim_matches('"').strip_suffix('s');
-    number
-        .and_then(|number| number.parse().ok())
-        .unwrap_or_else(|| panic!("{text} is no number of seconds"))
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text} is no number of seconds"))
 }
 
 #[test]
@@ -257,10 +235,8 @@ fn both_overlays_are_what_kubernetes_takes_and_a_slip_is_found() {
 #[test]
 fn the_example_application_logs_in() {
     let root = root();
-    let text = std::fs::read_to_string(
-        root.join("docs/examples/kubernetes/overlays/sidecar/application.yaml"),
-    )
-    .expect("it is there");
+    let text = std::fs::read_to_string(root.join("docs/examples/kubernetes/overlays/sidecar/application.yaml"))
+        .expect("it is there");
     let (_, password) = text.split_once("name: REDIS_PASSWORD").expect("it is told");
     assert!(password.contains("name: lockwarden-redis") && password.contains("key: password"));
     assert!(password.contains("redis://:$(REDIS_PASSWORD)@127.0.0.1:6380"));
@@ -292,9 +268,7 @@ fn the_binary_starts_as_each_overlay_says_and_answers_its_probes() {
             assert!(TcpStream::connect(address).is_ok(), "{overlay}: {number}");
         }
         let annotations = &manifests["Deployment"]["spec"]["template"]["metadata"]["annotations"];
-        let port: u64 = text(&annotations["prometheus.io/port"])
-            .parse()
-            .expect("a number");
+        let port: u64 = text(&annotations["prometheus.io/port"]).parse().expect("a number");
         let path = text(&annotations["prometheus.io/path"]);
         let (status, page) = get_at(started.ports.0[&port], path).expect("metrics");
         assert!(status == 200 && page.contains("lockwarden_build_info"));
@@ -303,14 +277,8 @@ fn the_binary_starts_as_each_overlay_says_and_answers_its_probes() {
         let settings: Value = serde_json::from_str(&settings).expect("JSON");
         let mut all = list(&settings["settings"]).iter();
         let drain = all.find(|one| one["key"] == "drain").expect("it has one");
-        let (drain, grace) = (
-            seconds(text(&drain["value"])),
-            pod["terminationGracePeriodSeconds"].as_u64(),
-        );
-        assert!(
-            grace.is_some_and(|grace| grace >= drain + GRACE_BEYOND_DRAIN),
-            "{overlay}: {grace:?} after {drain}"
-        );
+        let (drain, grace) = (seconds(text(&drain["value"])), pod["terminationGracePeriodSeconds"].as_u64());
+        assert!(grace.is_some_and(|grace| grace >= drain + GRACE_BEYOND_DRAIN), "{overlay}: {grace:?} after {drain}");
         let (_, version) = get_at(started.admin, "/api/v1/version").expect("version");
         let version: Value = serde_json::from_str(&version).expect("JSON");
         hashes.insert(text(&version["config_hash"]).to_owned());
@@ -319,10 +287,7 @@ fn the_binary_starts_as_each_overlay_says_and_answers_its_probes() {
             let [policy] = list(down) else {
                 panic!("one policy, not {down}");
             };
-            assert_eq!(
-                (&policy["type"], &policy["value"]),
-                (&"Pods".into(), &1.into())
-            );
+            assert_eq!((&policy["type"], &policy["value"]), (&"Pods".into(), &1.into()));
             assert!(policy["periodSeconds"].as_u64() >= Some(drain), "{policy}");
         }
     }
@@ -355,9 +320,7 @@ fn the_pods_have_no_rights_and_what_names_them_finds_them() {
         assert!(image.starts_with("registry.example/lockwarden:"), "{image}");
         assert_eq!(
             overlay == "sidecar",
-            list(&pod["initContainers"])
-                .iter()
-                .any(|one| one["restartPolicy"] == "Always")
+            list(&pod["initContainers"]).iter().any(|one| one["restartPolicy"] == "Always")
         );
     }
     let service = manifests("service");

@@ -16,9 +16,7 @@ const UNGOVERNED: &str = "lockwarden_ungoverned_locks{namespace=\"locks\",ttl=\"
 fn is_kept(redis: &Redis, key: &str) {
     wait_for("a TTL", || redis.pttl(key) > 0);
     let client = redis.client();
-    holds_for(Duration::from_millis(2_500), "the lock is held", || {
-        client.sends(format!("PTTL {key}")).integer() > 0
-    });
+    holds_for(Duration::from_millis(2_500), "the lock is held", || client.sends(format!("PTTL {key}")).integer() > 0);
 }
 
 /// Waits until a whole walk over the keys has been made from now on.
@@ -90,28 +88,21 @@ fn a_living_holder_keeps_its_lock_and_gives_it_back() {
     let around = redis.client();
     around.sends("SELECT 3").gets("+OK");
     wait_for("a TTL", || around.sends("PTTL lock:job").integer() > 0);
-    holds_for(Duration::from_millis(2_500), "the lock is held", || {
-        around.sends("PTTL lock:job").integer() > 0
-    });
+    holds_for(Duration::from_millis(2_500), "the lock is held", || around.sends("PTTL lock:job").integer() > 0);
     bob.sends("SETNX lock:job b1").gets(":0");
     bob.sends("DEL lock:job").gets(":0");
     alice.sends("DEL lock:job").gets(":1");
     // From now on it is a lock as any other.
     taken(&alice, "lock:job");
     drop(alice);
-    wait_for("the lock to be free", || {
-        around.sends("EXISTS lock:job").integer() == 0
-    });
+    wait_for("the lock to be free", || around.sends("EXISTS lock:job").integer() == 0);
 }
 
 #[test]
 fn another_connection_of_its_client_keeps_it_as_long_as_that_lives() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
-    let (took, other) = (
-        proxy.client_from("127.0.0.77"),
-        proxy.client_from("127.0.0.77"),
-    );
+    let (took, other) = (proxy.client_from("127.0.0.77"), proxy.client_from("127.0.0.77"));
     other.sends("PING").gets("+PONG");
     taken(&took, "lock:job");
     wait_for("the process in the record", || {
@@ -128,10 +119,7 @@ fn another_connection_of_its_client_keeps_it_as_long_as_that_lives() {
 #[test]
 fn a_job_of_a_shell_keeps_it_until_it_ends() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .mode(Mode::Monitor)
-        .default_ttl("2s")
-        .start();
+    let proxy = Proxy::builder(&redis).mode(Mode::Monitor).default_ttl("2s").start();
     let job = jobs::Job::starts(&proxy, jobs::PLAIN);
     jobs::is_taken(&redis);
     assert_eq!(proxy.switch("locks", Mode::Enforce), 200);
@@ -145,13 +133,7 @@ fn a_job_of_a_shell_keeps_it_until_it_ends() {
 #[test]
 fn of_several_proxies_the_one_with_its_holder_keeps_it_alive() {
     let redis = Redis::start();
-    let starts = || {
-        Proxy::builder(&redis)
-            .mode(Mode::Monitor)
-            .default_ttl("4s")
-            .top("sweep", "\"200ms\"")
-            .start()
-    };
+    let starts = || Proxy::builder(&redis).mode(Mode::Monitor).default_ttl("4s").top("sweep", "\"200ms\"").start();
     let (first, second) = (starts(), starts());
     let alice = first.client();
     taken(&alice, "lock:job");
@@ -159,9 +141,7 @@ fn of_several_proxies_the_one_with_its_holder_keeps_it_alive() {
     wait_for("a TTL", || redis.pttl("lock:job") > 0);
     assert_eq!(first.switch("locks", Mode::Enforce), 200);
     let client = redis.client();
-    holds_for(Duration::from_secs(6), "the lock is held", || {
-        client.sends("PTTL lock:job").integer() > 0
-    });
+    holds_for(Duration::from_secs(6), "the lock is held", || client.sends("PTTL lock:job").integer() > 0);
     assert_eq!(first.metric(GIVEN) + second.metric(GIVEN), 1.0);
     alice.sends("DEL lock:job").gets(":1");
 }
@@ -195,15 +175,10 @@ fn where_no_policy_has_a_ttl_nothing_is_given() {
 #[test]
 fn a_lock_whose_record_was_evicted_is_touched_by_no_rule() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .mode(Mode::Monitor)
-        .top("sweep", "\"100ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).mode(Mode::Monitor).top("sweep", "\"100ms\"").start();
     taken(&proxy.client(), "lock:job");
     let around = redis.client();
-    around
-        .sends(format!("DEL {}", record_of(&around, "lock:job")))
-        .gets(":1");
+    around.sends(format!("DEL {}", record_of(&around, "lock:job"))).gets(":1");
     proxy.counts(UNGOVERNED, 1.0);
     assert_eq!(proxy.switch("locks", Mode::Enforce), 200);
     a_walk_is_made(&redis, &proxy);
@@ -214,19 +189,11 @@ fn a_lock_whose_record_was_evicted_is_touched_by_no_rule() {
 #[test]
 fn while_they_are_only_watched_they_are_named_and_their_records_live_on() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .mode(Mode::Monitor)
-        .top("sweep", "\"100ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).mode(Mode::Monitor).top("sweep", "\"100ms\"").start();
     for number in 1..=7 {
         taken(&proxy.client(), &format!("lock:{number}"));
     }
-    proxy.logs(&[
-        "locks are held without a TTL",
-        "lock:1 (held for ",
-        "lock:2 (held for ",
-        "lock:3 (held for ",
-    ]);
+    proxy.logs(&["locks are held without a TTL", "lock:1 (held for ", "lock:2 (held for ", "lock:3 (held for "]);
     assert_eq!(proxy.logged(&["lock:7 (held for "]), 0, "the oldest few");
     a_walk_is_made(&redis, &proxy);
     let told = proxy.logged(&["locks are held without a TTL"]);
@@ -239,9 +206,7 @@ fn while_they_are_only_watched_they_are_named_and_their_records_live_on() {
     let around = redis.client();
     let record = record_of(&around, "lock:1");
     around.sends(format!("PEXPIRE {record} 60000")).gets(":1");
-    wait_for("the record to live on", || {
-        around.sends(format!("PTTL {record}")).integer() > 86_400_000
-    });
+    wait_for("the record to live on", || around.sends(format!("PTTL {record}")).integer() > 86_400_000);
 }
 
 #[test]
@@ -250,15 +215,9 @@ fn a_lock_that_the_proxys_own_user_may_not_write_costs_no_other_its_ttl() {
         return;
     }
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER own on >pass +@all %R~lock:* %RW~lock:ok:* ~lw:*")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER own on >pass +@all %R~lock:* %RW~lock:ok:* ~lw:*").gets("+OK");
     let backend = format!("redis://own:pass@{}", redis.address());
-    let proxy = ProxyBuilder::for_backend(&backend)
-        .mode(Mode::Monitor)
-        .top("sweep", "\"100ms\"")
-        .start();
+    let proxy = ProxyBuilder::for_backend(&backend).mode(Mode::Monitor).top("sweep", "\"100ms\"").start();
     let alice = proxy.client();
     taken(&alice, "lock:ok:a");
     taken(&alice, "lock:no:a");

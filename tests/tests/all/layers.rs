@@ -29,13 +29,7 @@ const LAYERS: &[&[&str]] = &[
 const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "telemetry",
-        &[
-            &["applications", "fold", "vocabulary"],
-            &["events"],
-            &["metrics", "logging"],
-            &["audit"],
-            &["otel"],
-        ],
+        &[&["applications", "fold", "vocabulary"], &["events"], &["metrics", "logging"], &["audit"], &["otel"]],
     ),
     ("session", &[&["transport"]]),
 ];
@@ -84,9 +78,7 @@ type Import = (usize, Vec<String>);
 /// Every path of a module that begins with `crate`, `self` or `super`: in `use`, in code, in the arguments of macros. And
 /// every other path as if it began with a module of this module, as that of another crate or of a type does not.
 fn imports(module: &[String], text: &str) -> Vec<Import> {
-    let tokens: TokenStream = text
-        .parse()
-        .unwrap_or_else(|error| panic!("{module:?}: {error:?}"));
+    let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{module:?}: {error:?}"));
     let mut found = Vec::new();
     let module = match module {
         [root] if root == ROOT => Vec::new(),
@@ -135,12 +127,7 @@ fn follows_path(before: Option<&TokenTree>) -> bool {
 }
 
 /// Follows a path from behind its first word, and what is in braces at its end. Returns where it ends.
-fn follow(
-    tokens: &[TokenTree],
-    mut at: usize,
-    mut path: Vec<String>,
-    found: &mut Vec<Import>,
-) -> usize {
+fn follow(tokens: &[TokenTree], mut at: usize, mut path: Vec<String>, found: &mut Vec<Import>) -> usize {
     let mut line = None;
     while let [TokenTree::Punct(one), TokenTree::Punct(two), next, ..] = &tokens[at..]
         && one.as_char() == ':'
@@ -220,16 +207,11 @@ fn complaints(module: &[String], text: &str) -> Vec<String> {
 
 /// Which files each file imports; files of tests as if they imported none.
 fn graph(modules: &[(Vec<String>, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let files: BTreeMap<&[String], &str> = modules
-        .iter()
-        .filter(|(module, _)| module[0] != ROOT)
-        .map(|(module, text)| (&module[..], &text[..]))
-        .collect();
+    let files: BTreeMap<&[String], &str> =
+        modules.iter().filter(|(module, _)| module[0] != ROOT).map(|(module, text)| (&module[..], &text[..])).collect();
     let file_of = |path: &[String]| {
         let mut within = (1..=path.len()).rev().map(|end| &path[..end]);
-        within
-            .find(|within| files.contains_key(within))
-            .map(<[String]>::to_vec)
+        within.find(|within| files.contains_key(within)).map(<[String]>::to_vec)
     };
     let imported = |module: &[String], text: &str| {
         if module.iter().any(|name| name == "tests") {
@@ -237,15 +219,9 @@ fn graph(modules: &[(Vec<String>, String)]) -> BTreeMap<String, BTreeSet<String>
         }
         let paths = imports(module, text).into_iter();
         let others = paths.filter_map(|(_, path)| file_of(&path));
-        others
-            .filter(|other| other != module)
-            .map(|other| other.join("::"))
-            .collect()
+        others.filter(|other| other != module).map(|other| other.join("::")).collect()
     };
-    files
-        .iter()
-        .map(|(module, text)| (module.join("::"), imported(module, text)))
-        .collect()
+    files.iter().map(|(module, text)| (module.join("::"), imported(module, text))).collect()
 }
 
 /// The files that import each other in a circle, one set for each circle.
@@ -258,17 +234,12 @@ fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<&str>> {
         }
         reached
     };
-    let reached: BTreeMap<&str, BTreeSet<&String>> = graph
-        .keys()
-        .map(|file| (file.as_str(), reached(file)))
-        .collect();
+    let reached: BTreeMap<&str, BTreeSet<&String>> = graph.keys().map(|file| (file.as_str(), reached(file))).collect();
     let leads = |from: &str, to: &str| reached[from].iter().any(|file| *file == to);
     let mut circles: Vec<BTreeSet<&str>> = Vec::new();
     for &file in reached.keys() {
         if leads(file, file) && !circles.iter().any(|circle| circle.contains(file)) {
-            let back = reached
-                .keys()
-                .filter(|other| leads(file, other) && leads(other, file));
+            let back = reached.keys().filter(|other| leads(file, other) && leads(other, file));
             circles.push(back.copied().collect());
         }
     }
@@ -304,38 +275,18 @@ fn a_circle_is_seen_however_its_imports_are_spelled() {
         ("use super::upper::Type;", "use super::lower::Type;"),
         ("use crate::layer::{Type, inner};", "use lower::Type;"),
         ("use super::super::layer;", "fn f() { lower::f(); }"),
-        (
-            "fn f() { super::f() }",
-            "pub(crate) use lower::{self, Type};",
-        ),
+        ("fn f() { super::f() }", "pub(crate) use lower::{self, Type};"),
         ("use crate::layer;", "use self::lower::Type;"),
     ] {
-        let upper_name = if upper.contains("super") {
-            "layer::upper"
-        } else {
-            "layer"
-        };
+        let upper_name = if upper.contains("super") { "layer::upper" } else { "layer" };
         let modules = [module("layer::lower", lower), module(upper_name, upper)];
         let graph = graph(&modules);
-        assert_eq!(
-            circles(&graph),
-            [["layer::lower", upper_name].into()],
-            "{lower} {upper}"
-        );
+        assert_eq!(circles(&graph), [["layer::lower", upper_name].into()], "{lower} {upper}");
     }
     let modules = [
-        module(
-            "layer",
-            "mod lower; mod upper; use upper::Type; use std::lower::Type;",
-        ),
-        module(
-            "layer::upper",
-            "use super::lower::{Type, tests::f}; use crate::layer::upper::f;",
-        ),
-        module(
-            "layer::lower",
-            "use std::fmt; fn f() { upper() } mod tests { use super::*; }",
-        ),
+        module("layer", "mod lower; mod upper; use upper::Type; use std::lower::Type;"),
+        module("layer::upper", "use super::lower::{Type, tests::f}; use crate::layer::upper::f;"),
+        module("layer::lower", "use std::fmt; fn f() { upper() } mod tests { use super::*; }"),
         module("layer::lower::tests", "use crate::layer;"),
     ];
     assert!(circles(&graph(&modules)).is_empty());
@@ -351,9 +302,7 @@ fn every_import_leads_to_a_lower_layer() {
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // So that it is known to have read something.
-    let all = modules
-        .iter()
-        .map(|(module, text)| imports(module, text).len());
+    let all = modules.iter().map(|(module, text)| imports(module, text).len());
     assert!(all.sum::<usize>() > 1_000);
 }
 
@@ -373,14 +322,8 @@ fn an_import_that_goes_up_is_seen_however_it_is_spelled() {
         ("use crate::{net::wakeup, state::{effects, ProxyState}};", 2),
         ("use crate::net::{self, wakeup};\nuse crate::session;", 1),
         ("pub(crate) use super::super::session as other;", 1),
-        (
-            "fn f() { tracing::info!(at = %crate::view::spell(key)); }",
-            1,
-        ),
-        (
-            "mod tests { use super::super::super::state::ProxyState; }",
-            1,
-        ),
+        ("fn f() { tracing::info!(at = %crate::view::spell(key)); }", 1),
+        ("mod tests { use super::super::super::state::ProxyState; }", 1),
         ("fn f(state: &crate::state::ProxyState) {}", 1),
     ] {
         assert_eq!(complaints(&module, text).len(), seen, "{text}");

@@ -6,9 +6,7 @@ use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run
 const ENFORCED: &str = "lockwarden_namespace_enforced{namespace=\"locks\"}";
 
 fn watching(redis: &Redis) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .mode(Mode::Monitor)
-        .top("admin_identities", "[\"keeper\"]")
+    Proxy::builder(redis).mode(Mode::Monitor).top("admin_identities", "[\"keeper\"]")
 }
 
 /// So many locks are taken and given back.
@@ -30,10 +28,7 @@ fn types(proxy: &Proxy, words: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn too_little_is_declined_whichever_way_the_order_comes_and_done_where_it_is_meant() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER keeper on >pw ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER keeper on >pw ~* &* +@all").gets("+OK");
     let proxy = watching(&redis).start();
     works(&proxy.client(), 3);
     let reason = "locks: too little was seen: watch for 994 calls more";
@@ -53,9 +48,7 @@ fn too_little_is_declined_whichever_way_the_order_comes_and_done_where_it_is_mea
     let (status, said) = proxy.orders("/mode", r#"{"mode":"enforce"}"#);
     assert!(status == 409 && said.contains(reason), "{said}");
     declined();
-    let said = keeper
-        .sends("LOCKWARDEN MODE locks enforce")
-        .gets_error("ERR the report speaks against it");
+    let said = keeper.sends("LOCKWARDEN MODE locks enforce").gets_error("ERR the report speaks against it");
     assert!(said.contains(reason), "{said}");
     declined();
     let (status, said) = proxy.reloads(enforcing.as_bytes(), "/reload");
@@ -80,9 +73,7 @@ fn too_little_is_declined_whichever_way_the_order_comes_and_done_where_it_is_mea
     let other = watching(&redis).start();
     let keeper = other.client();
     keeper.sends("AUTH keeper pw").gets("+OK");
-    keeper
-        .sends("LOCKWARDEN MODE enforce anyway")
-        .gets("[$5 locks, $7 enforce]");
+    keeper.sends("LOCKWARDEN MODE enforce anyway").gets("[$5 locks, $7 enforce]");
     let other = watching(&redis).start();
     let (status, said) = other.reloads(enforcing.as_bytes(), "/reload?anyway=true");
     assert_eq!(status, 200, "{said}");
@@ -106,9 +97,7 @@ fn what_was_seen_long_enough_and_harms_nobody_is_enforced_at_once() {
 #[test]
 fn locks_that_would_stay_unheld_are_a_reason() {
     let redis = Redis::start();
-    let proxy = watching(&redis)
-        .setting("owner-token", "doubt", "\"refuse\"")
-        .start();
+    let proxy = watching(&redis).setting("owner-token", "doubt", "\"refuse\"").start();
     let pool = || proxy.client_from("127.46.0.1");
     let (one, two) = (pool(), pool());
     // The holder gives back over the connection that another thread's try was refused on: with this setting not the holder's.
@@ -119,10 +108,7 @@ fn locks_that_would_stay_unheld_are_a_reason() {
     }
     let (code, said) = types(&proxy, &["mode", "enforce"]);
     assert!(code == Some(1), "{said}");
-    assert!(
-        said.contains("locks: it would leave locks unheld for "),
-        "{said}"
-    );
+    assert!(said.contains("locks: it would leave locks unheld for "), "{said}");
     assert!(!said.contains("too little"), "{said}");
     assert_eq!(proxy.metric(ENFORCED), 0.0);
 }

@@ -81,35 +81,24 @@ fn what_is_known_of_a_lease_is_told_to_everybody_but_for_its_owner_token() {
     let (alice, bob) = (proxy.client(), proxy.client());
     let free = "[$9 namespace, $5 locks, $5 state, $4 free, $5 fence, nil, $3 own, :0, $5 since, nil, $6 age_ms, nil, $11 ttl_left_ms, nil]";
     alice.sends("LOCKWARDEN LEASE lock:a").gets(free);
-    alice
-        .sends("SET lock:a secret-of-alice NX PX 9000")
-        .gets("+OK");
+    alice.sends("SET lock:a secret-of-alice NX PX 9000").gets("+OK");
     let fence = alice.sends("LOCKWARDEN FENCE lock:a").integer();
     assert_eq!(lease(&alice, "lock:a"), format!("$4 held :{fence} :1"));
     let told = bob.sends("lockwarden Lease lock:a").reply();
     assert_eq!(lease(&bob, "lock:a"), format!("$4 held :{fence} :0"));
     let number = |name| field(&told, name).integer();
     let granted = redis.record("lock:a").expect("it has a record");
-    assert_eq!(
-        number("fence"),
-        i64::try_from(granted.fence).expect("it fits")
-    );
+    assert_eq!(number("fence"), i64::try_from(granted.fence).expect("it fits"));
     assert_eq!(number("since"), fence / 1000, "the time of the grant, ms");
     assert!((0..9_000).contains(&number("age_ms")), "{told}");
     assert!((1..=9_000).contains(&number("ttl_left_ms")), "{told}");
     assert!(!told.to_string().contains("secret"), "{told}");
     // Another connection of the same process is another connection.
-    assert_eq!(
-        lease(&proxy.client(), "lock:a"),
-        format!("$4 held :{fence} :0")
-    );
+    assert_eq!(lease(&proxy.client(), "lock:a"), format!("$4 held :{fence} :0"));
 
     alice.sends("DEL lock:a").gets(":1");
     assert_eq!(lease(&bob, "lock:a"), format!("$4 free :{fence} :0"));
-    redis
-        .client()
-        .sends("SET lock:a around PX 9000")
-        .gets("+OK");
+    redis.client().sends("SET lock:a around PX 9000").gets("+OK");
     let around = bob.sends("LOCKWARDEN LEASE lock:a").reply();
     assert_eq!(lease(&bob, "lock:a"), "$10 ungoverned nil :0");
     assert!((1..=9_000).contains(&field(&around, "ttl_left_ms").integer()));
@@ -136,10 +125,7 @@ fn a_lock_that_is_a_hash_can_be_asked_about() {
     let fence = i64::try_from(redis.fence("lock:h")).expect("it fits");
     assert_eq!(lease(&alice, "lock:h"), format!("$4 held :{fence} :1"));
     checks(&proxy.client(), "lock:h", fence, 1);
-    redis
-        .client()
-        .sends(format!("HDEL lock:h {owner}"))
-        .gets(":1");
+    redis.client().sends(format!("HDEL lock:h {owner}")).gets(":1");
     checks(&alice, "lock:h", fence, 0);
 }
 
@@ -151,55 +137,23 @@ fn a_question_that_cannot_be_answered_is_an_error_that_says_why() {
         .start();
     let client = proxy.client();
     for (line, error) in [
-        (
-            "LOCKWARDEN CHECK",
-            "ERR syntax error: LOCKWARDEN CHECK key fence",
-        ),
-        (
-            "LOCKWARDEN CHECK lock:a",
-            "ERR syntax error: LOCKWARDEN CHECK key fence",
-        ),
-        (
-            "LOCKWARDEN CHECK lock:a 1 2",
-            "ERR syntax error: LOCKWARDEN CHECK key fence",
-        ),
+        ("LOCKWARDEN CHECK", "ERR syntax error: LOCKWARDEN CHECK key fence"),
+        ("LOCKWARDEN CHECK lock:a", "ERR syntax error: LOCKWARDEN CHECK key fence"),
+        ("LOCKWARDEN CHECK lock:a 1 2", "ERR syntax error: LOCKWARDEN CHECK key fence"),
         ("LOCKWARDEN LEASE", "ERR syntax error: LOCKWARDEN LEASE key"),
-        (
-            "LOCKWARDEN LEASE lock:a lock:b",
-            "ERR syntax error: LOCKWARDEN LEASE key",
-        ),
-        (
-            "LOCKWARDEN CHECK lock:a 0",
-            "ERR a fencing token is a whole number from 1 to 9999999999999999",
-        ),
+        ("LOCKWARDEN LEASE lock:a lock:b", "ERR syntax error: LOCKWARDEN LEASE key"),
+        ("LOCKWARDEN CHECK lock:a 0", "ERR a fencing token is a whole number from 1 to 9999999999999999"),
         ("LOCKWARDEN CHECK lock:a one", "ERR a fencing token is "),
-        (
-            "LOCKWARDEN CHECK lock:a 99999999999999999999",
-            "ERR a fencing token is ",
-        ),
-        (
-            "LOCKWARDEN CHECK stock:a 1",
-            "ERR this key is in no namespace, so it is no lock",
-        ),
-        (
-            "LOCKWARDEN LEASE stock:a",
-            "ERR this key is in no namespace, so it is no lock",
-        ),
-        (
-            "LOCKWARDEN LEASE lw:{0j4}:lock:a",
-            "ERR this key is in no namespace, so it is no lock",
-        ),
-        (
-            "LOCKWARDEN CHECK bare:a 1",
-            "ERR namespace \"bare\" numbers no leases: add the policy \"fencing\" to it",
-        ),
+        ("LOCKWARDEN CHECK lock:a 99999999999999999999", "ERR a fencing token is "),
+        ("LOCKWARDEN CHECK stock:a 1", "ERR this key is in no namespace, so it is no lock"),
+        ("LOCKWARDEN LEASE stock:a", "ERR this key is in no namespace, so it is no lock"),
+        ("LOCKWARDEN LEASE lw:{0j4}:lock:a", "ERR this key is in no namespace, so it is no lock"),
+        ("LOCKWARDEN CHECK bare:a 1", "ERR namespace \"bare\" numbers no leases: add the policy \"fencing\" to it"),
     ] {
         client.sends(line).gets_error(error);
     }
     let long = format!("LOCKWARDEN LEASE lock:{}", "k".repeat(1_024));
-    client
-        .sends(long)
-        .gets_error("ERR a lock key has at most 1024 bytes");
+    client.sends(long).gets_error("ERR a lock key has at most 1024 bytes");
     // A lease without a number is one all the same.
     client.sends("SET bare:a a1 NX PX 9000").gets("+OK");
     assert_eq!(lease(&client, "bare:a"), "$4 held nil :1");
@@ -212,9 +166,7 @@ fn a_question_that_cannot_be_answered_is_an_error_that_says_why() {
 #[test]
 fn a_question_has_its_turn_and_is_no_part_of_a_block() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("fencing", "counter", "\"sequential\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("fencing", "counter", "\"sequential\"").start();
     let client = proxy.client();
     client.pipelines(
         &[
@@ -231,19 +183,14 @@ fn a_question_has_its_turn_and_is_no_part_of_a_block() {
     );
     client.sends("SET lock:a a1 NX PX 9000").gets("+OK");
     // As it is typed by hand, and where nobody wants the answer.
-    client
-        .sends_bytes("  lockwarden   check lock:a \"2\"\r\n")
-        .gets(":1");
+    client.sends_bytes("  lockwarden   check lock:a \"2\"\r\n").gets(":1");
     client.write(b"CLIENT REPLY SKIP\r\nLOCKWARDEN LEASE lock:a\r\n");
     client.sends("PING").gets("+PONG");
     for line in ["LOCKWARDEN CHECK lock:a 2", "LOCKWARDEN LEASE lock:a"] {
         client.sends("MULTI").gets("+OK");
         client.sends("SET plain 2").gets("+QUEUED");
         let said = client.sends(line).gets_error("ERR LOCKWARDEN ");
-        assert!(
-            said.ends_with("is not possible inside a transaction"),
-            "{said}"
-        );
+        assert!(said.ends_with("is not possible inside a transaction"), "{said}");
         client.sends("EXEC").gets_error("EXECABORT");
     }
     client.sends("GET plain").gets("$1 1");
@@ -255,9 +202,7 @@ fn a_question_has_its_turn_and_is_no_part_of_a_block() {
     client.sends("EXEC").gets("[+OK]");
     // While it listens, a client of RESP2 may send little.
     client.sends("SUBSCRIBE news").reply();
-    client
-        .sends("LOCKWARDEN CHECK lock:a 2")
-        .gets_error("ERR Can't execute 'lockwarden'");
+    client.sends("LOCKWARDEN CHECK lock:a 2").gets_error("ERR Can't execute 'lockwarden'");
     client.sends("UNSUBSCRIBE news").reply();
     checks(&client, "lock:a", 2, 1);
 }
@@ -280,9 +225,7 @@ fn a_question_takes_the_rights_of_its_client() {
     let proxy = ProxyBuilder::for_backend(&format!("redis://:secret@{}", redis.address())).start();
     let holder = proxy.client();
     holder.sends("LOCKWARDEN LEASE lock:a").gets_error("NOAUTH");
-    holder
-        .sends("LOCKWARDEN CHECK lock:a 1")
-        .gets_error("NOAUTH");
+    holder.sends("LOCKWARDEN CHECK lock:a 1").gets_error("NOAUTH");
     holder.sends("LOCKWARDEN HELP").gets_error("NOAUTH");
     holder.sends("AUTH secret").gets("+OK");
     holder.sends("SET lock:a a1 NX PX 9000").gets("+OK");
@@ -294,17 +237,13 @@ fn a_question_takes_the_rights_of_its_client() {
     for user in ["no-scripts", "no-ttl", "elsewhere", "no-records"] {
         let client = proxy.client();
         client.sends(format!("AUTH {user} pw")).gets("+OK");
-        for (line, name) in [
-            (format!("LOCKWARDEN CHECK lock:a {fence}"), "CHECK"),
-            ("LOCKWARDEN LEASE lock:a".to_owned(), "LEASE"),
-        ] {
-            let said = client.sends(line).gets_error(&format!(
-                "NOPERM lockwarden runs LOCKWARDEN {name} on a lock as a script: "
-            ));
-            assert!(
-                said.contains("+eval +evalsha") && said.contains("~lw:*"),
-                "{user}: {said}"
-            );
+        for (line, name) in
+            [(format!("LOCKWARDEN CHECK lock:a {fence}"), "CHECK"), ("LOCKWARDEN LEASE lock:a".to_owned(), "LEASE")]
+        {
+            let said = client
+                .sends(line)
+                .gets_error(&format!("NOPERM lockwarden runs LOCKWARDEN {name} on a lock as a script: "));
+            assert!(said.contains("+eval +evalsha") && said.contains("~lw:*"), "{user}: {said}");
         }
         // What it asks of itself takes no rights.
         client.sends("LOCKWARDEN FENCE lock:a").gets("nil");
@@ -321,9 +260,7 @@ fn a_question_takes_the_rights_of_its_client() {
 #[test]
 fn a_server_that_is_full_or_has_forgotten_the_script_answers_and_one_that_pauses_does_so_later() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("fencing", "counter", "\"sequential\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("fencing", "counter", "\"sequential\"").start();
     let (client, admin) = (proxy.client(), redis.client());
     client.sends("SET lock:a a1 NX PX 9000").gets("+OK");
     checks(&client, "lock:a", 1, 1);
@@ -355,14 +292,8 @@ fn every_client_is_told_what_can_be_asked() {
     ] {
         assert!(help.contains(words), "{words}: {help}");
     }
-    client
-        .sends("LOCKWARDEN HELP me")
-        .gets_error("ERR syntax error: LOCKWARDEN HELP");
-    for line in [
-        "LOCKWARDEN LOCKS",
-        "LOCKWARDEN CLIENTS",
-        "LOCKWARDEN MODE monitor",
-    ] {
+    client.sends("LOCKWARDEN HELP me").gets_error("ERR syntax error: LOCKWARDEN HELP");
+    for line in ["LOCKWARDEN LOCKS", "LOCKWARDEN CLIENTS", "LOCKWARDEN MODE monitor"] {
         client.sends(line).gets_error("NOPERM");
     }
     client.sends("HELLO 3").reply();

@@ -28,10 +28,7 @@ fn fill(proxy: &Proxy) -> Vec<Client> {
 #[test]
 fn a_proxy_without_descriptors_serves_those_that_it_has_and_can_be_looked_at() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("sessions", "\"dedicated\"")
-        .descriptors(256)
-        .start();
+    let proxy = Proxy::builder(&redis).top("sessions", "\"dedicated\"").descriptors(256).start();
     let mut served = fill(&proxy);
     assert!(served.len() > 50, "{} clients", served.len());
     let most = proxy.metric("lockwarden_client_connections_max{listener=\"default\"}");
@@ -56,9 +53,7 @@ fn a_proxy_without_descriptors_serves_those_that_it_has_and_can_be_looked_at() {
 
     // A place that becomes free is given to the next.
     served.truncate(10);
-    wait_for("a newcomer is served", || {
-        proxy.client().sends("PING").reply().to_string() == "+PONG"
-    });
+    wait_for("a newcomer is served", || proxy.client().sends("PING").reply().to_string() == "+PONG");
     for (number, client) in served.iter().enumerate() {
         client.sends(format!("DEL lock:{number}")).gets(":1");
     }
@@ -67,14 +62,8 @@ fn a_proxy_without_descriptors_serves_those_that_it_has_and_can_be_looked_at() {
 #[test]
 fn where_clients_share_connections_there_may_be_twice_as_many() {
     let redis = Redis::start();
-    let dedicated = Proxy::builder(&redis)
-        .top("sessions", "\"dedicated\"")
-        .descriptors(256)
-        .start();
-    let shared = Proxy::builder(&redis)
-        .descriptors(256)
-        .multiplexed()
-        .start();
+    let dedicated = Proxy::builder(&redis).top("sessions", "\"dedicated\"").descriptors(256).start();
+    let shared = Proxy::builder(&redis).descriptors(256).multiplexed().start();
     let (dedicated, shared) = (fill(&dedicated).len(), fill(&shared).len());
     assert!(shared + 20 > 2 * dedicated, "{shared} and {dedicated}");
 }
@@ -86,26 +75,18 @@ fn the_configuration_may_say_how_many_clients_there_may_be() {
     let served = fill(&proxy);
     assert_eq!(served.len(), 3);
     drop(served);
-    wait_for("the places are free", || {
-        proxy.client().sends("PING").reply().to_string() == "+PONG"
-    });
+    wait_for("the places are free", || proxy.client().sends("PING").reply().to_string() == "+PONG");
 }
 
 #[test]
 fn silent_connections_do_not_take_health_away() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("metrics", "\"127.0.0.1:0\"")
-        .start();
+    let proxy = Proxy::builder(&redis).top("metrics", "\"127.0.0.1:0\"").start();
     let connect = || TcpStream::connect(proxy.admin_address()).expect("the address is served");
     // As many as there were places, and then more than there are now.
     for silent in [64, 300] {
         let silent: Vec<TcpStream> = (0..silent).map(|_| connect()).collect();
-        wait_for("health is answered", || {
-            ["/live", "/ready", "/metrics"]
-                .iter()
-                .all(|path| proxy.get(path).0 == 200)
-        });
+        wait_for("health is answered", || ["/live", "/ready", "/metrics"].iter().all(|path| proxy.get(path).0 == 200));
         drop(silent);
     }
 }
@@ -114,9 +95,7 @@ const MIB: usize = 1 << 20;
 
 /// Every client has a connection of its own to Redis, and little memory is for all of them.
 fn with_memory(redis: &Redis, most: &str) -> ProxyBuilder {
-    Proxy::builder(redis)
-        .top("sessions", "\"dedicated\"")
-        .top("max_memory", &format!("\"{most}\""))
+    Proxy::builder(redis).top("sessions", "\"dedicated\"").top("max_memory", &format!("\"{most}\""))
 }
 
 fn held(proxy: &Proxy) -> f64 {
@@ -132,10 +111,7 @@ fn who_does_not_read_leaves_its_replies_with_redis_and_gets_them_later() {
     let redis = Redis::start();
     let proxy = with_memory(&redis, "16MiB").start();
     let value = "v".repeat(4 * MIB);
-    redis
-        .client()
-        .sends_arguments(&["SET", "big", &value])
-        .gets("+OK");
+    redis.client().sends_arguments(&["SET", "big", &value]).gets("+OK");
     let slow: Vec<Client> = (0..12).map(|_| proxy.client()).collect();
     for client in &slow {
         for _ in 0..2 {
@@ -163,9 +139,7 @@ fn who_does_not_read_leaves_its_replies_with_redis_and_gets_them_later() {
 #[test]
 fn of_replies_that_are_not_read_a_megabyte_for_each_client_is_kept() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("sessions", "\"dedicated\"")
-        .start();
+    let proxy = Proxy::builder(&redis).top("sessions", "\"dedicated\"").start();
     let value = "v".repeat(MIB);
     let set = redis.client();
     set.sends_arguments(&["SET", "big", &value]).gets("+OK");
@@ -197,11 +171,8 @@ fn unfinished_requests_take_no_more_than_their_bound_and_the_greediest_goes() {
     let proxy = with_memory(&redis, "16MiB").start();
     let small = proxy.client();
     small.sends("SETNX lock:job a1").gets(":1");
-    let half = [
-        format!("*3\r\n$3\r\nSET\r\n$5\r\nplain\r\n${}\r\n", 8 * MIB).into_bytes(),
-        vec![b'x'; 4 * MIB],
-    ]
-    .concat();
+    let half =
+        [format!("*3\r\n$3\r\nSET\r\n$5\r\nplain\r\n${}\r\n", 8 * MIB).into_bytes(), vec![b'x'; 4 * MIB]].concat();
     let mut greedy = Vec::new();
     for _ in 0..10 {
         let mut stream = TcpStream::connect(proxy.address()).expect("the proxy listens");
@@ -252,9 +223,7 @@ fn a_value_too_long_for_a_lock_is_refused_without_being_kept() {
     }
     client.then().gets_error(too_long);
     client.sends("MULTI").gets("+OK");
-    client
-        .sends_arguments(&["SETNX", "lock:job", &long])
-        .gets_error(too_long);
+    client.sends_arguments(&["SETNX", "lock:job", &long]).gets_error(too_long);
     client.sends("EXEC").gets_error("EXECABORT");
     assert_eq!(evicted(&proxy), 0.0);
     assert!(redis.is_free("lock:job"));
@@ -264,9 +233,7 @@ fn a_value_too_long_for_a_lock_is_refused_without_being_kept() {
     client.sends_arguments(&["SET", "plain", value]).gets("+OK");
     let monitoring = with_memory(&redis, "4MiB").mode(Mode::Monitor).start();
     let watched = monitoring.client();
-    watched
-        .sends_arguments(&["SETNX", "lock:job", value])
-        .gets(":1");
+    watched.sends_arguments(&["SETNX", "lock:job", value]).gets(":1");
     for key in ["plain", "lock:job"] {
         let length = redis.client().sends(format!("STRLEN {key}")).integer();
         assert_eq!(length, MIB as i64, "{key}");
@@ -284,16 +251,11 @@ fn a_value_that_was_cut_is_never_stored_whatever_comes_into_force() {
     client.write(most);
     let before = proxy.metric("lockwarden_client_bytes_total{direction=\"in\"}");
     wait_for("the proxy has read it", || {
-        before.max(proxy.metric("lockwarden_client_bytes_total{direction=\"in\"}"))
-            >= most.len() as f64
+        before.max(proxy.metric("lockwarden_client_bytes_total{direction=\"in\"}")) >= most.len() as f64
     });
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
     client.write(end);
-    client
-        .then()
-        .gets_error("ERR the mode of this lock's namespace");
+    client.then().gets_error("ERR the mode of this lock's namespace");
     assert!(redis.is_free("lock:job"));
-    client
-        .sends_arguments(&["SETNX", "lock:job", "a1"])
-        .gets(":1");
+    client.sends_arguments(&["SETNX", "lock:job", "a1"]).gets(":1");
 }

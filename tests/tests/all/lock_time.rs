@@ -10,9 +10,7 @@ use lockwarden_tests::random::Random;
 use lockwarden_tests::{Client, Mode, Proxy, Redis, comes_true, lockwarden, run_to_end};
 use serde_json::Value;
 
-const NAMES: [&str; 7] = [
-    "pool", "honest", "raided", "finally", "careless", "strict", "usual",
-];
+const NAMES: [&str; 7] = ["pool", "honest", "raided", "finally", "careless", "strict", "usual"];
 /// How long each mode is watched.
 const WATCHED: Duration = Duration::from_secs(6);
 const TTL_MS: i64 = 800;
@@ -74,22 +72,11 @@ fn client(proxy: &Proxy, name: &str) -> Client {
 }
 
 /// A thread that works under a lock, one time after the other.
-fn works(
-    lock: &str,
-    stop: &AtomicBool,
-    did: &Did,
-    own: &Client,
-    mut release: impl FnMut(u64, &str) -> i64,
-) {
+fn works(lock: &str, stop: &AtomicBool, did: &Did, own: &Client, mut release: impl FnMut(u64, &str) -> i64) {
     let mut turn = 1;
     while !stop.load(Ordering::Relaxed) {
         let token = format!("{lock}-{turn:020}");
-        if own
-            .sends(format!("SET {lock} {token} NX PX {TTL_MS}"))
-            .reply()
-            .to_string()
-            != "+OK"
-        {
+        if own.sends(format!("SET {lock} {token} NX PX {TTL_MS}")).reply().to_string() != "+OK" {
             thread::sleep(POLL);
             continue;
         }
@@ -183,9 +170,7 @@ impl Pool {
     fn new(proxy: &Proxy, name: &str, threads: usize) -> Pool {
         let idle = (0..threads).map(|_| client(proxy, name)).collect();
         let random = Random::from_seed(7);
-        Pool {
-            idle: Mutex::new((idle, random)),
-        }
+        Pool { idle: Mutex::new((idle, random)) }
     }
 
     fn sends(&self, words: &str) -> String {
@@ -206,10 +191,7 @@ impl Pool {
 /// as well.
 fn share_a_pool((proxy, name, in_finally): (&Proxy, &str, bool), stop: &AtomicBool, did: &Did) {
     let pool = Pool::new(proxy, name, 3);
-    let (take, give_back) = (
-        format!("SET {name}:a 1 NX PX {TTL_MS}"),
-        format!("DEL {name}:a"),
-    );
+    let (take, give_back) = (format!("SET {name}:a 1 NX PX {TTL_MS}"), format!("DEL {name}:a"));
     let works = || {
         while !stop.load(Ordering::Relaxed) {
             let got = pool.sends(&take) == "+OK";
@@ -258,18 +240,13 @@ fn figure(report: &Value, namespace: &str, when: &str, what: &str) -> u64 {
 
 #[track_caller]
 fn within_a_factor_of_two(what: &str, told: u64, was: u64) {
-    assert!(
-        2 * told >= was && told <= 2 * was,
-        "{what}: told {told}, was {was}"
-    );
+    assert!(2 * told >= was && told <= 2 * was, "{what}: told {told}, was {was}");
 }
 
 #[test]
 fn what_is_foretold_in_lock_time_is_what_happens_within_a_factor_of_two() {
     if !(0..TRIES).any(|_| foretold_is_what_happens()) {
-        println!(
-            "skipped: the pace of this machine changes too much for two halves to be compared"
-        );
+        println!("skipped: the pace of this machine changes too much for two halves to be compared");
     }
 }
 
@@ -277,25 +254,17 @@ fn what_is_foretold_in_lock_time_is_what_happens_within_a_factor_of_two() {
 fn foretold_is_what_happens() -> bool {
     let redis = Redis::start();
     let namespace = |name: &str, more: &str| {
-        format!(
-            "[[namespace]]\nname = \"{name}\"\nkeys = [\"{name}:*\"]\nmode = \"monitor\"\n{more}\n"
-        )
+        format!("[[namespace]]\nname = \"{name}\"\nkeys = [\"{name}:*\"]\nmode = \"monitor\"\n{more}\n")
     };
     let proxy = Proxy::builder(&redis)
         .mode(Mode::Monitor)
         // Where no identity counts, a DEL over another connection proves nothing.
-        .more(&namespace(
-            "pool",
-            "[namespace.settings.owner-token]\nproofs = [\"token\", \"session\"]",
-        ))
+        .more(&namespace("pool", "[namespace.settings.owner-token]\nproofs = [\"token\", \"session\"]"))
         .more(&namespace("honest", ""))
         .more(&namespace("raided", ""))
         .more(&namespace("finally", ""))
         .more(&namespace("careless", ""))
-        .more(&namespace(
-            "strict",
-            "[namespace.settings.owner-token]\ndoubt = \"refuse\"",
-        ))
+        .more(&namespace("strict", "[namespace.settings.owner-token]\ndoubt = \"refuse\""))
         .more(&namespace("usual", ""))
         .start();
     let stop = AtomicBool::new(false);
@@ -344,13 +313,9 @@ fn foretold_is_what_happens() -> bool {
         if ["pool", "strict"].contains(&name) {
             // How many more there would have been at the pace of the rest of the time.
             let whole = u64::try_from(WATCHED.as_millis()).expect("few");
-            let at_this_pace =
-                |grants, unheld: u64| grants * unheld / whole.saturating_sub(unheld).max(1);
+            let at_this_pace = |grants, unheld: u64| grants * unheld / whole.saturating_sub(unheld).max(1);
             let lost = at_this_pace(grants_after, unheld);
-            assert!(
-                unheld > 1_000 && lost > 0,
-                "{name}: {unheld} ms and {lost} grants"
-            );
+            assert!(unheld > 1_000 && lost > 0, "{name}: {unheld} ms and {lost} grants");
             for when in ["foretold", "seen"] {
                 let what = format!("{name}, {when}");
                 within_a_factor_of_two(&what, told(name, when, "unheld_ms"), unheld);
@@ -387,30 +352,20 @@ fn foretold_is_what_happens() -> bool {
     // Foretold and seen stand one below the other.
     let admin = proxy.admin_address().to_string();
     let said = run_to_end(&mut lockwarden(&["audit", "--all", "--admin", &admin])).stdout;
-    let rows: Vec<&str> = said
-        .lines()
-        .filter(|line| line.contains("pool") && line.contains(" %)"))
-        .collect();
-    assert!(
-        rows.iter().any(|row| row.contains("foretold"))
-            && rows.iter().any(|row| row.contains("seen")),
-        "{said}"
-    );
+    let rows: Vec<&str> = said.lines().filter(|line| line.contains("pool") && line.contains(" %)")).collect();
+    assert!(rows.iter().any(|row| row.contains("foretold")) && rows.iter().any(|row| row.contains("seen")), "{said}");
     // On one screen it is what the family of locks costs.
     let said = run_to_end(&mut lockwarden(&["audit", "--admin", &admin])).stdout;
-    let of_pool = said
-        .split("\n\n")
-        .find(|part| part.starts_with("pool:a in pool"));
+    let of_pool = said.split("\n\n").find(|part| part.starts_with("pool:a in pool"));
     let of_pool = of_pool.unwrap_or_else(|| panic!("{said}"));
+    assert!(of_pool.contains("would leave locks unheld for"), "{of_pool}");
+    assert!(of_pool.contains("enforced, it did leave locks unheld for"), "{of_pool}");
     assert!(
-        of_pool.contains("would leave locks unheld for"),
+        of_pool.contains(
+            "mend  proofs = [\"token\", \"session\", \"observed\", \"identity\"] in [namespace.settings.owner-token]"
+        ),
         "{of_pool}"
     );
-    assert!(
-        of_pool.contains("enforced, it did leave locks unheld for"),
-        "{of_pool}"
-    );
-    assert!(of_pool.contains("mend  proofs = [\"token\", \"session\", \"observed\", \"identity\"] in [namespace.settings.owner-token]"), "{of_pool}");
     assert!(!said.contains("honest:a"), "{said}");
     true
 }

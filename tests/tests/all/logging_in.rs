@@ -30,16 +30,12 @@ fn loading() -> Redis {
 fn ends_loading(redis: &Redis) {
     let client = redis.client();
     client.sends("CONFIG SET key-load-delay 0").gets("+OK");
-    wait_for("the server to have loaded its data", || {
-        client.sends("PING").reply().to_string() == "+PONG"
-    });
+    wait_for("the server to have loaded its data", || client.sends("PING").reply().to_string() == "+PONG");
 }
 
 #[track_caller]
 fn becomes(proxy: &Proxy, status: u16) {
-    wait_for(&format!("/ready to answer {status}"), || {
-        proxy.ready() == Some(status)
-    });
+    wait_for(&format!("/ready to answer {status}"), || proxy.ready() == Some(status));
 }
 
 /// In front of a server whose password the proxy knows, if it has one.
@@ -61,10 +57,7 @@ fn a_server_that_is_loading_is_not_taken_for_one_that_wants_a_password() {
     }
     for sessions in ["dedicated", "multiplexed"] {
         let redis = loading();
-        let proxy = Proxy::builder(&redis)
-            .top("sessions", &format!("\"{sessions}\""))
-            .without_waiting()
-            .start();
+        let proxy = Proxy::builder(&redis).top("sessions", &format!("\"{sessions}\"")).without_waiting().start();
         becomes(&proxy, 200);
         let early = proxy.client();
         early.sends("GET plain").gets_error("LOADING");
@@ -82,16 +75,9 @@ fn an_open_server_is_not_opened_to_a_network_while_it_loads() {
         return;
     }
     let redis = loading();
-    let proxy = Proxy::builder(&redis)
-        .top("listen", "\"0.0.0.0:0\"")
-        .without_waiting()
-        .start();
+    let proxy = Proxy::builder(&redis).top("listen", "\"0.0.0.0:0\"").without_waiting().start();
     proxy.logs(&["no client is served"]);
-    assert!(
-        !comes_true_soon(|| proxy.ready() == Some(200)),
-        "{}",
-        proxy.log()
-    );
+    assert!(!comes_true_soon(|| proxy.ready() == Some(200)), "{}", proxy.log());
     proxy.client().sends("GET a").gets_close();
     ends_loading(&redis);
     proxy.logs(&["allow_open"]);
@@ -130,10 +116,7 @@ fn newcomers_may_send_long_requests_once_no_password_is_wanted_any_more() {
         let proxy = ProxyBuilder::for_backend(&format!("redis://:secret@{}", redis.address()))
             .top("sessions", &format!("\"{sessions}\""))
             .start();
-        proxy
-            .client()
-            .sends(LONG_REQUEST)
-            .gets_error("ERR Protocol error: unauthenticated");
+        proxy.client().sends(LONG_REQUEST).gets_error("ERR Protocol error: unauthenticated");
         let direct = redis.client();
         direct.sends("AUTH secret").gets("+OK");
         direct.sends("CONFIG SET requirepass \"\"").gets("+OK");
@@ -149,14 +132,8 @@ fn newcomers_may_send_long_requests_once_no_password_is_wanted_any_more() {
 #[test]
 fn a_default_user_with_few_commands_is_not_asked_for_a_password() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER default on nopass ~* -@all +mset +acl")
-        .gets("+OK");
-    let proxy = Proxy::builder(&redis)
-        .top("listen", "\"0.0.0.0:0\"")
-        .without_waiting()
-        .start();
+    redis.client().sends("ACL SETUSER default on nopass ~* -@all +mset +acl").gets("+OK");
+    let proxy = Proxy::builder(&redis).top("listen", "\"0.0.0.0:0\"").without_waiting().start();
     becomes(&proxy, 200);
     proxy.client().sends(LONG_REQUEST).gets("+OK");
     proxy.client().sends("PING").gets_error("NOPERM");
@@ -170,13 +147,8 @@ fn a_server_that_is_busy_with_a_script_is_asked_again() {
     let busy = redis.client();
     let endless = busy.sends("EVAL \"while true do end\" 0");
     let other = redis.client();
-    wait_for("the server to be busy", || {
-        other.sends("PING").reply().to_string().starts_with("-BUSY")
-    });
-    let proxy = Proxy::builder(&redis)
-        .top("listen", "\"127.0.0.1:0\"")
-        .without_waiting()
-        .start();
+    wait_for("the server to be busy", || other.sends("PING").reply().to_string().starts_with("-BUSY"));
+    let proxy = Proxy::builder(&redis).top("listen", "\"127.0.0.1:0\"").without_waiting().start();
     proxy.logs(&["BUSY"]);
     assert_eq!(proxy.ready(), Some(503));
     other.sends("SCRIPT KILL").gets("+OK");

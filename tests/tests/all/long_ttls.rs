@@ -15,17 +15,16 @@ const MILLISECONDS: [&str; 6] = [
 ];
 /// A script that is wrapped, for the loop in it.
 const WRAPPED: &str = "while true do return redis.call('pexpire', KEYS[1], ARGV[1]) end";
-const TAKES: &str = "while true do redis.call('set', KEYS[1], ARGV[2]) return redis.call('pexpire', KEYS[1], ARGV[1]) end";
-const RECIPE: &str = "if redis.call('get', KEYS[1]) == ARGV[2] then return redis.call('pexpire', KEYS[1], ARGV[1]) end return 0";
+const TAKES: &str =
+    "while true do redis.call('set', KEYS[1], ARGV[2]) return redis.call('pexpire', KEYS[1], ARGV[1]) end";
+const RECIPE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[2] then return redis.call('pexpire', KEYS[1], ARGV[1]) end return 0";
 const TAKE_OR_EXTEND: &str = "local v = redis.call('get', KEYS[1]) if v and v ~= ARGV[2] then return false end return redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[1])";
 
 fn a_ttl_of_any_length_is_taken(world: &World) {
     let alice = world.client_from("127.47.0.1");
-    let eval = |text: &str, ms: &str| -> Vec<String> {
-        ["EVAL", text, "1", "lock:job", ms, OWNER]
-            .map(str::to_owned)
-            .into()
-    };
+    let eval =
+        |text: &str, ms: &str| -> Vec<String> { ["EVAL", text, "1", "lock:job", ms, OWNER].map(str::to_owned).into() };
     for ms in MILLISECONDS {
         let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let seconds = &ms[..ms.len() - 3];
@@ -49,16 +48,11 @@ fn a_ttl_of_any_length_is_taken(world: &World) {
         let fresh = fresh.into_iter().map(|words| (false, words));
         for (is_held, words) in fresh.chain(held.into_iter().map(|words| (true, words))) {
             if is_held {
-                alice
-                    .sends(format!("SET lock:job {OWNER} NX PX 5000"))
-                    .gets("+OK");
+                alice.sends(format!("SET lock:job {OWNER} NX PX 5000")).gets("+OK");
             }
             let reply = alice.sends_arguments(&words).reply().to_string();
             let given = format!("${} {OWNER}", OWNER.len());
-            assert!(
-                reply == "+OK" || reply == ":1" || reply == given,
-                "{words:?}: {reply}"
-            );
+            assert!(reply == "+OK" || reply == ":1" || reply == given, "{words:?}: {reply}");
             let left = world.redis().pttl("lock:job");
             if world.kind == WorldKind::Enforce {
                 assert!((1..=10_000).contains(&left), "{words:?}: {left}");
@@ -70,10 +64,7 @@ fn a_ttl_of_any_length_is_taken(world: &World) {
                 assert_eq!(record.owner, OWNER.as_bytes(), "{words:?}");
             }
             // The lease is known as before: nobody else's command ends it, its holder's does.
-            world
-                .client_from("127.47.0.2")
-                .sends("DEL lock:job")
-                .gets(world.either(":1", ":0"));
+            world.client_from("127.47.0.2").sends("DEL lock:job").gets(world.either(":1", ":0"));
             alice.sends("DEL lock:job").gets(world.either(":0", ":1"));
         }
     }

@@ -6,9 +6,7 @@ use lockwarden_tests::{Forwarder, Proxy, ProxyBuilder, Redis, wait_for};
 const ASKS: &str = "CLIENT MAINT_NOTIFICATIONS ON moving-endpoint-type internal-ip";
 
 fn redirects(proxy: &Proxy, kind: &str) -> f64 {
-    proxy.metric(&format!(
-        "lockwarden_backend_redirects_total{{kind=\"{kind}\"}}"
-    ))
+    proxy.metric(&format!("lockwarden_backend_redirects_total{{kind=\"{kind}\"}}"))
 }
 
 #[test]
@@ -22,12 +20,8 @@ fn a_notice_with_an_address_is_kept_from_the_client() {
     client.sends(ASKS).gets_error("ERR");
     assert!(forwarder.has_heard("$20\r\nmoving-endpoint-type\r\n$4\r\nnone\r\n"));
     assert!(!forwarder.has_heard("internal-ip"));
-    client
-        .sends("CLIENT MAINT_NOTIFICATIONS OFF")
-        .gets_error("ERR");
-    assert!(
-        forwarder.has_heard("*3\r\n$6\r\nCLIENT\r\n$19\r\nMAINT_NOTIFICATIONS\r\n$3\r\nOFF\r\n")
-    );
+    client.sends("CLIENT MAINT_NOTIFICATIONS OFF").gets_error("ERR");
+    assert!(forwarder.has_heard("*3\r\n$6\r\nCLIENT\r\n$19\r\nMAINT_NOTIFICATIONS\r\n$3\r\nOFF\r\n"));
 
     let says = |frame: &str| {
         let told = forwarder.says_to_those_that_said("MAINT_NOTIFICATIONS", frame.as_bytes());
@@ -49,9 +43,7 @@ fn a_notice_with_an_address_is_kept_from_the_client() {
 fn clients_that_ask_for_notices_share_their_connections() {
     let redis = Redis::start();
     let forwarder = Forwarder::to(redis.address());
-    let proxy = ProxyBuilder::for_backend(&format!("redis://{}", forwarder.address()))
-        .multiplexed()
-        .start();
+    let proxy = ProxyBuilder::for_backend(&format!("redis://{}", forwarder.address())).multiplexed().start();
     let clients: Vec<_> = (0..20).map(|_| proxy.client()).collect();
     for client in &clients {
         client.sends("HELLO 3").reply();
@@ -86,11 +78,7 @@ fn a_client_that_is_told_of_replicas_is_counted() {
         let info = direct.sends("INFO replication").text();
         info.contains("state=online")
     });
-    for (count, asks) in [
-        (1.0, "ROLE"),
-        (2.0, "INFO replication"),
-        (2.0, "INFO server"),
-    ] {
+    for (count, asks) in [(1.0, "ROLE"), (2.0, "INFO replication"), (2.0, "INFO server")] {
         client.sends(asks).reply();
         assert_eq!(redirects(&proxy, "replicas"), count, "{asks}");
     }

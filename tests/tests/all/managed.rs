@@ -95,29 +95,11 @@ fn check_of(redis: &Redis) -> Finished {
 #[track_caller]
 fn is_governed(proxy: &Proxy, redis: &Redis, what: &str) {
     let (holder, other, console) = (proxy.client(), proxy.client(), redis.client());
-    assert_eq!(
-        holder.sends("SETNX lock:k 1").reply().to_string(),
-        ":1",
-        "{what}"
-    );
-    assert_eq!(
-        other.sends("SETNX lock:k 1").reply().to_string(),
-        ":0",
-        "{what}"
-    );
-    assert_eq!(
-        other.sends("DEL lock:k").reply().to_string(),
-        ":0",
-        "{what}"
-    );
-    holds_for(Duration::from_millis(1500), what, || {
-        console.sends("STRLEN lock:k").integer() == 1
-    });
-    assert_eq!(
-        holder.sends("DEL lock:k").reply().to_string(),
-        ":1",
-        "{what}"
-    );
+    assert_eq!(holder.sends("SETNX lock:k 1").reply().to_string(), ":1", "{what}");
+    assert_eq!(other.sends("SETNX lock:k 1").reply().to_string(), ":0", "{what}");
+    assert_eq!(other.sends("DEL lock:k").reply().to_string(), ":0", "{what}");
+    holds_for(Duration::from_millis(1500), what, || console.sends("STRLEN lock:k").integer() == 1);
+    assert_eq!(holder.sends("DEL lock:k").reply().to_string(), ":1", "{what}");
 }
 
 /// Nothing is answered otherwise than by this server alone.
@@ -254,11 +236,7 @@ fn each_command_of_the_proxys_own_may_be_forbidden_and_what_comes_of_it_is_said(
 
 fn is_forbidden(command: &str, then: Then) {
     // Any answer to a heartbeat will do, so nothing is lost and nothing said.
-    let then = if command == "PING" {
-        Then::Nothing
-    } else {
-        then
-    };
+    let then = if command == "PING" { Then::Nothing } else { then };
     is_transparent(&forbidding(command), &forbidding(command), command);
     let redis = forbidding(command);
     let proxy = Proxy::enforcing(&redis);
@@ -283,19 +261,9 @@ fn is_forbidden(command: &str, then: Then) {
 #[track_caller]
 fn is_refused(proxy: &Proxy, redis: &Redis, command: &str) {
     let told = proxy.client().sends("SETNX lock:k 1").reply().to_string();
-    assert!(
-        told.starts_with("-NOPERM lockwarden runs SETNX"),
-        "{command}: {told}"
-    );
-    assert!(
-        told.contains(&format!("+{}", command.to_ascii_lowercase())),
-        "{told}"
-    );
-    assert_eq!(
-        redis.client().sends("STRLEN lock:k").integer(),
-        0,
-        "{command}"
-    );
+    assert!(told.starts_with("-NOPERM lockwarden runs SETNX"), "{command}: {told}");
+    assert!(told.contains(&format!("+{}", command.to_ascii_lowercase())), "{told}");
+    assert_eq!(redis.client().sends("STRLEN lock:k").integer(), 0, "{command}");
     proxy.logs(&["its lock commands are refused", "acquire"]);
 }
 
@@ -327,11 +295,7 @@ impl Tokens {
     fn start() -> Tokens {
         let redis = Redis::with_arguments(&["--requirepass", "secret"]);
         let folder = tempfile::tempdir().expect("a folder");
-        let tokens = Tokens {
-            redis,
-            file: folder.path().join("token"),
-            _folder: folder,
-        };
+        let tokens = Tokens { redis, file: folder.path().join("token"), _folder: folder };
         tokens.issue("first");
         tokens
     }
@@ -365,9 +329,7 @@ fn a_token_that_ends_is_asked_for_again_by_each_new_connection() {
     holder.sends("SETNX lock:job 1").gets(":1");
     tokens.issue("second");
     // The connections that are open are left alone, and the lease is kept.
-    holds_for(TOKEN_LIFE, "the lease is kept", || {
-        tokens.orders("EXISTS lock:job") == ":1"
-    });
+    holds_for(TOKEN_LIFE, "the lease is kept", || tokens.orders("EXISTS lock:job") == ":1");
     assert_eq!(holder.sends("DEL lock:job").reply().to_string(), ":1");
     // As after the twelve hours for which AWS lets a connection live.
     tokens.orders("CLIENT KILL USER warden");
@@ -387,10 +349,7 @@ fn a_token_that_ends_is_asked_for_again_by_each_new_connection() {
 fn connections_that_log_in_again_are_not_cut_where_logins_end() {
     let tokens = Tokens::start();
     let address = serve(&tokens.redis, Rule::LoginsEnd(TOKEN_LIFE));
-    let login = format!(
-        "[backend_login]\nuser = \"warden\"\n{}\nrefresh = \"1s\"\n",
-        tokens.command()
-    );
+    let login = format!("[backend_login]\nuser = \"warden\"\n{}\nrefresh = \"1s\"\n", tokens.command());
     let builder = ProxyBuilder::for_backend(&format!("redis://{address}")).more(&login);
     let proxy = builder.start();
     let (renewing, silent) = (proxy.client(), proxy.client());
@@ -405,12 +364,7 @@ fn connections_that_log_in_again_are_not_cut_where_logins_end() {
         renewing.sends("AUTH warden second").gets("+OK");
         assert_eq!(tokens.orders("EXISTS lock:job"), ":1");
     }
-    assert_eq!(
-        proxy.metric("lockwarden_backend_reconnects_total"),
-        reconnects,
-        "{}",
-        proxy.log()
-    );
+    assert_eq!(proxy.metric("lockwarden_backend_reconnects_total"), reconnects, "{}", proxy.log());
     renewing.sends("DEL lock:job").gets(":1");
     // As it would be without the proxy.
     if !proxy.is_multiplexed() {
@@ -452,10 +406,7 @@ impl Tokens {
 
     fn shared(&self) -> Proxy {
         let table = format!("[backend_login]\nuser = \"warden\"\n{}\n", self.command());
-        Proxy::builder(&self.redis)
-            .multiplexed()
-            .more(&table)
-            .start()
+        Proxy::builder(&self.redis).multiplexed().more(&table).start()
     }
 }
 

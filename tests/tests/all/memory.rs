@@ -4,20 +4,14 @@ use lockwarden_tests::World;
 
 /// From now on every command that may need memory is refused.
 fn fill_up(world: &World) {
-    world
-        .redis()
-        .client()
-        .sends("CONFIG SET maxmemory 1")
-        .gets("+OK");
+    world.redis().client().sends("CONFIG SET maxmemory 1").gets("+OK");
 }
 
 fn release_and_extension_without_memory(world: &World) {
     let alice = world.client();
     alice.sends("SETNX lock:1 a1").gets(":1");
     alice.sends("SET lock:2 a1 NX PX 9000").gets("+OK");
-    alice
-        .sends("SET lock:3 9f86d081-884c-alice NX PX 9000")
-        .gets("+OK");
+    alice.sends("SET lock:3 9f86d081-884c-alice NX PX 9000").gets("+OK");
     alice.sends("SET lock:4 a1 NX PX 9000").gets("+OK");
     fill_up(world);
     alice.sends("EXPIRE lock:1 9").gets(":1");
@@ -41,23 +35,13 @@ in_every_world!(release_and_extension_without_memory);
 fn an_acquire_without_memory(world: &World) {
     let alice = world.client();
     fill_up(world);
-    for line in [
-        "SETNX lock:job a1",
-        "SET lock:job a1 NX PX 5000",
-        "SET lock:job a1",
-    ] {
-        alice
-            .sends(line)
-            .gets("-OOM command not allowed when used memory > 'maxmemory'.");
+    for line in ["SETNX lock:job a1", "SET lock:job a1 NX PX 5000", "SET lock:job a1"] {
+        alice.sends(line).gets("-OOM command not allowed when used memory > 'maxmemory'.");
         assert!(world.redis().is_free("lock:job"), "{line}");
     }
     alice.sends("DEL lock:job").gets(":0");
     alice.sends("SET plain x").gets_error("OOM ");
-    world
-        .redis()
-        .client()
-        .sends("CONFIG SET maxmemory 0")
-        .gets("+OK");
+    world.redis().client().sends("CONFIG SET maxmemory 0").gets("+OK");
     alice.sends("SETNX lock:job a1").gets(":1");
     world.acquires("error", 3);
     world.acquires("acquired", 1);
@@ -71,9 +55,7 @@ fn a_bare_setnx_without_memory(world: &World) {
     fill_up(world);
     let client = world.redis().client();
     let time = std::time::Duration::from_millis(1_500);
-    lockwarden_tests::holds_for(time, "lock:job is held", || {
-        client.sends("EXISTS lock:job").integer() == 1
-    });
+    lockwarden_tests::holds_for(time, "lock:job is held", || client.sends("EXISTS lock:job").integer() == 1);
     bob.sends("DEL lock:job").gets(world.either(":1", ":0"));
     if !world.is_harmed() {
         alice.sends("DEL lock:job").gets(":1");

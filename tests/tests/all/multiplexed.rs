@@ -15,10 +15,7 @@ fn multiplexed(redis: &Redis) -> Proxy {
 }
 
 fn monitoring(redis: &Redis) -> Proxy {
-    Proxy::builder(redis)
-        .multiplexed()
-        .mode(Mode::Monitor)
-        .start()
+    Proxy::builder(redis).multiplexed().mode(Mode::Monitor).start()
 }
 
 /// Under the key `big`.
@@ -49,16 +46,12 @@ fn a_hundred_clients_share_one_connection() {
     let clients: Vec<_> = (0..100).map(|_| proxy.client()).collect();
     for (at, client) in clients.iter().enumerate() {
         client.sends(format!("SET key:{at} {at}")).gets("+OK");
-        client
-            .sends(format!("SET lock:{at} a{at} NX PX 9000"))
-            .gets("+OK");
+        client.sends(format!("SET lock:{at} a{at} NX PX 9000")).gets("+OK");
     }
     has_at_most(&redis, FEW);
     for (at, client) in clients.iter().enumerate() {
         let length = at.to_string().len();
-        client
-            .sends(format!("GET key:{at}"))
-            .gets(format!("${length} {at}"));
+        client.sends(format!("GET key:{at}")).gets(format!("${length} {at}"));
         client.sends(format!("DEL lock:{at}")).gets(":1");
     }
     has_at_most(&redis, FEW);
@@ -109,12 +102,9 @@ fn each_gets_its_own_replies_in_order_under_load() {
                         .map(|(at, client)| {
                             let me = format!("{seed}-{at}-{round}");
                             let (requests, replies) = turn(&mut dice, &me);
-                            let bytes: Vec<u8> =
-                                requests.iter().flat_map(|words| encode(words)).collect();
+                            let bytes: Vec<u8> = requests.iter().flat_map(|words| encode(words)).collect();
                             match dice.below(3) {
-                                0 => bytes
-                                    .chunks(bytes.len() / 3 + 1)
-                                    .for_each(|part| client.write(part)),
+                                0 => bytes.chunks(bytes.len() / 3 + 1).for_each(|part| client.write(part)),
                                 _ => client.write(&bytes),
                             }
                             replies
@@ -174,15 +164,9 @@ fn turn(dice: &mut Numbers, me: &str) -> (Vec<Vec<String>>, Vec<String>) {
                 says(format!("WATCH key:{me}"), "+OK".into());
                 says("UNWATCH".into(), "+OK".into());
                 says(format!("RPUSH list:{me} {me}"), ":1".into());
-                says(
-                    format!("BLPOP list:{me} 1"),
-                    format!("[${} list:{me}, {mine}]", me.len() + 5),
-                );
+                says(format!("BLPOP list:{me} 1"), format!("[${} list:{me}, {mine}]", me.len() + 5));
             }
-            _ => says(
-                format!("SET {me}"),
-                "-ERR wrong number of arguments for 'set' command".into(),
-            ),
+            _ => says(format!("SET {me}"), "-ERR wrong number of arguments for 'set' command".into()),
         }
     }
     (requests, replies)
@@ -193,27 +177,18 @@ fn turn(dice: &mut Numbers, me: &str) -> (Vec<Vec<String>>, Vec<String>) {
 #[test]
 fn a_stale_holders_release_by_watch_never_deletes_a_strangers_lock() {
     let redis = Redis::start();
-    for (mode, key) in [
-        (Mode::Enforce, "lock:job"),
-        (Mode::Monitor, "lock:job"),
-        (Mode::Monitor, "mutex:job"),
-    ] {
+    for (mode, key) in [(Mode::Enforce, "lock:job"), (Mode::Monitor, "lock:job"), (Mode::Monitor, "mutex:job")] {
         let proxy = Proxy::builder(&redis).multiplexed().mode(mode).start();
         let (alice, bob, other) = (proxy.client(), proxy.client(), proxy.client());
         for round in 0..10 {
-            alice
-                .sends(format!("SET {key} alice-{round} NX PX 9000"))
-                .gets("+OK");
+            alice.sends(format!("SET {key} alice-{round} NX PX 9000")).gets("+OK");
             other.sends("PING").gets("+PONG");
             alice.sends(format!("WATCH {key}")).gets("+OK");
             other.sends("PING").gets("+PONG");
-            alice
-                .sends(format!("GET {key}"))
-                .gets(format!("$7 alice-{round}"));
+            alice.sends(format!("GET {key}")).gets(format!("$7 alice-{round}"));
             // Her lease runs out, and it is Bob's.
             redis.client().sends(format!("DEL {key}")).gets(":1");
-            bob.sends(format!("SET {key} bob-{round} NX PX 9000"))
-                .gets("+OK");
+            bob.sends(format!("SET {key} bob-{round} NX PX 9000")).gets("+OK");
             alice.sends("MULTI").gets("+OK");
             other.sends("PING").gets("+PONG");
             alice.sends(format!("DEL {key}")).gets("+QUEUED");
@@ -222,17 +197,9 @@ fn a_stale_holders_release_by_watch_never_deletes_a_strangers_lock() {
             bob.sends(format!("DEL {key}")).gets(":1");
         }
         // Nobody came between: it is hers to release.
-        alice
-            .sends(format!("SET {key} alice NX PX 9000"))
-            .gets("+OK");
+        alice.sends(format!("SET {key} alice NX PX 9000")).gets("+OK");
         alice.pipelines(
-            &[
-                &format!("WATCH {key}"),
-                &format!("GET {key}"),
-                "MULTI",
-                &format!("DEL {key}"),
-                "EXEC",
-            ],
+            &[&format!("WATCH {key}"), &format!("GET {key}"), "MULTI", &format!("DEL {key}"), "EXEC"],
             &["+OK", "$5 alice", "+OK", "+QUEUED", "[:1]"],
         );
         assert!(redis.is_free(key));
@@ -251,20 +218,14 @@ fn a_watch_lasts_until_redis_has_ended_it() {
     bob.sends("SET plain b").gets("+OK");
     alice.sends("GET plain").gets("$1 b");
     // Her connection is hers as long as it watches.
-    bob.pipelines(
-        &["MULTI", "SET plain c", "EXEC"],
-        &["+OK", "+QUEUED", "[+OK]"],
-    );
+    bob.pipelines(&["MULTI", "SET plain c", "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
     alice.sends("MULTI").gets("+OK");
     alice.sends("SET plain a").gets("+QUEUED");
     alice.sends("EXEC").gets("nil-array");
     // Whoever uses that connection next finds no trace of it.
     for round in 0..3 {
         bob.sends("SET plain b").gets("+OK");
-        bob.pipelines(
-            &["MULTI", &format!("SET plain {round}"), "EXEC"],
-            &["+OK", "+QUEUED", "[+OK]"],
-        );
+        bob.pipelines(&["MULTI", &format!("SET plain {round}"), "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
     }
 }
 
@@ -283,10 +244,7 @@ fn blocks_that_come_byte_by_byte_at_the_same_time_stay_apart() {
                 "EXEC".to_owned(),
                 format!("ECHO {at}"),
             ];
-            lines
-                .iter()
-                .flat_map(|line| encode(&line.split(' ').collect::<Vec<_>>()))
-                .collect()
+            lines.iter().flat_map(|line| encode(&line.split(' ').collect::<Vec<_>>())).collect()
         })
         .collect();
     let longest = blocks.iter().map(Vec::len).max().unwrap_or_default();
@@ -339,14 +297,9 @@ fn users_share_with_those_who_proved_the_same() {
     let redis = Redis::with_arguments(&["--requirepass", "secret"]);
     let admin = redis.client();
     admin.sends("AUTH secret").gets("+OK");
-    admin
-        .sends("ACL SETUSER bob on >bobs ~* &* +@all")
-        .gets("+OK");
-    let proxy = ProxyBuilder::for_backend(&format!("redis://:secret@{}", redis.address()))
-        .multiplexed()
-        .start();
-    let [defaults, bobs, strangers] =
-        [0, 1, 2].map(|_| -> Vec<Client> { (0..10).map(|_| proxy.client()).collect() });
+    admin.sends("ACL SETUSER bob on >bobs ~* &* +@all").gets("+OK");
+    let proxy = ProxyBuilder::for_backend(&format!("redis://:secret@{}", redis.address())).multiplexed().start();
+    let [defaults, bobs, strangers] = [0, 1, 2].map(|_| -> Vec<Client> { (0..10).map(|_| proxy.client()).collect() });
     for client in &strangers {
         client.sends("GET plain").gets_error("NOAUTH");
         client.sends("AUTH wrong").gets_error("WRONGPASS");
@@ -397,10 +350,7 @@ fn a_password_that_is_set_later_is_asked_of_newcomers() {
     old.sends("MULTI").gets("+OK");
     old.sends("EXEC").gets("[]");
     old.sends("PING").gets("+PONG");
-    redis
-        .client()
-        .sends("CONFIG SET requirepass secret")
-        .gets("+OK");
+    redis.client().sends("CONFIG SET requirepass secret").gets("+OK");
     wait_for(
         "newcomers to be asked",
         || matches!(proxy.client().sends("GET plain").reply(), Reply::Error(text) if text.starts_with("NOAUTH")),
@@ -464,10 +414,7 @@ fn nobody_finds_what_another_left_on_its_connection() {
             alice.sends("ECHO hers").reply();
         }
         // He writes what she may have watched, and is told what she may have subscribed to.
-        bob.pipelines(
-            &["MULTI", "SET plain 1", "EXEC"],
-            &["+OK", "+QUEUED", "[+OK]"],
-        );
+        bob.pipelines(&["MULTI", "SET plain 1", "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
         bob.sends("MULTI").gets("+OK");
         bob.sends("CLIENT GETNAME").gets("+QUEUED");
         bob.sends("CLIENT INFO").gets("+QUEUED");
@@ -505,19 +452,13 @@ fn a_subscriber_comes_back_to_the_shared_connection() {
     let proxy = multiplexed(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
     for _ in 0..3 {
-        alice
-            .sends("SUBSCRIBE c c")
-            .gets("[$9 subscribe, $1 c, :1]");
+        alice.sends("SUBSCRIBE c c").gets("[$9 subscribe, $1 c, :1]");
         alice.then().gets("[$9 subscribe, $1 c, :1]");
-        alice
-            .sends("UNSUBSCRIBE d")
-            .gets("[$11 unsubscribe, $1 d, :1]");
+        alice.sends("UNSUBSCRIBE d").gets("[$11 unsubscribe, $1 d, :1]");
         bob.sends("PUBLISH c news").gets(":1");
         alice.then().gets("[$7 message, $1 c, $4 news]");
         alice.sends("PING").gets("[$4 pong, $0 ]");
-        alice
-            .sends("UNSUBSCRIBE")
-            .gets("[$11 unsubscribe, $1 c, :0]");
+        alice.sends("UNSUBSCRIBE").gets("[$11 unsubscribe, $1 c, :0]");
         alice.sends("SET plain 1").gets("+OK");
         bob.sends("PUBLISH c news").gets(":0");
         alice.sends("GET plain").gets("$1 1");
@@ -561,9 +502,7 @@ fn a_script_that_does_not_end_can_be_killed() {
     let (runaway, operator) = (proxy.client(), proxy.client());
     operator.sends("PING").gets("+PONG");
     runaway.write(&encode(&["EVAL", "while true do end", "0"]));
-    wait_for("the script to be killed", || {
-        operator.sends("SCRIPT KILL").reply() == Reply::Status("OK".into())
-    });
+    wait_for("the script to be killed", || operator.sends("SCRIPT KILL").reply() == Reply::Status("OK".into()));
     let text = runaway.then().gets_error("");
     assert!(text.contains("killed by user"), "{text}");
     operator.sends("PING").gets("+PONG");
@@ -669,9 +608,7 @@ fn a_pipeline_that_is_sent_whole_before_a_reply_is_read_is_answered() {
     let redis = Redis::start();
     with_a_value_of(&redis, 100 << 10);
     for sessions in ["dedicated", "multiplexed"] {
-        let proxy = Proxy::builder(&redis)
-            .top("sessions", &format!("\"{sessions}\""))
-            .start();
+        let proxy = Proxy::builder(&redis).top("sessions", &format!("\"{sessions}\"")).start();
         let client = proxy.client();
         // More replies than the proxy keeps, a lock in their midst, and more requests than sockets keep.
         let mut requests = encode(&["GET", "big"]).repeat(200);
@@ -770,10 +707,7 @@ fn last_to(redis: &Redis, command: &str) -> Option<String> {
 fn held_up(redis: &Redis) -> Option<String> {
     let list = redis.client().sends("CLIENT LIST").text();
     let line = list.lines().find(|line| line.contains("flags=b"))?;
-    line.split(' ')
-        .next()?
-        .strip_prefix("id=")
-        .map(str::to_owned)
+    line.split(' ').next()?.strip_prefix("id=").map(str::to_owned)
 }
 
 #[test]
@@ -794,10 +728,7 @@ fn when_the_shared_connection_ends_those_who_wait_are_closed_and_the_others_go_o
         id.is_some()
     });
     let id = id.expect("it is held up");
-    redis
-        .client()
-        .sends(format!("CLIENT KILL ID {id}"))
-        .gets(":1");
+    redis.client().sends(format!("CLIENT KILL ID {id}")).gets(":1");
     // Whether it was carried out nobody knows, so it is not sent again.
     waiting.then().gets_close();
     for client in [&idle, &marked, &proxy.client()] {
@@ -857,8 +788,7 @@ fn silence_is_each_clients_own() {
     quiet.write(&encode(&["CLIENT", "REPLY", "OFF"]));
     for round in 1..=20 {
         quiet.write(&encode(&["INCR", "counter"]));
-        loud.sends(format!("ECHO {round:02}"))
-            .gets(format!("$2 {round:02}"));
+        loud.sends(format!("ECHO {round:02}")).gets(format!("$2 {round:02}"));
     }
     quiet.sends("CLIENT REPLY ON").gets("+OK");
     quiet.sends("GET counter").gets("$2 20");
@@ -932,9 +862,7 @@ fn invalidations_go_to_who_asked_for_them() {
         client.sends("HELLO 3").reply();
     }
     noting.sends("CLIENT TRACKING ON").gets("+OK");
-    broadcast
-        .sends("CLIENT TRACKING ON BCAST PREFIX pl")
-        .gets("+OK");
+    broadcast.sends("CLIENT TRACKING ON BCAST PREFIX pl").gets("+OK");
     for client in [&noting, &broadcast, &other] {
         client.sends("GET plain").reply();
         client.sends("GET else").reply();
@@ -981,9 +909,7 @@ fn what_is_no_request_harms_its_sender_only() {
         }
         // The next proxy is to be the only one.
         other.sends("PING").gets("+PONG");
-        other
-            .sends_bytes("SET inline 1\r\nGET inline\r\n")
-            .gets("+OK");
+        other.sends_bytes("SET inline 1\r\nGET inline\r\n").gets("+OK");
         other.then().gets("$1 1");
     }
 }
@@ -1003,9 +929,7 @@ fn a_bare_setnx_is_kept_alive_and_released_while_others_share() {
     // As Redisson releases: compare, delete, wake who waits.
     let release = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                    redis.call('DEL', KEYS[1]); redis.call('PUBLISH', KEYS[2], '0'); return 1 end return 0";
-    alice
-        .sends_arguments(&["EVAL", release, "2", "lock:job", "released", "alices"])
-        .gets(":1");
+    alice.sends_arguments(&["EVAL", release, "2", "lock:job", "released", "alices"]).gets(":1");
     waiter.then().gets("[$7 message, $8 released, $1 0]");
     waiter.sends("UNSUBSCRIBE").reply();
     waiter.sends("SETNX lock:job waiters").gets(":1");
@@ -1019,9 +943,7 @@ fn what_redis_does_not_end_is_not_handed_on() {
     let redis = Redis::start();
     let admin = redis.client();
     for user in ["+@all -discard", "+@all -unwatch"] {
-        admin
-            .sends(format!("ACL SETUSER carol reset on >carols ~* &* {user}"))
-            .gets("+OK");
+        admin.sends(format!("ACL SETUSER carol reset on >carols ~* &* {user}")).gets("+OK");
         let proxy = multiplexed(&redis);
         let (first, second) = (proxy.client(), proxy.client());
         for client in [&second, &first] {
@@ -1050,14 +972,9 @@ fn invalidations_that_are_redirected_reach_a_client_at_rest() {
     target.sends("HELLO 3").reply();
     let id = target.sends("CLIENT ID").reply().integer();
     target.sends("GET plain").gets("null");
-    reader
-        .sends(format!("CLIENT TRACKING ON REDIRECT {id} BCAST"))
-        .gets("+OK");
+    reader.sends(format!("CLIENT TRACKING ON REDIRECT {id} BCAST")).gets("+OK");
     for round in 1..=3 {
-        redis
-            .client()
-            .sends(format!("SET plain {round}"))
-            .gets("+OK");
+        redis.client().sends(format!("SET plain {round}")).gets("+OK");
         target.then().gets(">[$10 invalidate, [$5 plain]]");
         target.sends("GET plain").gets(format!("$1 {round}"));
         target.sends("INCR count").gets(format!(":{round}"));
@@ -1090,9 +1007,7 @@ fn invalidations_that_are_redirected_reach_a_client_at_rest() {
 fn a_user_without_select_stays_in_the_database_that_was_selected() {
     let redis = Redis::start();
     let admin = redis.client();
-    admin
-        .sends("ACL SETUSER bob on >bobs ~* &* +@all -select")
-        .gets("+OK");
+    admin.sends("ACL SETUSER bob on >bobs ~* &* +@all -select").gets("+OK");
     let proxy = multiplexed(&redis);
     let bob = proxy.client();
     bob.sends("SELECT 2").gets("+OK");
@@ -1113,9 +1028,7 @@ fn a_user_without_select_stays_in_the_database_that_was_selected() {
 fn a_client_that_can_have_no_connection_in_its_database_is_told_so() {
     let redis = Redis::start();
     let admin = redis.client();
-    admin
-        .sends("ACL SETUSER bob on >bobs ~* &* +@all")
-        .gets("+OK");
+    admin.sends("ACL SETUSER bob on >bobs ~* &* +@all").gets("+OK");
     let proxy = multiplexed(&redis);
     let [blocked, plain] = [0, 1].map(|_| proxy.client());
     for bob in [&blocked, &plain] {
@@ -1127,10 +1040,7 @@ fn a_client_that_can_have_no_connection_in_its_database_is_told_so() {
     admin.sends("CLIENT KILL USER bob").reply();
     for (bob, asks) in [(&plain, "GET n"), (&blocked, "BLPOP queue 1")] {
         let said = bob.sends(asks).reply().to_string();
-        assert!(
-            said.starts_with("-NOPERM") && said.contains("database 2"),
-            "{said}"
-        );
+        assert!(said.starts_with("-NOPERM") && said.contains("database 2"), "{said}");
         bob.then().gets_close();
     }
 }

@@ -31,9 +31,7 @@ fn a_reply_of_any_depth_is_relayed_as_it_is() {
     }
     let redis = Redis::start();
     for sessions in ["dedicated", "multiplexed"] {
-        let proxy = Proxy::builder(&redis)
-            .top("sessions", &format!("\"{sessions}\""))
-            .start();
+        let proxy = Proxy::builder(&redis).top("sessions", &format!("\"{sessions}\"")).start();
         let (client, direct) = (proxy.client(), redis.client());
         let neighbours: Vec<_> = (0..5).map(|_| proxy.client()).collect();
         for depth in DEPTHS {

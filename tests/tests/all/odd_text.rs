@@ -21,13 +21,8 @@ fn nothing_odd_is_said_over_a_terminal_whatever_was_asked() {
     let proxy = Proxy::enforcing(&redis);
     let lock = format!("lock:{ODD}");
     let (holder, stranger) = (proxy.client(), proxy.client_from("127.0.0.9"));
-    holder
-        .sends_arguments(&["SET", &lock, "8c1f0a2e9b7d4f6a", "NX", "PX", "60000"])
-        .gets("+OK");
-    let said = stranger
-        .sends_arguments(&["DEL", &lock])
-        .reply()
-        .to_string();
+    holder.sends_arguments(&["SET", &lock, "8c1f0a2e9b7d4f6a", "NX", "PX", "60000"]).gets("+OK");
+    let said = stranger.sends_arguments(&["DEL", &lock]).reply().to_string();
     assert!(said.contains("LOCKDENIED") || said == ":0", "{said}");
     is_readable(&said, "the refusal");
     let said = stranger.sends_arguments(&["SET", &lock, "x"]).reply();
@@ -61,12 +56,7 @@ fn nothing_odd_is_said_over_a_terminal_whatever_was_asked() {
         is_readable(&said, &format!("{arguments:?}"));
     }
     let _ = std::fs::remove_file(&file);
-    for path in [
-        "/",
-        "/patterns",
-        "/why?id=%C2%9B%E2%80%AE",
-        "/application?name=%C2%9B%E2%80%AE",
-    ] {
+    for path in ["/", "/patterns", "/why?id=%C2%9B%E2%80%AE", "/application?name=%C2%9B%E2%80%AE"] {
         is_readable(&proxy.get(path).1, path);
     }
 }

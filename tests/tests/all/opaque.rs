@@ -102,11 +102,7 @@ const WRITES_SINCE_7_0: &[&str] = &[
 ];
 
 fn writes() -> Vec<&'static str> {
-    let newer = if Server::under_test().lacks("LMPOP and ZMPOP", 7, 0) {
-        &[]
-    } else {
-        WRITES_SINCE_7_0
-    };
+    let newer = if Server::under_test().lacks("LMPOP and ZMPOP", 7, 0) { &[] } else { WRITES_SINCE_7_0 };
     [WRITES, newer].concat()
 }
 
@@ -163,9 +159,7 @@ fn enforced_no_write_without_a_lock_meaning_changes_a_lock() {
     let before = redis.lease("lock:job");
     for line in writes() {
         for client in [&bob, &alice] {
-            client
-                .sends(line)
-                .gets_error("LOCKDENIED opaque-write key=lock:job cmd=");
+            client.sends(line).gets_error("LOCKDENIED opaque-write key=lock:job cmd=");
             assert_eq!(redis.lease("lock:job"), before, "{line}");
         }
     }
@@ -184,8 +178,7 @@ fn enforced_no_write_without_a_lock_meaning_makes_a_lock() {
     let bob = proxy.client();
     furnish(&redis);
     for line in writes() {
-        bob.sends(line)
-            .gets_error("LOCKDENIED opaque-write key=lock:job cmd=");
+        bob.sends(line).gets_error("LOCKDENIED opaque-write key=lock:job cmd=");
         assert!(redis.is_free("lock:job"), "{line}");
     }
 }
@@ -208,25 +201,17 @@ fn enforced_a_write_that_the_server_does_not_have_is_for_the_server_to_refuse() 
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
     alice.sends(TAKE).gets("+OK");
-    for line in [
-        "HSETEX lock:job EX 1 FIELDS 1 f v",
-        "HEXPIRE lock:job 1 FIELDS 1 f",
-        "HGETDEL lock:job FIELDS 1 f",
-    ] {
+    for line in ["HSETEX lock:job EX 1 FIELDS 1 f v", "HEXPIRE lock:job 1 FIELDS 1 f", "HGETDEL lock:job FIELDS 1 f"] {
         let name = line.split(' ').next().unwrap_or_default();
         let known = redis.client().sends(format!("COMMAND INFO {name}")).reply();
-        alice
-            .sends(line)
-            .gets_error(if known.elements()[0].to_string().starts_with("nil") {
-                // Clients that try a newer command first fall back on exactly these words.
-                "ERR unknown command"
-            } else {
-                "LOCKDENIED opaque-write"
-            });
+        alice.sends(line).gets_error(if known.elements()[0].to_string().starts_with("nil") {
+            // Clients that try a newer command first fall back on exactly these words.
+            "ERR unknown command"
+        } else {
+            "LOCKDENIED opaque-write"
+        });
     }
-    alice
-        .sends("FROBNICATE lock:job")
-        .gets_error("ERR unknown command");
+    alice.sends("FROBNICATE lock:job").gets_error("ERR unknown command");
     assert_eq!(redis.value("lock:job"), "$5 12345");
 }
 
@@ -279,9 +264,7 @@ fn no_client_may_name_a_companion() {
 
 fn name_companions(keys: &str) {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("keys", &format!("[\"{keys}\"]"))
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("keys", &format!("[\"{keys}\"]")).start();
     let alice = proxy.client();
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     let names = redis.client().sends("KEYS lw:{*}:lock:job").reply();
@@ -306,10 +289,7 @@ fn name_companions(keys: &str) {
     ] {
         let line = line.replace("{}", &name);
         let text = alice.sends(&line).gets_error("");
-        assert!(
-            text.starts_with("LOCKDENIED") || text.starts_with("NOPERM"),
-            "{keys}: {line}: {text}"
-        );
+        assert!(text.starts_with("LOCKDENIED") || text.starts_with("NOPERM"), "{keys}: {line}: {text}");
         assert_eq!(redis.lease("lock:job"), before, "{keys}: {line}");
     }
     // An application's own names that begin alike are its own.
@@ -317,8 +297,5 @@ fn name_companions(keys: &str) {
         alice.sends("SET lw:mine 1").gets("+OK");
         alice.sends("SET lw:{x}:plain 1").gets("+OK");
     }
-    assert_eq!(
-        alice.sends("KEYS lw:{*}:lock:job").reply().elements().len(),
-        0
-    );
+    assert_eq!(alice.sends("KEYS lw:{*}:lock:job").reply().elements().len(), 0);
 }

@@ -14,10 +14,7 @@ fn a_graceful_stop_ends_with_zero_and_answers_what_was_asked() {
     assert_eq!(proxy.stop(), Some(0));
     idle.then().gets_close();
     busy.then().gets_close();
-    assert!(
-        redis.pttl("lock:job") > 0,
-        "a lock outlives the proxy by its TTL"
-    );
+    assert!(redis.pttl("lock:job") > 0, "a lock outlives the proxy by its TTL");
 }
 
 #[test]
@@ -36,10 +33,7 @@ fn a_stopping_proxy_says_so_before_it_goes() {
     redis.client().sends("RPUSH queue work").gets(":1");
     client.then().gets("[$5 queue, $4 work]");
     assert_eq!(proxy.ends(), Some(0));
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "it goes as soon as nobody waits"
-    );
+    assert!(start.elapsed() < Duration::from_secs(5), "it goes as soon as nobody waits");
 }
 
 #[test]
@@ -47,26 +41,17 @@ fn the_first_namespace_that_matches_wins_and_modes_are_its_own() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis)
         .namespace("keys", "[\"lock:safe:*\"]")
-        .more(
-            "[[namespace]]\nname = \"rest\"\nkeys = [\"lock:*\", \"mutex_?\"]\nmode = \"monitor\"",
-        )
+        .more("[[namespace]]\nname = \"rest\"\nkeys = [\"lock:*\", \"mutex_?\"]\nmode = \"monitor\"")
         .start();
     let (alice, bob) = (proxy.client(), proxy.client());
     for (key, stolen) in [("lock:safe:1", ":0"), ("lock:1", ":1"), ("mutex_1", ":1")] {
         alice.sends(format!("SET {key} a1 NX PX 9000")).gets("+OK");
         bob.sends(format!("DEL {key}")).gets(stolen);
     }
-    proxy.counts(
-        "lockwarden_decisions_total{namespace=\"locks\",operation=\"release\",decision=\"deny\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_decisions_total{namespace=\"locks\",operation=\"release\",decision=\"deny\"}", 1.0);
     proxy.counts("lockwarden_decisions_total{namespace=\"rest\",operation=\"release\",decision=\"would-deny\"}", 2.0);
     alice.sends("SETNX mutex_22 a1").gets(":1");
-    assert_eq!(
-        redis.pttl("mutex_22"),
-        -1,
-        "no namespace matches, so it is no lock"
-    );
+    assert_eq!(redis.pttl("mutex_22"), -1, "no namespace matches, so it is no lock");
 }
 
 #[test]
@@ -80,11 +65,7 @@ fn a_watched_lock_in_the_same_command_opens_no_enforced_one() {
     alice.sends("SET lock:1 a1 NX PX 9000").gets("+OK");
     alice.sends("SET mutex:1 a1 NX PX 9000").gets("+OK");
     bob.sends("DEL lock:1 mutex:1").integer();
-    assert_eq!(
-        redis.value("lock:1"),
-        "$2 a1",
-        "enforced, whatever stands beside it"
-    );
+    assert_eq!(redis.value("lock:1"), "$2 a1", "enforced, whatever stands beside it");
     alice.sends("SET mutex:1 a1 NX PX 9000").reply();
     alice.sends("DEL lock:1 mutex:1").gets(":2");
 }
@@ -92,20 +73,11 @@ fn a_watched_lock_in_the_same_command_opens_no_enforced_one() {
 #[test]
 fn companions_can_have_another_prefix() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("companion_prefix", "\"wardens:\"")
-        .start();
+    let proxy = Proxy::builder(&redis).top("companion_prefix", "\"wardens:\"").start();
     proxy.client().sends("SETNX lock:job a1").gets(":1");
     let client = redis.client();
     client.sends("KEYS lw:{*}:lock:*").gets("[]");
-    assert_eq!(
-        client
-            .sends("KEYS wardens:{*}:lock:job")
-            .reply()
-            .elements()
-            .len(),
-        1
-    );
+    assert_eq!(client.sends("KEYS wardens:{*}:lock:job").reply().elements().len(), 1);
 }
 
 #[test]
@@ -123,29 +95,18 @@ fn the_demo_tells_the_story_in_five_seconds() {
     let start = Instant::now();
     let end = run_to_end(&mut lockwarden(&["demo"]));
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(
-        start.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let told = format!("{}{}", end.stdout, end.stderr);
     assert!(told.contains("DEL"), "{told}");
-    assert!(
-        told.contains("not-owner") || told.contains("expired"),
-        "the log lines: {told}"
-    );
+    assert!(told.contains("not-owner") || told.contains("expired"), "the log lines: {told}");
 }
 
 #[test]
 fn a_flag_and_the_environment_override_the_mode_of_the_file() {
     let redis = Redis::start();
     for builder in [
-        Proxy::builder(&redis)
-            .argument("--mode")
-            .argument("locks=monitor"),
-        Proxy::builder(&redis)
-            .argument("--mode")
-            .argument("monitor"),
+        Proxy::builder(&redis).argument("--mode").argument("locks=monitor"),
+        Proxy::builder(&redis).argument("--mode").argument("monitor"),
         Proxy::builder(&redis).environment("LOCKWARDEN_MODE", "monitor"),
     ] {
         let proxy = builder.start();
@@ -161,10 +122,7 @@ fn a_private_backend_lives_and_ends_with_the_proxy() {
     let alice = proxy.client();
     alice.sends("SETNX lock:job a1").gets(":1");
     let info = alice.sends("INFO server").text();
-    let id = info
-        .lines()
-        .find_map(|line| line.strip_prefix("process_id:"))
-        .expect("Redis tells its process id");
+    let id = info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("Redis tells its process id");
     let process = std::path::PathBuf::from(format!("/proc/{id}"));
     assert!(process.exists());
     assert_eq!(proxy.stop(), Some(0));

@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use lockwarden_tests::{
-    Client, Finished, Proxy, Redis, encode, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Finished, Proxy, Redis, encode, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// The admin token of the harness's configuration.
@@ -57,15 +55,9 @@ fn the_clients_are_told_with_what_they_hold_and_wait_for() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     assert_eq!(says(&proxy, &["clients"]), "no such client is connected\n");
-    let (idle, waiter, holder) = (
-        named(&proxy, "idle-1"),
-        named(&proxy, "waiter-1"),
-        named(&proxy, "holder-1"),
-    );
+    let (idle, waiter, holder) = (named(&proxy, "idle-1"), named(&proxy, "waiter-1"), named(&proxy, "holder-1"));
     idle.sends("CLIENT SETINFO LIB-NAME jedis").reply();
-    holder
-        .sends("SET lock:a a-secret-owner-token NX PX 60000")
-        .gets("+OK");
+    holder.sends("SET lock:a a-secret-owner-token NX PX 60000").gets("+OK");
     holder.sends("SET lock:b b1 NX PX 60000").gets("+OK");
     for _ in 0..3 {
         waiter.sends("SET lock:a w1 NX PX 60000").gets("nil");
@@ -79,17 +71,11 @@ fn the_clients_are_told_with_what_they_hold_and_wait_for() {
     assert_eq!(told[0]["holds"][1]["key"], "lock:b");
     assert_eq!(told[1]["waits_for"][0]["key"], "lock:a");
     assert_eq!(told[2]["holding"], 0);
-    assert_eq!(
-        told[0]["client"]["address"],
-        holder.source().to_string(),
-        "{}",
-        told[0]
-    );
+    assert_eq!(told[0]["client"]["address"], holder.source().to_string(), "{}", told[0]);
     assert!(told[0]["since"].as_u64() > Some(1_700_000_000_000));
     // Its process was looked up when it was granted a lock: it is this one.
-    let process = clients_that(&proxy, &["--holding"], |clients| {
-        clients.len() == 1 && clients[0]["process"].is_object()
-    });
+    let process =
+        clients_that(&proxy, &["--holding"], |clients| clients.len() == 1 && clients[0]["process"].is_object());
     assert_eq!(process[0]["process"]["id"], std::process::id());
     let table = says(&proxy, &["clients"]);
     for word in ["holder-1", "lock:a, lock:b", "jedis", "WAITS FOR"] {
@@ -106,15 +92,10 @@ fn the_clients_are_narrowed_to_an_application_and_a_number() {
     let proxy = Proxy::enforcing(&redis);
     let _clients: Vec<_> = (0..5).map(|_| named(&proxy, "billing")).collect();
     let _other = named(&proxy, "stock");
-    clients_that(&proxy, &["--application", "billing"], |clients| {
-        clients.len() == 5
-    });
+    clients_that(&proxy, &["--application", "billing"], |clients| clients.len() == 5);
     clients_that(&proxy, &["--application", "bill"], <[Value]>::is_empty);
     let table = says(&proxy, &["clients", "--limit", "2"]);
-    assert!(
-        table.contains("and 4 more; --limit 6 shows them"),
-        "{table}"
-    );
+    assert!(table.contains("and 4 more; --limit 6 shows them"), "{table}");
     let first = proxy.get("/api/v1/connections?limit=1").1;
     let first = json(&first);
     assert_eq!(first["matching"], 6);
@@ -128,19 +109,8 @@ fn a_hostile_name_and_key_are_spelled_in_the_list_of_clients() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
-    client
-        .sends_arguments(&[&b"CLIENT"[..], b"SETNAME", b"=cmd|<script>"])
-        .gets("+OK");
-    client
-        .sends_arguments(&[
-            &b"SET"[..],
-            b"lock:\x1b[2J\xff",
-            b"1",
-            b"NX",
-            b"PX",
-            b"60000",
-        ])
-        .gets("+OK");
+    client.sends_arguments(&[&b"CLIENT"[..], b"SETNAME", b"=cmd|<script>"]).gets("+OK");
+    client.sends_arguments(&[&b"SET"[..], b"lock:\x1b[2J\xff", b"1", b"NX", b"PX", b"60000"]).gets("+OK");
     clients_that(&proxy, &["--holding"], |clients| clients.len() == 1);
     let table = says(&proxy, &["clients"]);
     assert!(table.contains(r"lock:\x1b[2J\xff"), "{table:?}");
@@ -177,9 +147,7 @@ fn the_log_says_more_and_less_while_the_proxy_runs() {
     let redis = Redis::start();
     let directory = tempfile::tempdir().expect("a directory");
     let trail = directory.path().join("audit.jsonl");
-    let proxy = Proxy::builder(&redis)
-        .top("audit_file", &format!("{:?}", trail.display()))
-        .start();
+    let proxy = Proxy::builder(&redis).top("audit_file", &format!("{:?}", trail.display())).start();
     assert_eq!(says(&proxy, &["log"]), "info\n");
     let said = says(&proxy, &["log", "lockwarden::admin=debug"]);
     assert_eq!(said, "info,lockwarden::admin=debug, before: info\n");
@@ -192,25 +160,14 @@ fn the_log_says_more_and_less_while_the_proxy_runs() {
     says(&proxy, &["mode", "enforce"]);
     says(&proxy, &["log", "info", "-o", "json"]);
     says(&proxy, &["mode", "monitor"]);
-    wait_for("the last switch to be logged", || {
-        proxy.logged(&["mode switched"]) == 2
-    });
-    assert_eq!(
-        json(&proxy.get("/api/v1/log").1)["filter"],
-        "info",
-        "whoever may read may ask"
-    );
+    wait_for("the last switch to be logged", || proxy.logged(&["mode switched"]) == 2);
+    assert_eq!(json(&proxy.get("/api/v1/log").1)["filter"], "info", "whoever may read may ask");
     wait_for("the changes to be in the audit trail", || {
         let text = std::fs::read_to_string(&trail).unwrap_or_default();
         let changes = text.lines().map(json);
         let changes = changes.filter(|line| line["event"] == "log-changed");
         let details: Vec<_> = changes.map(|line| line["detail"].clone()).collect();
-        details
-            == [
-                "info -> info,lockwarden::admin=debug",
-                "info,lockwarden::admin=debug -> error",
-                "error -> info",
-            ]
+        details == ["info -> info,lockwarden::admin=debug", "info,lockwarden::admin=debug -> error", "error -> info"]
     });
 }
 
@@ -245,10 +202,7 @@ fn the_configuration_in_force_is_told_with_where_it_came_from() {
     let redis = Redis::start();
     let builder = Proxy::builder(&redis).top("drain", "\"7s\"");
     let text = builder.text();
-    let line = 1 + text
-        .lines()
-        .position(|line| line.starts_with("drain"))
-        .expect("it is in the file");
+    let line = 1 + text.lines().position(|line| line.starts_with("drain")).expect("it is in the file");
     let proxy = builder.environment("LOCKWARDEN_ALLOW_OPEN", "true").start();
     let drain = setting(&proxy, None, "drain");
     assert_eq!(drain["value"], "\"7s\"");
@@ -263,10 +217,7 @@ fn the_configuration_in_force_is_told_with_where_it_came_from() {
     assert_eq!(mode(&proxy)["value"], "\"enforce\"");
     says(&proxy, &["mode", "monitor"]);
     let ordered = mode(&proxy);
-    assert_eq!(
-        (&ordered["value"], &ordered["origin"]),
-        (&"\"monitor\"".into(), &"order".into())
-    );
+    assert_eq!((&ordered["value"], &ordered["origin"]), (&"\"monitor\"".into(), &"order".into()));
     // What takes a restart is not in force before there was one.
     proxy.reload(&text.replace("\"7s\"", "\"9s\""));
     proxy.logs(&["configuration loaded"]);
@@ -286,12 +237,8 @@ fn the_configuration_in_force_is_told_with_where_it_came_from() {
 fn asks_all(proxies: &[&Proxy], more: &[&str], words: &[&str]) -> Command {
     let mut command = lockwarden(words);
     command.env("LOCKWARDEN_ADMIN_TOKEN", ADMIN_TOKEN);
-    let addresses = proxies
-        .iter()
-        .map(|proxy| proxy.admin_address().to_string());
-    let addresses: Vec<_> = addresses
-        .chain(more.iter().map(|one| (*one).to_owned()))
-        .collect();
+    let addresses = proxies.iter().map(|proxy| proxy.admin_address().to_string());
+    let addresses: Vec<_> = addresses.chain(more.iter().map(|one| (*one).to_owned())).collect();
     command.arg("--fleet").arg(addresses.join(","));
     command
 }
@@ -306,14 +253,9 @@ fn a_fleet_is_asked_as_one_and_each_row_names_its_proxy() {
     let both = [&one, &two];
     let rows = |table: &str, word: &str| -> Vec<String> {
         let lines = table.lines().filter(|line| line.contains(word));
-        lines
-            .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
-            .collect()
+        lines.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
     };
-    let addresses = [
-        one.admin_address().to_string(),
-        two.admin_address().to_string(),
-    ];
+    let addresses = [one.admin_address().to_string(), two.admin_address().to_string()];
     let locks = wait_for_value("both locks to be listed", || {
         let said = run_to_end(&mut asks_all(&both, &[], &["locks", "list"])).stdout;
         (said.contains("billing-7") && said.contains("stock-2")).then_some(said)
@@ -327,17 +269,11 @@ fn a_fleet_is_asked_as_one_and_each_row_names_its_proxy() {
     let modes = ends_with(asks_all(&both, &[], &["mode", "monitor"]), 0).stdout;
     assert_eq!(rows(&modes, "monitor"), addresses, "{modes}");
     for proxy in both {
-        assert_eq!(
-            setting(proxy, Some("namespace locks"), "mode")["origin"],
-            "order"
-        );
+        assert_eq!(setting(proxy, Some("namespace locks"), "mode")["origin"], "order");
     }
     let reloaded = ends_with(asks_all(&both, &[], &["reload"]), 0).stdout;
     for address in &addresses {
-        assert!(
-            reloaded.contains(&format!("{address}: 1 namespace in force")),
-            "{reloaded}"
-        );
+        assert!(reloaded.contains(&format!("{address}: 1 namespace in force")), "{reloaded}");
     }
     let said = ends_with(asks_all(&both, &[], &["drain"]), 0).stdout;
     assert_eq!(said.lines().count(), 2, "{said}");
@@ -353,25 +289,12 @@ fn a_proxy_that_does_not_answer_has_a_line_and_the_others_their_answers() {
     let _client = named(&proxy, "billing-7");
     // Nothing listens there: the port is reserved.
     let nobody = "127.0.0.1:1";
-    for words in [
-        &["clients"][..],
-        &["locks", "list"],
-        &["audit"],
-        &["discover"],
-        &["mode", "monitor"],
-        &["log"],
-    ] {
+    for words in [&["clients"][..], &["locks", "list"], &["audit"], &["discover"], &["mode", "monitor"], &["log"]] {
         let said = ends_with(asks_all(&[&proxy], &[nobody], words), 1);
-        assert!(
-            said.stderr.contains("127.0.0.1:1: the admin address"),
-            "{words:?}: {said:?}"
-        );
+        assert!(said.stderr.contains("127.0.0.1:1: the admin address"), "{words:?}: {said:?}");
         assert!(!said.stdout.is_empty(), "{words:?}");
     }
-    let said = ends_with(
-        asks_all(&[&proxy], &[nobody], &["clients", "-o", "json"]),
-        1,
-    );
+    let said = ends_with(asks_all(&[&proxy], &[nobody], &["clients", "-o", "json"]), 1);
     let told = json(&said.stdout);
     let address = proxy.admin_address().to_string();
     assert_eq!(told["proxies"][0]["proxy"], address);
@@ -405,9 +328,7 @@ fn what_several_proxies_saw_is_added_up_for_audit() {
         assert_eq!(report["namespaces"][0]["would_refuse"], count, "{report}");
     }
     let applications = told["merged"]["applications"].as_array().expect("a list");
-    let stock = applications
-        .iter()
-        .find(|one| one["application"] == "stock");
+    let stock = applications.iter().find(|one| one["application"] == "stock");
     let stock = stock.expect("it misused a lock at both");
     assert_eq!(stock["ready"], false);
     assert_eq!(stock["namespaces"][0]["refusals"][0]["count"], 5, "{stock}");
@@ -417,11 +338,7 @@ fn what_several_proxies_saw_is_added_up_for_audit() {
     let row = row.expect("one line for the namespace");
     let words: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(words[1..4], ["monitor", "10", "5"], "{said}");
-    assert_eq!(
-        said.matches("not-owner: ").count(),
-        1,
-        "the advice stands once: {said}"
-    );
+    assert_eq!(said.matches("not-owner: ").count(), 1, "the advice stands once: {said}");
     // The others' answers, a line for the one that is silent, and the end says that it is.
     let said = ends_with(asks_all(&both, &["127.0.0.1:1"], &["audit"]), 1);
     assert!(said.stdout.starts_with("What 2 proxies saw"), "{said:?}");
@@ -462,11 +379,7 @@ fn what_several_proxies_saw_is_one_list_and_one_configuration_for_discover() {
     for field in ["keys", "hold_p99_ms", "last_seen"] {
         assert_eq!(pattern[field], largest(field), "{field}: {told}");
     }
-    assert_eq!(
-        pattern["first_seen"],
-        of(0)["first_seen"],
-        "the first proxy saw it first"
-    );
+    assert_eq!(pattern["first_seen"], of(0)["first_seen"], "the first proxy saw it first");
     let said = ends_with(asks_all(&both, &[], &["discover"]), 1).stdout;
     assert!(said.starts_with("What 2 proxies saw of keys"), "{said}");
     assert_eq!(said.matches("job:*:mutex  ").count(), 1, "{said}");

@@ -50,9 +50,7 @@ impl Collector {
     /// Every span so far, with who sent it.
     fn spans(&self) -> Vec<(Vec<KeyValue>, Span)> {
         let bodies = self.bodies.lock().unwrap();
-        let requests = bodies
-            .iter()
-            .map(|body| ExportTraceServiceRequest::decode(&body[..]).expect("this is OTLP"));
+        let requests = bodies.iter().map(|body| ExportTraceServiceRequest::decode(&body[..]).expect("this is OTLP"));
         let mut spans = Vec::new();
         for by_resource in requests.flat_map(|request| request.resource_spans) {
             let resource = by_resource.resource.expect("a resource").attributes;
@@ -106,11 +104,7 @@ fn take(stream: &TcpStream, kept: &Bodies) -> Option<()> {
     reader.read_exact(&mut body).ok()?;
     kept.lock().unwrap().push(body);
     let mut stream = stream;
-    stream
-        .write_all(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n",
-        )
-        .ok()
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n").ok()
 }
 
 /// An attribute as text; empty where there is none.
@@ -121,15 +115,9 @@ fn said(span: &Span, name: &str) -> String {
 fn text(attributes: &[KeyValue], name: &str) -> String {
     let found = attributes.iter().find(|attribute| attribute.key == name);
     match found.and_then(|attribute| attribute.value.as_ref()) {
-        Some(AnyValue {
-            value: Some(Value::StringValue(text)),
-        }) => text.clone(),
-        Some(AnyValue {
-            value: Some(Value::IntValue(number)),
-        }) => number.to_string(),
-        Some(AnyValue {
-            value: Some(Value::BoolValue(yes)),
-        }) => yes.to_string(),
+        Some(AnyValue { value: Some(Value::StringValue(text)) }) => text.clone(),
+        Some(AnyValue { value: Some(Value::IntValue(number)) }) => number.to_string(),
+        Some(AnyValue { value: Some(Value::BoolValue(yes)) }) => yes.to_string(),
         _ => String::new(),
     }
 }
@@ -153,10 +141,7 @@ fn a_refusal_is_a_span_that_says_who_was_refused_what_and_why() {
     assert_eq!(span.name, "DEL locks");
     assert_eq!(span.kind(), SpanKind::Server);
     let status = span.status.clone().expect("a status");
-    assert_eq!(
-        (status.code(), &*status.message),
-        (StatusCode::Error, "not-owner")
-    );
+    assert_eq!((status.code(), &*status.message), (StatusCode::Error, "not-owner"));
     let fence = fence.to_string();
     for (name, value) in [
         ("db.system.name", "redis"),
@@ -180,15 +165,10 @@ fn a_refusal_is_a_span_that_says_who_was_refused_what_and_why() {
     }
 
     // Below it stands where the time went.
-    let [judging, step] = &collector.below(&span)[..] else {
-        panic!("two spans below {span:?}")
-    };
+    let [judging, step] = &collector.below(&span)[..] else { panic!("two spans below {span:?}") };
     assert_eq!((&*judging.name, &*step.name), ("judge", "EVALSHA"));
     assert_eq!(step.kind(), SpanKind::Client);
-    assert_eq!(
-        said(step, "server.port"),
-        redis.address().port().to_string()
-    );
+    assert_eq!(said(step, "server.port"), redis.address().port().to_string());
     assert_eq!(judging.start_time_unix_nano, span.start_time_unix_nano);
     assert_eq!(judging.end_time_unix_nano, step.start_time_unix_nano);
     assert_eq!(step.end_time_unix_nano, span.end_time_unix_nano);
@@ -205,15 +185,10 @@ fn what_is_allowed_has_no_span_and_the_last_refusals_are_sent_before_the_end() {
     let (alice, bob) = (proxy.client(), proxy.client());
     for round in 0..20 {
         let key = format!("lock:{round}");
-        alice
-            .sends(format!("SET {key} secret-of-alice NX PX 5000"))
-            .gets("+OK");
-        bob.sends(format!("SET {key} secret-of-bob NX PX 5000"))
-            .gets("nil");
-        bob.sends(format!("SET {key} secret-of-bob"))
-            .gets_error("LOCKDENIED overwrite");
-        bob.sends(format!("APPEND {key} secret-of-bob"))
-            .gets_error("LOCKDENIED opaque-write");
+        alice.sends(format!("SET {key} secret-of-alice NX PX 5000")).gets("+OK");
+        bob.sends(format!("SET {key} secret-of-bob NX PX 5000")).gets("nil");
+        bob.sends(format!("SET {key} secret-of-bob")).gets_error("LOCKDENIED overwrite");
+        bob.sends(format!("APPEND {key} secret-of-bob")).gets_error("LOCKDENIED opaque-write");
         alice.sends(format!("DEL {key}")).gets(":1");
     }
     assert_eq!(proxy.stop(), Some(0));
@@ -224,15 +199,10 @@ fn what_is_allowed_has_no_span_and_the_last_refusals_are_sent_before_the_end() {
         spans.iter().filter(with).count()
     };
     assert_eq!((count("overwrite"), count("opaque-write")), (20, 20));
-    let decisions = spans
-        .iter()
-        .filter(|(_, span)| span.parent_span_id.is_empty());
+    let decisions = spans.iter().filter(|(_, span)| span.parent_span_id.is_empty());
     assert_eq!(decisions.count(), 40);
     for body in collector.bodies.lock().unwrap().iter() {
-        assert!(
-            !body.windows(9).any(|bytes| bytes == b"secret-of"),
-            "an owner token was sent"
-        );
+        assert!(!body.windows(9).any(|bytes| bytes == b"secret-of"), "an owner token was sent");
     }
 }
 
@@ -257,18 +227,9 @@ fn a_slow_decision_is_a_span_whatever_was_decided() {
     let alice = proxy.client();
     alice.sends("PING").gets("+PONG");
     redis.freeze();
-    alice.write(&encode(&[
-        "SET",
-        "lock:a",
-        "secret-of-alice",
-        "NX",
-        "PX",
-        "5000",
-    ]));
+    alice.write(&encode(&["SET", "lock:a", "secret-of-alice", "NX", "PX", "5000"]));
     // The proxy's own heartbeat is shorter.
-    wait_for("the acquire to be sent to Redis", || {
-        redis.connections_waiting(60) == 1
-    });
+    wait_for("the acquire to be sent to Redis", || redis.connections_waiting(60) == 1);
     alice.hears_nothing_for(SLOW);
     redis.thaw();
     alice.then().gets("+OK");
@@ -281,22 +242,14 @@ fn a_slow_decision_is_a_span_whatever_was_decided() {
     let slow = u64::try_from(SLOW.as_nanos()).unwrap();
     assert!(length(&span) >= slow);
     let below = collector.below(&span);
-    assert!(
-        length(&below[1]) >= slow,
-        "it was Redis that was slow: {below:?}"
-    );
+    assert!(length(&below[1]) >= slow, "it was Redis that was slow: {below:?}");
 }
 
 #[test]
 fn a_collector_that_is_not_there_is_in_nobodys_way() {
     let redis = Redis::start();
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let proxy = Proxy::builder(&redis)
-        .top("otel_endpoint", &format!("\"http://{gone}\""))
-        .start();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = Proxy::builder(&redis).top("otel_endpoint", &format!("\"http://{gone}\"")).start();
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SETNX lock:a 1").gets(":1");
     bob.sends("DEL lock:a").gets(":0");

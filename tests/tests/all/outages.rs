@@ -4,9 +4,7 @@ use lockwarden_tests::{Client, Mode, Proxy, Redis, encode, wait_for};
 
 #[track_caller]
 fn becomes(proxy: &Proxy, status: u16) {
-    wait_for(&format!("/ready to answer {status}"), || {
-        proxy.ready() == Some(status)
-    });
+    wait_for(&format!("/ready to answer {status}"), || proxy.ready() == Some(status));
 }
 
 /// How often the log has said so far that the backend went or came.
@@ -38,11 +36,7 @@ fn a_backend_that_is_down_at_start_is_waited_for() {
     assert_eq!(proxy.metric("lockwarden_backend_up"), 1.0);
     proxy.client().sends("SETNX lock:job a1").gets(":1");
     let said = changes(&proxy);
-    assert!(
-        (1..=3).contains(&said),
-        "{said} lines, one for each change:\n{}",
-        proxy.log()
-    );
+    assert!((1..=3).contains(&said), "{said} lines, one for each change:\n{}", proxy.log());
 }
 
 #[test]
@@ -65,14 +59,8 @@ fn a_backend_that_restarts_is_found_again_and_governed_as_before() {
     }
     redis.start_again();
     becomes(&proxy, 200);
-    wait_for("a line for going and one for coming", || {
-        changes(&proxy) >= said + 2
-    });
-    assert!(
-        changes(&proxy) <= said + 3,
-        "more lines than changes:\n{}",
-        proxy.log()
-    );
+    wait_for("a line for going and one for coming", || changes(&proxy) >= said + 2);
+    assert!(changes(&proxy) <= said + 3, "more lines than changes:\n{}", proxy.log());
 
     // The scripts are gone with the server, and so is every record.
     let (alice, bob) = (proxy.client(), proxy.client());
@@ -113,13 +101,8 @@ fn loses_its_backend_in(command: &str, mode: Mode) {
 #[test]
 fn a_backend_lost_in_the_middle_of_a_lock_command_closes_the_connection() {
     for mode in [Mode::Enforce, Mode::Monitor] {
-        for command in [
-            "SETNX lock:job a1",
-            "DEL lock:mine",
-            "EXPIRE lock:mine 5",
-            "GET lock:mine",
-            "SET lock:mine a2",
-        ] {
+        for command in ["SETNX lock:job a1", "DEL lock:mine", "EXPIRE lock:mine 5", "GET lock:mine", "SET lock:mine a2"]
+        {
             loses_its_backend_in(command, mode);
         }
     }
@@ -163,11 +146,7 @@ fn a_backend_that_hangs_delays_but_does_not_invent() {
 #[test]
 fn a_backend_that_wants_a_password_is_used_with_it() {
     let redis = Redis::with_arguments(&["--requirepass", "secret"]);
-    let proxy = lockwarden_tests::ProxyBuilder::for_backend(&format!(
-        "redis://:secret@{}",
-        redis.address()
-    ))
-    .start();
+    let proxy = lockwarden_tests::ProxyBuilder::for_backend(&format!("redis://:secret@{}", redis.address())).start();
     let alice = proxy.client();
     alice.sends("SETNX lock:job a1").gets_error("NOAUTH");
     alice.sends("AUTH wrong").gets_error("WRONGPASS");

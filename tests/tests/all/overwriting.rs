@@ -16,27 +16,12 @@ fn pool(proxy: &Proxy) -> [Client; 2] {
 /// Every way to replace the value, and how it is refused.
 const REPLACING: [(&str, &str); 8] = [
     ("SET lock:job 0a94c2de-6f3b-4a55", "-LOCKDENIED overwrite"),
-    (
-        "SET lock:job 0a94c2de-6f3b-4a55 PX 9000",
-        "-LOCKDENIED overwrite",
-    ),
-    (
-        "SETEX lock:job 9 0a94c2de-6f3b-4a55",
-        "-LOCKDENIED overwrite",
-    ),
-    (
-        "PSETEX lock:job 9000 0a94c2de-6f3b-4a55",
-        "-LOCKDENIED overwrite",
-    ),
-    (
-        "SET lock:job 0a94c2de-6f3b-4a55 KEEPTTL",
-        "-LOCKDENIED overwrite",
-    ),
+    ("SET lock:job 0a94c2de-6f3b-4a55 PX 9000", "-LOCKDENIED overwrite"),
+    ("SETEX lock:job 9 0a94c2de-6f3b-4a55", "-LOCKDENIED overwrite"),
+    ("PSETEX lock:job 9000 0a94c2de-6f3b-4a55", "-LOCKDENIED overwrite"),
+    ("SET lock:job 0a94c2de-6f3b-4a55 KEEPTTL", "-LOCKDENIED overwrite"),
     ("SET lock:job 0a94c2de-6f3b-4a55 XX PX 9000", "nil"),
-    (
-        "GETSET lock:job 0a94c2de-6f3b-4a55",
-        "-LOCKDENIED take-over",
-    ),
+    ("GETSET lock:job 0a94c2de-6f3b-4a55", "-LOCKDENIED take-over"),
     (
         "EVAL \"redis.call('set', KEYS[1], ARGV[1]) return redis.call('pexpire', KEYS[1], 9000)\" 1 lock:job 0a94c2de-6f3b-4a55",
         "-LOCKDENIED overwrite",
@@ -56,12 +41,8 @@ fn a_worker_that_lost_does_not_replace_its_own_neighbours_lock() {
     let proxy = Proxy::enforcing(&redis);
     for (command, refusal) in REPLACING {
         let [winner, loser] = pool(&proxy);
-        winner
-            .sends(format!("SET lock:job {FIRST} NX PX 9000"))
-            .gets("+OK");
-        loser
-            .sends(format!("SET lock:job {SECOND} NX PX 9000"))
-            .gets("nil");
+        winner.sends(format!("SET lock:job {FIRST} NX PX 9000")).gets("+OK");
+        loser.sends(format!("SET lock:job {SECOND} NX PX 9000")).gets("nil");
         is_refused(&redis, &loser, command, refusal);
         winner.sends("DEL lock:job").gets(":1");
     }
@@ -74,12 +55,8 @@ fn a_thread_that_lost_does_not_replace_the_lock_of_another_on_its_connection() {
     let proxy = Proxy::enforcing(&redis);
     let shared = proxy.client();
     for (command, refusal) in REPLACING {
-        shared
-            .sends(format!("SET lock:job {FIRST} NX PX 9000"))
-            .gets("+OK");
-        shared
-            .sends(format!("SET lock:job {SECOND} NX PX 9000"))
-            .gets("nil");
+        shared.sends(format!("SET lock:job {FIRST} NX PX 9000")).gets("+OK");
+        shared.sends(format!("SET lock:job {SECOND} NX PX 9000")).gets("nil");
         is_refused(&redis, &shared, command, refusal);
         shared.sends("DEL lock:job").gets(":1");
     }
@@ -95,9 +72,7 @@ fn another_workers_value_does_not_replace_a_lock_that_its_process_holds() {
             continue;
         }
         let [holder, other] = pool(&proxy);
-        holder
-            .sends(format!("SET lock:job {FIRST} NX PX 9000"))
-            .gets("+OK");
+        holder.sends(format!("SET lock:job {FIRST} NX PX 9000")).gets("+OK");
         is_refused(&redis, &other, command, refusal);
         holder.sends("DEL lock:job").gets(":1");
     }
@@ -109,12 +84,8 @@ fn in_monitor_mode_the_replaced_lock_is_counted() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).mode(Mode::Monitor).start();
     let [holder, other] = pool(&proxy);
-    holder
-        .sends(format!("SET lock:job {FIRST} NX PX 9000"))
-        .gets("+OK");
-    other
-        .sends(format!("SET lock:job {SECOND} PX 9000"))
-        .gets("+OK");
+    holder.sends(format!("SET lock:job {FIRST} NX PX 9000")).gets("+OK");
+    other.sends(format!("SET lock:job {SECOND} PX 9000")).gets("+OK");
     proxy.counts(OVERWRITES, 1.0);
 }
 
@@ -127,23 +98,13 @@ fn a_holder_may_change_what_its_lock_says() {
     let next = |number: u32| format!("node-a, renewed for the {number:04}. time");
 
     // Over the connection that was granted the lease.
-    holder
-        .sends_arguments(&["SET", "lock:job", &next(0), "NX", "PX", "9000"])
-        .gets("+OK");
-    holder
-        .sends_arguments(&["SET", "lock:job", &next(1), "PX", "9000"])
-        .gets("+OK");
-    holder
-        .sends_arguments(&["SETEX", "lock:job", "9", &next(2)])
-        .gets("+OK");
+    holder.sends_arguments(&["SET", "lock:job", &next(0), "NX", "PX", "9000"]).gets("+OK");
+    holder.sends_arguments(&["SET", "lock:job", &next(1), "PX", "9000"]).gets("+OK");
+    holder.sends_arguments(&["SETEX", "lock:job", "9", &next(2)]).gets("+OK");
     // Over another one of its pool: what says itself that it means an existing lock (ShedLock gives
     // back so before its time), and what follows a look at the value.
-    pooled
-        .sends_arguments(&["SET", "lock:job", &next(3), "XX", "PX", "8000"])
-        .gets("+OK");
-    pooled
-        .sends_arguments(&["SET", "lock:job", &next(4), "KEEPTTL"])
-        .gets("+OK");
+    pooled.sends_arguments(&["SET", "lock:job", &next(3), "XX", "PX", "8000"]).gets("+OK");
+    pooled.sends_arguments(&["SET", "lock:job", &next(4), "KEEPTTL"]).gets("+OK");
     for (number, in_block) in [(5, false), (6, true)] {
         if in_block {
             pooled.sends("WATCH lock:job").gets("+OK");
@@ -159,20 +120,13 @@ fn a_holder_may_change_what_its_lock_says() {
             pooled.sends_arguments(&stores).gets("+OK");
         }
     }
-    assert_eq!(
-        redis.value("lock:job"),
-        format!("${} {}", next(6).len(), next(6))
-    );
+    assert_eq!(redis.value("lock:job"), format!("${} {}", next(6).len(), next(6)));
     holder.sends("DEL lock:job").gets(":1");
 
     // A mark first and who it was then, and the other way round.
     for (first, then) in [("1", FIRST), (FIRST, "done"), (FIRST, FIRST)] {
-        holder
-            .sends(format!("SET lock:job {first} NX PX 9000"))
-            .gets("+OK");
-        pooled
-            .sends(format!("SET lock:job {then} PX 9000"))
-            .gets("+OK");
+        holder.sends(format!("SET lock:job {first} NX PX 9000")).gets("+OK");
+        pooled.sends(format!("SET lock:job {then} PX 9000")).gets("+OK");
         holder.sends("DEL lock:job").gets(":1");
     }
 }
@@ -185,9 +139,7 @@ fn a_stranger_is_refused_whatever_it_has_read() {
     let proxy = Proxy::enforcing(&redis);
     let holder = proxy.client_from(POOL);
     let stranger = proxy.client_from("127.60.0.2");
-    holder
-        .sends(format!("SET lock:job {FIRST} NX PX 9000"))
-        .gets("+OK");
+    holder.sends(format!("SET lock:job {FIRST} NX PX 9000")).gets("+OK");
     stranger.sends("GET lock:job").text();
     for (command, refusal) in REPLACING {
         is_refused(&redis, &stranger, command, refusal);

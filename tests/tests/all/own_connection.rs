@@ -48,9 +48,7 @@ fn an_end_by_the_servers_timeout_is_no_news() {
     let proxy = Proxy::enforcing(&redis);
     // Frozen, it says nothing for longer than the server waits.
     proxy.freeze();
-    wait_for("the server to close what is not used", || {
-        redis.connections() == 0
-    });
+    wait_for("the server to close what is not used", || redis.connections() == 0);
     proxy.thaw();
     wait_for("the connection to be made again", || {
         proxy.client().sends("PING").gets("+PONG");

@@ -69,22 +69,14 @@ fn a_program_prints_the_password() {
     let command = format!("password_command = [\"sh\", \"-c\", \"{script}\"]");
     let proxy = with(&redis, &command).start();
     works(&proxy);
-    let before = fs::read_to_string(&calls)
-        .expect("it was called")
-        .lines()
-        .count();
+    let before = fs::read_to_string(&calls).expect("it was called").lines().count();
     orders(&redis, "CLIENT KILL USER warden");
-    wait_for("it to be called again", || {
-        fs::read_to_string(&calls).is_ok_and(|calls| calls.lines().count() > before)
-    });
+    wait_for("it to be called again", || fs::read_to_string(&calls).is_ok_and(|calls| calls.lines().count() > before));
     wait_for("the proxy to be back", || proxy.ready() == Some(200));
     works(&proxy);
     // What it is called with may be a secret.
     let shown = proxy.get("/api/v1/settings").1;
-    assert!(
-        shown.contains("hidden") && !shown.contains("echo one"),
-        "{shown}"
-    );
+    assert!(shown.contains("hidden") && !shown.contains("echo one"), "{shown}");
 }
 
 #[test]
@@ -100,46 +92,33 @@ fn open_connections_log_in_again_and_a_failure_leaves_them_as_they_were() {
     holder.sends("SETNX lock:job 1").gets(":1");
     let logins = || {
         let stats = orders(&redis, "INFO commandstats");
-        let calls = stats
-            .split_once("cmdstat_auth:calls=")
-            .map(|(_, rest)| rest.to_owned());
+        let calls = stats.split_once("cmdstat_auth:calls=").map(|(_, rest)| rest.to_owned());
         let calls = calls.and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
         calls.unwrap_or_default()
     };
     let own = || {
         let listed = orders(&redis, "CLIENT LIST");
-        let ids = listed
-            .split("id=")
-            .filter(|client| client.contains("user=warden"));
-        let mut ids: Vec<String> = ids
-            .map(|client| client.split(' ').next().unwrap_or_default().to_owned())
-            .collect();
+        let ids = listed.split("id=").filter(|client| client.contains("user=warden"));
+        let mut ids: Vec<String> = ids.map(|client| client.split(' ').next().unwrap_or_default().to_owned()).collect();
         ids.sort();
         ids
     };
     proxy.counts(NOT_REFRESHED, 0.0);
     let (before, connections) = (logins(), own());
     let refreshed = proxy.metric(REFRESHED);
-    wait_for("two refreshes", || {
-        proxy.metric(REFRESHED) >= refreshed + 2.0
-    });
+    wait_for("two refreshes", || proxy.metric(REFRESHED) >= refreshed + 2.0);
     // Ours are among them: one for each look.
     wait_for("the connections to log in again", || logins() >= before + 6);
     let now = own();
-    assert!(
-        connections.iter().all(|id| now.contains(id)),
-        "a connection was closed"
-    );
+    assert!(connections.iter().all(|id| now.contains(id)), "a connection was closed");
 
     fs::remove_file(&file).expect("it is ours");
     wait_for("a failure", || proxy.metric(NOT_REFRESHED) > 0.0);
     proxy.logs(&["the login to the backend could not be refreshed"]);
     // Kept alive over the same connections: its TTL is 1 s.
-    lockwarden_tests::holds_for(
-        std::time::Duration::from_secs(3),
-        "the lock is held",
-        || orders(&redis, "EXISTS lock:job") == ":1",
-    );
+    lockwarden_tests::holds_for(std::time::Duration::from_secs(3), "the lock is held", || {
+        orders(&redis, "EXISTS lock:job") == ":1"
+    });
     assert_eq!(proxy.ready(), Some(200));
     drop(holder);
 }
@@ -166,24 +145,12 @@ fn a_program_that_is_of_no_use_is_named_with_its_fault() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lw.toml");
     for (command, expected) in [
-        (
-            r#"["no-such-program"]"#,
-            "cannot run no-such-program: No such file or directory",
-        ),
-        (
-            r#"["sh", "-c", "echo no role for me >&2; exit 3"]"#,
-            "sh ended with exit status: 3: no role for me",
-        ),
+        (r#"["no-such-program"]"#, "cannot run no-such-program: No such file or directory"),
+        (r#"["sh", "-c", "echo no role for me >&2; exit 3"]"#, "sh ended with exit status: 3: no role for me"),
         (r#"["yes"]"#, "what yes printed is longer than 4096 bytes"),
         (r#"["true"]"#, "what true printed is empty"),
-        (
-            r#"["printf", "\\377"]"#,
-            "what printf printed is not UTF-8 text",
-        ),
-        (
-            r#"["sleep", "60"]"#,
-            "sleep did not end within 8s, and was stopped",
-        ),
+        (r#"["printf", "\\377"]"#, "what printf printed is not UTF-8 text"),
+        (r#"["sleep", "60"]"#, "sleep did not end within 8s, and was stopped"),
         (r#"["echo", "wrong"]"#, "the backend refused the login"),
     ] {
         let text = with(&redis, &format!("password_command = {command}")).text();
@@ -201,22 +168,13 @@ fn check_says_what_does_not_fit_together() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lw.toml");
     for (login, expected) in [
-        (
-            "",
-            "nothing says the password; write password_file or password_command",
-        ),
+        ("", "nothing says the password; write password_file or password_command"),
         (
             "password_file = \"a\"\npassword_command = [\"b\"]",
             "password_file and password_command are both there; keep one of them",
         ),
-        (
-            "password_command = []",
-            "password_command: the list is empty",
-        ),
-        (
-            "password_file = \"a\"\nrefresh = \"0s\"",
-            "refresh: \"0s\" is outside 1s to 1440m",
-        ),
+        ("password_command = []", "password_command: the list is empty"),
+        ("password_file = \"a\"\nrefresh = \"0s\"", "refresh: \"0s\" is outside 1s to 1440m"),
         ("password = \"a\"", "unknown key \"password\""),
     ] {
         fs::write(&config, with(&redis, login).text()).expect("the folder is ours");

@@ -19,9 +19,7 @@ fn repository() -> PathBuf {
 /// Runs a command to its end, and returns what it said.
 #[track_caller]
 fn runs(command: &mut Command) -> String {
-    let done = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, complained) = (text(&done.stdout), text(&done.stderr));
     assert!(done.status.success(), "{command:?}: {said}{complained}");
@@ -38,9 +36,7 @@ fn make(target: &str, settings: &[(&str, &Path)]) {
         command.env_remove(name);
     }
     // What is small enough to be tried need not be small.
-    command
-        .env("DPKG_DEB_COMPRESSOR_TYPE", "gzip")
-        .env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
+    command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip").env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
     for (name, value) in settings {
         command.arg(format!("{name}={}", value.display()));
     }
@@ -53,11 +49,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn files_below(folder: &Path) -> Vec<String> {
-    let found = runs(
-        Command::new("find")
-            .arg(folder)
-            .args(["-type", "f", "-printf", "%P\n"]),
-    );
+    let found = runs(Command::new("find").arg(folder).args(["-type", "f", "-printf", "%P\n"]));
     let mut found: Vec<String> = found.lines().map(str::to_owned).collect();
     found.sort();
     found
@@ -78,12 +70,9 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
         "opt/lw/share/zsh/site-functions/_lockwarden",
     ];
     let installed = files_below(stage.path());
-    let (documents, rest): (Vec<_>, Vec<_>) = installed
-        .iter()
-        .partition(|path| path.starts_with("opt/lw/share/doc/lockwarden/"));
-    let (pages, rest): (Vec<_>, Vec<_>) = rest
-        .into_iter()
-        .partition(|path| path.starts_with("opt/lw/share/man/man1/"));
+    let (documents, rest): (Vec<_>, Vec<_>) =
+        installed.iter().partition(|path| path.starts_with("opt/lw/share/doc/lockwarden/"));
+    let (pages, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|path| path.starts_with("opt/lw/share/man/man1/"));
     assert_eq!(rest, expected);
     // A page for each command.
     let made = stage.path().join("made");
@@ -91,10 +80,7 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
     runs(Command::new(binary()).args(["man", "--dir"]).arg(&made));
     let wanted = files_below(&made);
     fs::remove_dir_all(&made).expect("it is ours");
-    let wanted: Vec<_> = wanted
-        .iter()
-        .map(|page| format!("opt/lw/share/man/man1/{page}.gz"))
-        .collect();
+    let wanted: Vec<_> = wanted.iter().map(|page| format!("opt/lw/share/man/man1/{page}.gz")).collect();
     assert_eq!(pages.into_iter().cloned().collect::<Vec<_>>(), wanted);
     assert!(wanted.len() > 20, "{wanted:?}");
     // Every page, and what watches the proxy.
@@ -126,28 +112,19 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
             .collect();
         assert!(!named.is_empty(), "{file}");
         for page in named {
-            let page = page
-                .strip_prefix('/')
-                .unwrap_or_else(|| panic!("{file}: {page}"));
+            let page = page.strip_prefix('/').unwrap_or_else(|| panic!("{file}: {page}"));
             assert!(stage.path().join(page).exists(), "{file}: {page}");
         }
     }
     let config = stage.path().join("opt/lw/etc/lockwarden/lockwarden.toml");
     assert_eq!(mode(&config), 0o640);
-    runs(
-        Command::new(binary())
-            .args(["check", "--config"])
-            .arg(&config),
-    );
+    runs(Command::new(binary()).args(["check", "--config"]).arg(&config));
     let unit = fs::read_to_string(stage.path().join(expected[2])).expect("it is there");
     let start = "ExecStart=/opt/lw/bin/lockwarden run --config /opt/lw/etc/lockwarden/lockwarden.toml --takeover";
     assert!(unit.lines().any(|line| line == start), "{unit}");
     // It works at once: the rights to see processes are given beside the unit, not only shown as an example.
     let drop_in = fs::read_to_string(stage.path().join(expected[3])).expect("it is there");
-    assert_eq!(
-        capabilities(&drop_in, "AmbientCapabilities="),
-        ["sys_ptrace", "dac_read_search"]
-    );
+    assert_eq!(capabilities(&drop_in, "AmbientCapabilities="), ["sys_ptrace", "dac_read_search"]);
     // A configuration that somebody has written is not replaced.
     fs::write(&config, "listen = \"127.0.0.1:7000\"\n").expect("it is ours");
     make("install", &settings);
@@ -199,9 +176,7 @@ fn a_package_works_in_a_fresh_debian_and_leaves_nothing_behind() {
     let root = directory.path().join("root");
     let release = fs::read_to_string("/etc/os-release").expect("Debian says what it is");
     let mut lines = release.lines();
-    let suite = lines
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .expect("it has a name");
+    let suite = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME=")).expect("it has a name");
     let mut bootstrap = Command::new("mmdebstrap");
     bootstrap.args(["--quiet", "--mode=root", "--variant=essential"]);
     bootstrap.args(["--include=adduser", suite]).arg(&root);
@@ -215,62 +190,30 @@ fn a_package_works_in_a_fresh_debian_and_leaves_nothing_behind() {
     let inside = |words: &[&str]| {
         let mut command = Command::new("chroot");
         command.arg(&root).args(words);
-        command
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("DEBIAN_FRONTEND", "noninteractive");
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
     fs::copy(&deb, root.join("lockwarden.deb")).expect("there is room");
     runs(&mut inside(&["dpkg", "-i", "/lockwarden.deb"]));
     let config = root.join("etc/lockwarden/lockwarden.toml");
-    let owner = runs(&mut inside(&[
-        "stat",
-        "-c",
-        "%a %U:%G",
-        "/etc/lockwarden/lockwarden.toml",
-    ]));
+    let owner = runs(&mut inside(&["stat", "-c", "%a %U:%G", "/etc/lockwarden/lockwarden.toml"]));
     assert_eq!(owner.trim(), "640 root:lockwarden");
-    assert!(
-        root.join("usr/share/man/man1/lockwarden-check.1.gz")
-            .exists()
-    );
+    assert!(root.join("usr/share/man/man1/lockwarden-check.1.gz").exists());
 
     let redis = Redis::start();
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
-    let text = format!(
-        "listen = \"{address}\"\nbackend = \"redis://{}\"\nadmin = \"off\"\n",
-        redis.address()
-    );
+    let text = format!("listen = \"{address}\"\nbackend = \"redis://{}\"\nadmin = \"off\"\n", redis.address());
     fs::write(&config, text).expect("it is there");
-    let unit = fs::read_to_string(root.join("lib/systemd/system/lockwarden.service"))
-        .expect("it is there");
-    let start = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="))
-        .expect("it starts something");
-    let user = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("User="))
-        .expect("it has a user");
+    let unit = fs::read_to_string(root.join("lib/systemd/system/lockwarden.service")).expect("it is there");
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("it starts something");
+    let user = unit.lines().find_map(|line| line.strip_prefix("User=")).expect("it has a user");
     let drop_in = "lib/systemd/system/lockwarden.service.d/processes.conf";
     assert!(root.join(drop_in).exists(), "it works at once");
     let mut command = Command::new("chroot");
-    command
-        .arg(format!("--userspec={user}:{user}"))
-        .arg(&root)
-        .args(start.split(' '));
-    let mut running = Running(
-        command
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("chroot is there"),
-    );
+    command.arg(format!("--userspec={user}:{user}")).arg(&root).args(start.split(' '));
+    let mut running = Running(command.stdin(Stdio::null()).spawn().expect("chroot is there"));
     wait_for("it to serve", || {
-        assert_eq!(
-            running.0.try_wait().expect("it is ours"),
-            None,
-            "it has ended"
-        );
+        assert_eq!(running.0.try_wait().expect("it is ours"), None, "it has ended");
         says_pong(address)
     });
     let client = Client::connect(address);
@@ -293,9 +236,7 @@ fn capabilities(unit: &str, key: &str) -> Vec<String> {
     let line = unit.lines().find_map(|line| line.strip_prefix(key));
     let names = line.unwrap_or_else(|| panic!("no {key}: {unit}"));
     let small = names.split_whitespace().map(str::to_lowercase);
-    small
-        .filter_map(|name| name.strip_prefix("cap_").map(str::to_owned))
-        .collect()
+    small.filter_map(|name| name.strip_prefix("cap_").map(str::to_owned)).collect()
 }
 
 /// Nothing less than what the drop-in gives shows the process of another user, and that does.
@@ -311,10 +252,7 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
     assert_eq!(capabilities(&drop_in, "CapabilityBoundingSet="), given);
     assert!(given.len() > 1, "{drop_in}");
     let unit = read("lockwarden.service");
-    assert_eq!(
-        capabilities(&unit, "CapabilityBoundingSet="),
-        Vec::<String>::new()
-    );
+    assert_eq!(capabilities(&unit, "CapabilityBoundingSet="), Vec::<String>::new());
 
     let redis = Redis::start();
     let none: Vec<String> = Vec::new();
@@ -322,10 +260,7 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
         let rest = given.iter().filter(|one| *one != left_out);
         (rest.cloned().collect(), false)
     });
-    for (capabilities, seen) in [(none, false), (given.clone(), true)]
-        .into_iter()
-        .chain(less)
-    {
+    for (capabilities, seen) in [(none, false), (given.clone(), true)].into_iter().chain(less) {
         let directory = tempfile::tempdir().expect("a directory");
         // Another user reads it.
         let all = fs::Permissions::from_mode(0o755);
@@ -333,10 +268,8 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
         let program = directory.path().join("lockwarden");
         fs::copy(binary(), &program).expect("there is room");
         fs::set_permissions(&program, all).expect("it is ours");
-        let (address, admin): (SocketAddr, SocketAddr) = (
-            ([127, 0, 0, 1], free_port()).into(),
-            ([127, 0, 0, 1], free_port()).into(),
-        );
+        let (address, admin): (SocketAddr, SocketAddr) =
+            (([127, 0, 0, 1], free_port()).into(), ([127, 0, 0, 1], free_port()).into());
         let config = directory.path().join("lockwarden.toml");
         let text = format!(
             "listen = \"{address}\"\nbackend = \"redis://{}\"\nadmin = \"{admin}\"\n\
@@ -358,21 +291,13 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
             .arg(&program)
             .args(["run", "--config"])
             .arg(&config);
-        let running = Running(
-            command
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("setpriv is there"),
-        );
+        let running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("setpriv is there"));
         wait_for("it to serve", || says_pong(address));
         // This test is the client, and root's.
         let client = Client::connect(address);
         client.sends("SETNX lock:a 1").gets(":1");
         let mut asked = Command::new(binary());
-        asked
-            .args(["clients", "-o", "json", "--admin"])
-            .arg(admin.to_string());
+        asked.args(["clients", "-o", "json", "--admin"]).arg(admin.to_string());
         let mut told = String::new();
         wait_for("the lock to be told", || {
             told = runs(&mut asked);
@@ -388,37 +313,20 @@ fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown()
 #[test]
 fn an_image_is_as_the_specification_says_and_its_binary_runs_in_it() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (image, again) = (
-        directory.path().join("a.tar"),
-        directory.path().join("b.tar"),
-    );
+    let (image, again) = (directory.path().join("a.tar"), directory.path().join("b.tar"));
     make("image", &[("IMAGE", &image)]);
     make("image", &[("IMAGE", &again)]);
     let bytes = |path: &Path| fs::read(path).expect("it was made");
-    assert_eq!(
-        Sha256::digest(bytes(&image)),
-        Sha256::digest(bytes(&again)),
-        "it differs from itself"
-    );
+    assert_eq!(Sha256::digest(bytes(&image)), Sha256::digest(bytes(&again)), "it differs from itself");
 
     let layout = directory.path().join("layout");
     fs::create_dir(&layout).expect("the directory is ours");
-    runs(
-        Command::new("tar")
-            .arg("-xf")
-            .arg(&image)
-            .arg("-C")
-            .arg(&layout),
-    );
+    runs(Command::new("tar").arg("-xf").arg(&image).arg("-C").arg(&layout));
     let json = |path: &Path| -> Value {
-        let text =
-            fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
-    assert_eq!(
-        json(&layout.join("oci-layout"))["imageLayoutVersion"],
-        "1.0.0"
-    );
+    assert_eq!(json(&layout.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
     // Every descriptor has the size and the digest of its blob.
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     let blob = |descriptor: &Value| {
@@ -432,10 +340,7 @@ fn an_image_is_as_the_specification_says_and_its_binary_runs_in_it() {
     let manifest = json(&blob(&json(&layout.join("index.json"))["manifests"][0]));
     let config = json(&blob(&manifest["config"]));
     assert_eq!(config["config"]["User"], "65532");
-    assert_eq!(
-        config["config"]["Entrypoint"][0],
-        "/usr/local/bin/lockwarden"
-    );
+    assert_eq!(config["config"]["Entrypoint"][0], "/usr/local/bin/lockwarden");
     let ports: BTreeMap<String, Value> =
         serde_json::from_value(config["config"]["ExposedPorts"].clone()).expect("an object");
     assert_eq!(ports.keys().collect::<Vec<_>>(), ["6380/tcp", "9181/tcp"]);
@@ -444,23 +349,10 @@ fn an_image_is_as_the_specification_says_and_its_binary_runs_in_it() {
     let root = directory.path().join("root");
     fs::create_dir(&root).expect("the directory is ours");
     let tar = directory.path().join("layer");
-    let unpacked = Command::new("gzip")
-        .arg("-dc")
-        .arg(&layer)
-        .output()
-        .expect("gzip is there");
+    let unpacked = Command::new("gzip").arg("-dc").arg(&layer).output().expect("gzip is there");
     fs::write(&tar, unpacked.stdout).expect("the directory is ours");
-    assert_eq!(
-        config["rootfs"]["diff_ids"][0],
-        format!("sha256:{}", hex(&Sha256::digest(bytes(&tar))))
-    );
-    runs(
-        Command::new("tar")
-            .arg("-xf")
-            .arg(&tar)
-            .arg("-C")
-            .arg(&root),
-    );
+    assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", hex(&Sha256::digest(bytes(&tar)))));
+    runs(Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&root));
     assert!(root.join("etc/passwd").exists());
     if may_change_roots("chroot") {
         let mut command = Command::new("chroot");

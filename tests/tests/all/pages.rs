@@ -38,33 +38,21 @@ fn anchors(page: &Path) -> Vec<String> {
     words
         .map(|words| {
             let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
-            words
-                .chars()
-                .filter(kept)
-                .collect::<String>()
-                .replace(' ', "-")
+            words.chars().filter(kept).collect::<String>().replace(' ', "-")
         })
         .collect()
 }
 
 #[test]
 fn every_link_between_pages_leads_to_a_file_and_a_heading() {
-    let mut pages = [
-        "README.md",
-        "CONTRIBUTING.md",
-        "CHANGELOG.md",
-        "grafana/README.md",
-    ]
-    .map(|name| repository().join(name))
-    .to_vec();
+    let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "grafana/README.md"]
+        .map(|name| repository().join(name))
+        .to_vec();
     pages_below(&repository().join("docs"), &mut pages);
     let (mut followed, mut wrong) = (0, Vec::new());
     for page in &pages {
         for line in prose(page) {
-            let targets = line
-                .split("](")
-                .skip(1)
-                .filter_map(|rest| rest.split(')').next());
+            let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
             for link in targets.filter(|link| !link.starts_with("http")) {
                 followed += 1;
                 let (file, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -108,10 +96,8 @@ fn the_readme_is_short_and_every_page_is_at_most_two_links_away_from_it() {
     let reached: Vec<PathBuf> = second.chain(first.iter().cloned()).collect();
     let mut pages = Vec::new();
     pages_below(&repository().join("docs"), &mut pages);
-    let lost: Vec<PathBuf> = pages
-        .into_iter()
-        .filter(|page| !reached.contains(&page.canonicalize().expect("it is there")))
-        .collect();
+    let lost: Vec<PathBuf> =
+        pages.into_iter().filter(|page| !reached.contains(&page.canonicalize().expect("it is there"))).collect();
     assert!(lost.is_empty(), "nobody finds {lost:?}");
 }
 
@@ -123,16 +109,10 @@ fn every_decision_stands_in_the_index_and_tells_context_decision_and_consequence
     assert!(records.len() >= 40, "{} records", records.len());
     for record in records {
         let name = record.file_name().expect("a file").to_string_lossy();
-        assert!(
-            index.contains(&format!("]({name})")),
-            "{name} is not in the index"
-        );
+        assert!(index.contains(&format!("]({name})")), "{name} is not in the index");
         for heading in ["## Context", "## Decision", "## Consequences"] {
             let lines = prose(&record);
-            assert!(
-                lines.iter().any(|line| line == heading),
-                "{name} has no {heading}"
-            );
+            assert!(lines.iter().any(|line| line == heading), "{name} has no {heading}");
         }
     }
 }
@@ -153,8 +133,8 @@ fn rust_below(folder: &Path) -> String {
 
 #[test]
 fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
-    let crates = ["server", "discovery", "lock", "lua", "policy"]
-        .map(|name| repository().join("proxy").join(name).join("src"));
+    let crates =
+        ["server", "discovery", "lock", "lua", "policy"].map(|name| repository().join("proxy").join(name).join("src"));
     let text = crates.each_ref().map(|path| rust_below(path)).concat();
     let page = page("docs/glossary.md");
     let rows = page.lines().filter(|row| row.starts_with("| **"));
@@ -166,19 +146,14 @@ fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
     );
     let mut wrong = Vec::new();
     for row in &rows {
-        for name in row[3]
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .filter(|name| !name.contains('-'))
-        {
+        for name in row[3].split('`').skip(1).step_by(2).filter(|name| !name.contains('-')) {
             let first = name.split("::").next().unwrap_or_default();
             let kinds = ["struct", "enum", "trait"].map(|kind| format!("{kind} {first}"));
             let exists = match first.starts_with(char::is_uppercase) {
                 true => kinds.iter().any(|kind| text.contains(kind)),
-                false => crates.iter().any(|path| {
-                    path.join(name).is_dir() || path.join(format!("{name}.rs")).is_file()
-                }),
+                false => {
+                    crates.iter().any(|path| path.join(name).is_dir() || path.join(format!("{name}.rs")).is_file())
+                }
             };
             if !exists {
                 wrong.push(format!("{}: {name}", row[1]));
@@ -193,9 +168,7 @@ fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
 fn exists(name: &str, sources: &str) -> bool {
     if name.ends_with(".rs") || name.ends_with(".lua") {
         let folders = ["", "proxy/server/src/session", "proxy/lock/src/scripts"];
-        return folders
-            .iter()
-            .any(|folder| repository().join(folder).join(name).is_file());
+        return folders.iter().any(|folder| repository().join(folder).join(name).is_file());
     }
     let words: Vec<&str> = name.split("::").collect();
     let Some((last, before)) = words.split_last() else {
@@ -203,12 +176,8 @@ fn exists(name: &str, sources: &str) -> bool {
     };
     let spellings = ["fn", "struct", "enum", "trait", "const", "static", "mod"];
     let is_declared = |word: &str| {
-        let declared = spellings
-            .iter()
-            .any(|kind| sources.contains(&format!("{kind} {word}")));
-        let variant = ["(", " {", ","]
-            .iter()
-            .any(|end| sources.contains(&format!("\n    {word}{end}")));
+        let declared = spellings.iter().any(|kind| sources.contains(&format!("{kind} {word}")));
+        let variant = ["(", " {", ","].iter().any(|end| sources.contains(&format!("\n    {word}{end}")));
         declared || variant
     };
     before.iter().all(|word| is_declared(word)) && is_declared(last)
@@ -229,10 +198,7 @@ fn every_name_on_the_way_of_a_command_exists() {
     };
     let named: Vec<&str> = named.filter(is_name).collect();
     assert!(named.len() > 60, "{} names", named.len());
-    let wrong: Vec<&&str> = named
-        .iter()
-        .filter(|name| !exists(name, &sources))
-        .collect();
+    let wrong: Vec<&&str> = named.iter().filter(|name| !exists(name, &sources)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(!exists("Session::nothing_of_the_kind", &sources));
     assert!(!exists("nothing.rs", &sources));

@@ -17,10 +17,7 @@ fn pause_writes(redis: &Redis) -> Client {
 fn a_block_that_reads_is_executed_whoever_the_user_is() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
-    redis
-        .client()
-        .sends("ACL SETUSER app on >pw ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER app on >pw ~* &* +@all").gets("+OK");
     let (known, unknown) = (proxy.client(), proxy.client());
     unknown.sends("AUTH app pw").gets("+OK");
     let admin = pause_writes(&redis);
@@ -38,9 +35,7 @@ fn a_block_that_reads_is_executed_whoever_the_user_is() {
 #[test]
 fn a_holder_may_look_at_its_lock() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "default", "\"9s\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "default", "\"9s\"").start();
     let holder = proxy.client();
     holder.sends("SETNX lock:a 1").gets(":1");
     let admin = pause_writes(&redis);
@@ -63,9 +58,7 @@ fn clients_are_served_however_long_it_lasts() {
         .top("sweep", "\"1s\"")
         .start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends("SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 100")
-        .gets("+OK");
+    alice.sends("SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 100").gets("+OK");
     bob.sends("SETNX lock:b 1").gets(":1");
     let admin = pause_writes(&redis);
     // Longer than the proxy waits for any answer on a connection of its own.
@@ -77,8 +70,6 @@ fn clients_are_served_however_long_it_lasts() {
         thread::sleep(Duration::from_millis(200));
     }
     admin.sends("CLIENT UNPAUSE").gets("+OK");
-    alice
-        .sends("SET lock:c 6e3d0bcd-9c1e-4a07 NX PX 9000")
-        .gets("+OK");
+    alice.sends("SET lock:c 6e3d0bcd-9c1e-4a07 NX PX 9000").gets("+OK");
     assert_eq!(proxy.logged(&["no client is served"]), 0);
 }

@@ -34,12 +34,7 @@ fn is_identified(redis: &Redis) {
 fn a_pool_releases_over_whichever_connection_comes_to_hand() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    for release in [
-        "DEL lock:job",
-        "UNLINK lock:job",
-        "DEL plain lock:job",
-        "EXPIRE lock:job 0",
-    ] {
+    for release in ["DEL lock:job", "UNLINK lock:job", "DEL plain lock:job", "EXPIRE lock:job 0"] {
         let [one, two] = pool(&proxy);
         for _ in 0..3 {
             one.sends("SETNX lock:job 1").gets(":1");
@@ -52,10 +47,7 @@ fn a_pool_releases_over_whichever_connection_comes_to_hand() {
     one.sends("SETNX lock:job 1").gets(":1");
     two.sends("GETDEL lock:job").gets("$1 1");
     one.sends("SETNX lock:job 1").gets(":1");
-    two.pipelines(
-        &["MULTI", "DEL lock:job", "EXEC"],
-        &["+OK", "+QUEUED", "[:1]"],
-    );
+    two.pipelines(&["MULTI", "DEL lock:job", "EXEC"], &["+OK", "+QUEUED", "[:1]"]);
     let stranger = proxy.client_from(OTHERS);
     one.sends("SETNX lock:job 1").gets(":1");
     stranger.sends("DEL lock:job").gets(":0");
@@ -81,10 +73,7 @@ fn in_monitor_mode_a_pools_release_is_nothing_to_report() {
 #[test]
 fn a_name_and_a_user_belong_to_who_a_client_is() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER app on >secret ~* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER app on >secret ~* &* +@all").gets("+OK");
     let proxy = Proxy::enforcing(&redis);
     let [worker, same, other, user] = pool(&proxy);
     worker.sends("CLIENT SETNAME worker").gets("+OK");
@@ -108,10 +97,7 @@ fn a_name_and_a_user_belong_to_who_a_client_is() {
 fn another_process_with_the_same_name_on_the_same_address_is_somebody_else() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    let (one, two) = (
-        proxy.client_from("127.0.0.1"),
-        proxy.client_from("127.0.0.1"),
-    );
+    let (one, two) = (proxy.client_from("127.0.0.1"), proxy.client_from("127.0.0.1"));
     one.sends("SET lock:job 1 NX PX 9000").gets("+OK");
     let elsewhere = |command: &[&str]| {
         let output = Command::new("redis-cli")
@@ -161,11 +147,9 @@ fn after_a_restart_a_raw_del_is_proven_by_who_the_client_is() {
 #[test]
 fn a_losers_del_in_finally_counts_as_the_setting_says() {
     let redis = Redis::start();
-    for (setting, over_another, over_the_holders) in [
-        ("[]", ":1", ":1"),
-        ("[\"identity\"]", ":0", ":1"),
-        ("[\"session\", \"identity\"]", ":0", ":0"),
-    ] {
+    for (setting, over_another, over_the_holders) in
+        [("[]", ":1", ":1"), ("[\"identity\"]", ":0", ":1"), ("[\"session\", \"identity\"]", ":0", ":0")]
+    {
         let proxy = Proxy::builder(&redis)
             .setting("owner-token", "doubt", "\"refuse\"")
             .setting("owner-token", "void_after_refusal", setting)
@@ -173,9 +157,7 @@ fn a_losers_del_in_finally_counts_as_the_setting_says() {
         for name in ["", "worker"] {
             let [one, two, three] = pool(&proxy);
             for client in [&one, &two, &three] {
-                client
-                    .sends_arguments(&["CLIENT", "SETNAME", name])
-                    .gets("+OK");
+                client.sends_arguments(&["CLIENT", "SETNAME", name]).gets("+OK");
             }
             // Another connection of the pool, refused since, cold and warm.
             for _ in 0..2 {
@@ -206,9 +188,7 @@ fn a_losers_del_in_finally_counts_as_the_setting_says() {
 fn a_late_release_pays_its_own_debt_and_the_successor_keeps_the_lock() {
     let redis = Redis::start();
     for on_violation in ["\"native\"", "\"error\""] {
-        let proxy = Proxy::builder(&redis)
-            .namespace("on_violation", on_violation)
-            .start();
+        let proxy = Proxy::builder(&redis).namespace("on_violation", on_violation).start();
         let [one, two, three] = pool(&proxy);
         runs_out(&redis, &one, "lock:job");
         two.sends("SET lock:job 1 NX PX 9000").gets("+OK");
@@ -229,33 +209,21 @@ fn a_late_release_pays_its_own_debt_and_the_successor_keeps_the_lock() {
 /// Monitored, it deletes the successor's lock, as without the proxy, and is reported all the same.
 #[test]
 fn a_debt_is_reported_once_in_either_mode_whatever_the_release_is_called() {
-    const SCRIPT: &str =
-        "EVAL \"redis.call('del', KEYS[2]) return redis.call('del', KEYS[1])\" 2 lock:job plain";
+    const SCRIPT: &str = "EVAL \"redis.call('del', KEYS[2]) return redis.call('del', KEYS[1])\" 2 lock:job plain";
     let redis = Redis::start();
     for (mode, decision) in [(Mode::Enforce, "deny"), (Mode::Monitor, "would-deny")] {
         let proxy = Proxy::builder(&redis).mode(mode).start();
-        let expired = format!(
-            "lockwarden_decisions_total{{operation=\"release\",reason=\"expired\",decision=\"{decision}\"}}"
-        );
-        for (at, release) in [
-            "DEL lock:job",
-            "DEL lock:job absent",
-            "EXPIRE lock:job -1",
-            SCRIPT,
-        ]
-        .into_iter()
-        .enumerate()
+        let expired =
+            format!("lockwarden_decisions_total{{operation=\"release\",reason=\"expired\",decision=\"{decision}\"}}");
+        for (at, release) in
+            ["DEL lock:job", "DEL lock:job absent", "EXPIRE lock:job -1", SCRIPT].into_iter().enumerate()
         {
             let [one, two, three] = pool(&proxy);
             runs_out(&redis, &one, "lock:job");
             two.sends("SET lock:job 1 NX PX 9000").gets("+OK");
             is_identified(&redis);
             three.sends(release).reply();
-            assert_eq!(
-                redis.is_free("lock:job"),
-                mode == Mode::Monitor,
-                "{release}"
-            );
+            assert_eq!(redis.is_free("lock:job"), mode == Mode::Monitor, "{release}");
             proxy.counts(DEBTS, at as f64 + 1.0);
             proxy.counts(&expired, at as f64 + 1.0);
             redis.client().sends("FLUSHALL").gets("+OK");
@@ -297,9 +265,7 @@ fn a_late_release_that_meets_a_strangers_lock_is_refused_and_owed_no_more() {
 #[test]
 fn a_holder_that_died_costs_its_pool_no_more_than_the_debts_age() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("owner-token", "debt_max_age", "\"1500ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("owner-token", "debt_max_age", "\"1500ms\"").start();
     let [dead, one, two] = pool(&proxy);
     dead.sends("SET lock:job 1 NX PX 9000").gets("+OK");
     is_identified(&redis);
@@ -395,11 +361,7 @@ impl Dice {
 fn grants_expiries_and_releases_in_any_order_balance() {
     let redis = Redis::start();
     // Here identities give back more than they were granted.
-    let starts = || {
-        Proxy::builder(&redis)
-            .setting("owner-token", "doubt", "\"refuse\"")
-            .start()
-    };
+    let starts = || Proxy::builder(&redis).setting("owner-token", "doubt", "\"refuse\"").start();
     let proxies = [starts(), starts()];
     let clients: Vec<Client> = (0..4).map(|n| proxies[n % 2].client_from(POOL)).collect();
     let console = redis.client();
@@ -419,9 +381,7 @@ fn grants_expiries_and_releases_in_any_order_balance() {
             match (dice.below(5), ledger.holder.is_some()) {
                 (0 | 1, false) if ledger.debts < 15 => {
                     story.push(format!("{over} acquires"));
-                    clients[over]
-                        .sends(format!("SET {key} 1 NX PX 9000"))
-                        .gets("+OK");
+                    clients[over].sends(format!("SET {key} 1 NX PX 9000")).gets("+OK");
                     ledger.acquired(over);
                 }
                 (0, true) => {
@@ -458,9 +418,7 @@ fn of_many_grants_and_as_many_releases_only_the_last_release_deletes() {
         for release in 1..=grants {
             let releaser = if release % 2 == 0 { &three } else { &four };
             let last = i32::from(release == grants);
-            releaser
-                .sends(format!("DEL {key}"))
-                .gets(format!(":{last}"));
+            releaser.sends(format!("DEL {key}")).gets(format!(":{last}"));
         }
     }
 }
@@ -480,23 +438,17 @@ fn the_oldest_of_more_than_sixteen_debts_is_forgotten() {
     let [name] = names.elements() else {
         panic!("one key of debts, not {names}");
     };
-    let length = console
-        .sends_arguments(&[b"STRLEN", name.bytes()])
-        .integer();
+    let length = console.sends_arguments(&[b"STRLEN", name.bytes()]).integer();
     assert_eq!(length, 16 * 30);
     for _ in 0..16 {
         two.sends("DEL lock:job").gets(":0");
     }
     two.sends("DEL lock:job").gets(":1");
     one.sends("SET lock:job 1 NX PX 9000").gets("+OK");
-    assert_eq!(
-        console.sends("KEYS lw:{*}#lock:job").reply().to_string(),
-        "[]"
-    );
+    assert_eq!(console.sends("KEYS lw:{*}#lock:job").reply().to_string(), "[]");
     // Nobody but the proxy writes there.
     let set = [b"SET".as_slice(), name.bytes(), b"x"];
-    one.sends_arguments(&set)
-        .gets_error("LOCKDENIED opaque-write");
+    one.sends_arguments(&set).gets_error("LOCKDENIED opaque-write");
 }
 
 /// F3: a pool closes the connection that took the lock, and works on.
@@ -520,9 +472,7 @@ fn a_lock_lives_on_with_another_connection_of_its_process() {
 #[test]
 fn an_address_that_is_one_process_keeps_its_locks_with_any_connection() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("owner-token", "trust_address", "\"process\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("owner-token", "trust_address", "\"process\"").start();
     let [one, two, releases] = pool(&proxy);
     one.sends("SETNX lock:job 1").gets(":1");
     releases.sends("DEL lock:job").gets(":1");
@@ -536,9 +486,7 @@ fn an_address_that_is_one_process_keeps_its_locks_with_any_connection() {
 
 fn stays(redis: &Redis, time: Duration) {
     let client = redis.client();
-    holds_for(time, "lock:job is held", || {
-        client.sends("EXISTS lock:job").integer() == 1
-    });
+    holds_for(time, "lock:job is held", || client.sends("EXISTS lock:job").integer() == 1);
 }
 
 /// F7: a marker that is meant to outlive its connection is named, and only where it does.
@@ -549,14 +497,10 @@ fn a_lock_that_outlives_its_connection_is_found_in_monitor_mode() {
     let outlived = "lockwarden_observations_total{kind=\"outlived\"}";
     let client = proxy.client();
     client.sends("SET lock:short 1 NX PX 5000").gets("+OK");
-    client
-        .sends("SET lock:given-back 1 NX EX 86400")
-        .gets("+OK");
+    client.sends("SET lock:given-back 1 NX EX 86400").gets("+OK");
     client.sends("DEL lock:given-back").gets(":1");
     drop(client);
-    wait_for("the client to be gone", || {
-        proxy.metric("lockwarden_client_connections") == 0.0
-    });
+    wait_for("the client to be gone", || proxy.metric("lockwarden_client_connections") == 0.0);
     assert_eq!(proxy.metric(outlived), 0.0);
     let client = proxy.client();
     client.sends("SET lock:done 1 EX 86400 NX").gets("+OK");
@@ -574,8 +518,6 @@ fn a_lock_that_outlives_its_connection_keeps_its_ttl_under_a_ceiling_that_fits()
     let client = proxy.client();
     client.sends("SET lock:done 1 EX 86400 NX").gets("+OK");
     drop(client);
-    wait_for("the client to be gone", || {
-        proxy.metric("lockwarden_client_connections") == 0.0
-    });
+    wait_for("the client to be gone", || proxy.metric("lockwarden_client_connections") == 0.0);
     assert!(redis.pttl("lock:done") > 86_000_000);
 }

@@ -13,17 +13,11 @@ fn with_prefix(redis: &Redis, prefix: &str) -> ProxyBuilder {
 
 #[track_caller]
 fn becomes(proxy: &Proxy, status: u16) {
-    wait_for(&format!("/ready to answer {status}"), || {
-        proxy.ready() == Some(status)
-    });
+    wait_for(&format!("/ready to answer {status}"), || proxy.ready() == Some(status));
 }
 
 fn marked(redis: &Redis) -> String {
-    redis
-        .client()
-        .sends(format!("GET {MARK}"))
-        .reply()
-        .to_string()
+    redis.client().sends(format!("GET {MARK}")).reply().to_string()
 }
 
 #[track_caller]
@@ -38,29 +32,17 @@ fn check(builder: &ProxyBuilder) -> Finished {
 fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
     let redis = Redis::start();
     let first = Proxy::enforcing(&redis);
-    first
-        .client()
-        .sends("SET lock:job a1 NX PX 9000")
-        .gets("+OK");
+    first.client().sends("SET lock:job a1 NX PX 9000").gets("+OK");
     wait_for("the mark to be there", || marked(&redis) == "$3 lw:");
 
     let second = with_prefix(&redis, "wardens:").without_waiting().start();
-    let words = [
-        "companion_prefix is \\\"wardens:\\\"",
-        "set companion_prefix = \\\"lw:\\\"",
-        "DEL lw:{}:lockwarden-prefix",
-    ];
+    let words =
+        ["companion_prefix is \\\"wardens:\\\"", "set companion_prefix = \\\"lw:\\\"", "DEL lw:{}:lockwarden-prefix"];
     second.logs(&[&["ERROR", "no client is served"][..], &words].concat());
     becomes(&second, 503);
-    second
-        .client()
-        .sends("SET lock:job b1 NX PX 9000")
-        .gets_close();
+    second.client().sends("SET lock:job b1 NX PX 9000").gets_close();
     let (_, why) = second.get("/ready");
-    assert!(
-        why.contains("wardens:") && !why.trim().contains('\n'),
-        "{why}"
-    );
+    assert!(why.contains("wardens:") && !why.trim().contains('\n'), "{why}");
 
     let end = check(&with_prefix(&redis, "wardens:"));
     let line = "backend: companion_prefix is \"wardens:\", but the records of locks on this Redis begin with \"lw:\"";
@@ -79,10 +61,7 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
     second.stop();
     redis.client().sends(format!("DEL {MARK}")).gets(":1");
     let second = with_prefix(&redis, "wardens:").start();
-    second
-        .client()
-        .sends("SET lock:b b1 NX PX 9000")
-        .gets("+OK");
+    second.client().sends("SET lock:b b1 NX PX 9000").gets("+OK");
     wait_for("the mark to be there", || marked(&redis) == "$8 wardens:");
 }
 
@@ -91,8 +70,7 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
 fn of_two_proxies_that_start_at_once_one_serves() {
     for _ in 0..3 {
         let redis = Redis::start();
-        let both =
-            ["one:", "two:"].map(|prefix| with_prefix(&redis, prefix).without_waiting().start());
+        let both = ["one:", "two:"].map(|prefix| with_prefix(&redis, prefix).without_waiting().start());
         for proxy in &both {
             becomes(proxy, 200);
         }
@@ -104,8 +82,7 @@ fn of_two_proxies_that_start_at_once_one_serves() {
             client.sends(lock).gets("+OK");
         }
         wait_for("both to know", || {
-            let refused =
-                |proxy: &&Proxy| proxy.logged(&["no client is served", "companion_prefix"]) > 0;
+            let refused = |proxy: &&Proxy| proxy.logged(&["no client is served", "companion_prefix"]) > 0;
             let serving = |proxy: &&Proxy| proxy.ready() == Some(200);
             both.iter().filter(refused).count() == 1 && both.iter().filter(serving).count() == 1
         });
@@ -119,9 +96,7 @@ fn of_two_proxies_that_start_at_once_one_serves() {
 #[test]
 fn the_mark_comes_back_with_the_next_lock_after_a_flush() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "default", "\"9s\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "default", "\"9s\"").start();
     let client = proxy.client();
     client.sends("SELECT 3").gets("+OK");
     client.sends("FLUSHALL").gets("+OK");
@@ -133,22 +108,13 @@ fn the_mark_comes_back_with_the_next_lock_after_a_flush() {
 fn no_client_sees_or_touches_the_mark() {
     for prefix in ["lw:", "wardens:"] {
         let redis = Redis::start();
-        let proxy = with_prefix(&redis, prefix)
-            .namespace("keys", "[\"*\"]")
-            .start();
+        let proxy = with_prefix(&redis, prefix).namespace("keys", "[\"*\"]").start();
         let client = proxy.client();
-        redis
-            .client()
-            .sends(format!("SET {MARK} {prefix}"))
-            .gets("+OK");
+        redis.client().sends(format!("SET {MARK} {prefix}")).gets("+OK");
         for line in ["DEL", "GET", "TYPE", "PERSIST"] {
-            client
-                .sends(format!("{line} {MARK}"))
-                .gets_error("LOCKDENIED opaque-write");
+            client.sends(format!("{line} {MARK}")).gets_error("LOCKDENIED opaque-write");
         }
-        client
-            .sends(format!("SET {MARK} x"))
-            .gets_error("LOCKDENIED opaque-write");
+        client.sends(format!("SET {MARK} x")).gets_error("LOCKDENIED opaque-write");
         for listing in ["KEYS *", "KEYS lw:*"] {
             client.sends(listing).gets("[]");
         }
@@ -162,10 +128,7 @@ fn no_client_sees_or_touches_the_mark() {
 #[test]
 fn a_user_that_may_not_write_the_mark_is_served() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER locks on >secret ~lock:* ~lw:{*}:lock:* &* +@all")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER locks on >secret ~lock:* ~lw:{*}:lock:* &* +@all").gets("+OK");
     let backend = format!("redis://locks:secret@{}", redis.address());
     let proxy = ProxyBuilder::for_backend(&backend).start();
     let client = proxy.client();
@@ -185,10 +148,7 @@ fn a_reload_that_means_it_changes_the_prefix() {
     wait_for("the mark to be there", || marked(&redis) == "$3 lw:");
     let (status, answer) = one.reloads(text.as_bytes(), "/reload");
     assert_eq!(status, 422, "{answer}");
-    assert!(
-        answer.contains("every other proxy would have to change"),
-        "{answer}"
-    );
+    assert!(answer.contains("every other proxy would have to change"), "{answer}");
     let (status, answer) = one.reloads(text.as_bytes(), "/reload?allow=weaker");
     assert_eq!(status, 200, "{answer}");
     becomes(&two, 503);
@@ -233,29 +193,15 @@ fn where_all_is_only_watched_no_key_of_the_proxys_own_about_all_locks_is_written
         for (text, keys, arguments) in [
             ("redis.call('del', KEYS[1])", vec![name], vec![]),
             ("redis.call('set', ARGV[1], 'x')", vec![], vec![name]),
-            (
-                "redis.call('set', redis.call('echo', ARGV[1]), 'x')",
-                vec![],
-                vec![name],
-            ),
-            (
-                "redis.call('set', 'lw:{}:lockwarden-prefix', 'x')",
-                vec![],
-                vec![],
-            ),
-            (
-                "redis.call('set', ARGV[1], 'x')",
-                vec!["lock:job"],
-                vec![name],
-            ),
+            ("redis.call('set', redis.call('echo', ARGV[1]), 'x')", vec![], vec![name]),
+            ("redis.call('set', 'lw:{}:lockwarden-prefix', 'x')", vec![], vec![]),
+            ("redis.call('set', ARGV[1], 'x')", vec!["lock:job"], vec![name]),
         ] {
             let said = client.eval(text, &keys, &arguments);
             assert!(said.starts_with("-LOCKDENIED "), "{name}: {text}: {said}");
         }
         client.sends("MULTI").gets("+OK");
-        client
-            .sends(format!("SET {name} x"))
-            .gets_error("LOCKDENIED opaque-write");
+        client.sends(format!("SET {name} x")).gets_error("LOCKDENIED opaque-write");
         client.sends("EXEC").gets_error("EXECABORT");
         let after = straight.sends(format!("DUMP {name}")).reply().to_string();
         assert_eq!(after, before, "{name}");

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use lockwarden_tests::balancer::{OVER_IPV4, version_2};
 use lockwarden_tests::random::Random;
 use lockwarden_tests::{
-    Authority, Client, Failover, Proxy, ProxyBuilder, Redis, Reply, Sentinels, Server, Subject,
-    Trust, Watchers, encode, lockwarden, run_to_end, wait_for,
+    Authority, Client, Failover, Proxy, ProxyBuilder, Redis, Reply, Sentinels, Server, Subject, Trust, Watchers,
+    encode, lockwarden, run_to_end, wait_for,
 };
 use tempfile::TempDir;
 
@@ -31,9 +31,7 @@ fn found(sentinel: &Client, name: &str) -> SocketAddr {
     let [host, port] = said.elements() else {
         panic!("no address: {said}");
     };
-    format!("{}:{}", host.text(), port.text())
-        .parse()
-        .expect("an address")
+    format!("{}:{}", host.text(), port.text()).parse().expect("an address")
 }
 
 /// The keys of a map or of a flat array, and their values.
@@ -75,19 +73,13 @@ fn shape(reply: &Reply) -> String {
 #[test]
 fn a_program_that_asks_for_the_primary_finds_the_proxy_and_takes_its_lock_there() {
     let redis = Redis::start();
-    let proxy = with_sentinel(
-        &redis,
-        "names = [\"mymaster\", \"orders\"]\npeers = [\"b.corp:26380\"]",
-    )
-    .start();
+    let proxy = with_sentinel(&redis, "names = [\"mymaster\", \"orders\"]\npeers = [\"b.corp:26380\"]").start();
     let asking = proxy.sentinel();
     asking.sends("PING").gets("+PONG");
     for name in ["mymaster", "orders"] {
         assert_eq!(found(&asking, name), proxy.address());
     }
-    asking
-        .sends("SENTINEL get-master-addr-by-name MyMaster")
-        .gets("nil-array");
+    asking.sends("SENTINEL get-master-addr-by-name MyMaster").gets("nil-array");
     asking.sends("SENTINEL REPLICAS mymaster").gets("[]");
     asking.sends("SENTINEL SLAVES orders").gets("[]");
     let peers = asking.sends("SENTINEL SENTINELS mymaster").reply();
@@ -163,40 +155,26 @@ fn a_sentinel_answers_with_the_fields_and_types_of_a_real_one() {
         }
         for line in ASKED {
             let (real, ours) = (real.sends(line).reply(), ours.sends(line).reply());
-            assert_eq!(
-                shape(&ours),
-                shape(&real),
-                "{line} after {hello:?}: {ours}; really {real}"
-            );
+            assert_eq!(shape(&ours), shape(&real), "{line} after {hello:?}: {ours}; really {real}");
         }
         // The second confirmation of the last one.
         assert_eq!(shape(&ours.then().reply()), shape(&real.then().reply()));
     }
     // The names of the fields as well, in their order.
     let (real, ours) = (watchers.client(0), proxy.sentinel());
-    let names = |reply: &Reply| -> Vec<String> {
-        fields(reply).into_iter().map(|(name, _)| name).collect()
-    };
+    let names = |reply: &Reply| -> Vec<String> { fields(reply).into_iter().map(|(name, _)| name).collect() };
     for line in ["SENTINEL MASTERS", "SENTINEL SENTINELS mymaster"] {
         let (real, ours) = (real.sends(line).reply(), ours.sends(line).reply());
-        assert_eq!(
-            names(&ours.elements()[0]),
-            names(&real.elements()[0]),
-            "{line}"
-        );
+        assert_eq!(names(&ours.elements()[0]), names(&real.elements()[0]), "{line}");
     }
     let line = "INFO sentinel";
     let (real, ours) = (real.sends(line).text(), ours.sends(line).text());
     let keys = |info: &str| -> Vec<String> {
-        let keys = info
-            .lines()
-            .map(|line| line.split(':').next().unwrap_or(line).to_owned());
+        let keys = info.lines().map(|line| line.split(':').next().unwrap_or(line).to_owned());
         keys.collect()
     };
     // Newer versions of Redis tell of one more, which is told here to all.
-    let missing = keys(&real)
-        .into_iter()
-        .find(|key| !keys(&ours).contains(key));
+    let missing = keys(&real).into_iter().find(|key| !keys(&ours).contains(key));
     assert_eq!(missing, None, "{ours}\n{real}");
     assert!(ours.contains(",slaves=0,sentinels=2\r\n"), "{ours}");
 }
@@ -238,22 +216,10 @@ fn a_sentinel_refuses_in_the_words_of_a_real_one() {
         "SUBSCRIBE",
         "PUBLISH a b",
     ] {
-        assert_eq!(
-            ours.sends(line).reply().error(),
-            real.sends(line).reply().error(),
-            "{line}"
-        );
+        assert_eq!(ours.sends(line).reply().error(), real.sends(line).reply().error(), "{line}");
     }
     // A client of RESP2 that has subscribed is told what it may say.
-    for line in [
-        "SUBSCRIBE a",
-        "SENTINEL MASTERS",
-        "ROLE",
-        "PING",
-        "PING x",
-        "UNSUBSCRIBE",
-        "PING",
-    ] {
+    for line in ["SUBSCRIBE a", "SENTINEL MASTERS", "ROLE", "PING", "PING x", "UNSUBSCRIBE", "PING"] {
         let (ours, real) = (ours.sends(line).reply(), real.sends(line).reply());
         assert_eq!(ours.to_string(), real.to_string(), "{line}");
     }
@@ -304,30 +270,19 @@ fn what_libraries_say_besides_is_taken_although_a_real_one_refuses_some_of_it() 
     client.sends("ECHO hi").gets("$2 hi");
     client.sends("CLIENT SETINFO LIB-NAME redis-py").gets("+OK");
     client.sends("CLIENT NO-EVICT on").gets("+OK");
-    client
-        .sends("HELLO 3 AUTH user secret SETNAME job-7")
-        .reply();
+    client.sends("HELLO 3 AUTH user secret SETNAME job-7").reply();
     client.sends("CLIENT GETNAME").gets("$5 job-7");
-    client
-        .sends("SUBSCRIBE a")
-        .gets(">[$9 subscribe, $1 a, :1]");
+    client.sends("SUBSCRIBE a").gets(">[$9 subscribe, $1 a, :1]");
     client.sends("RESET").gets("+RESET");
     // As after connecting: RESP2, without a name or a subscription.
     client.sends("CLIENT GETNAME").gets("nil");
     client.sends("SENTINEL MYID").reply();
-    let refused = client
-        .sends("SENTINEL FAILOVER mymaster")
-        .gets_error("ERR lockwarden");
+    let refused = client.sends("SENTINEL FAILOVER mymaster").gets_error("ERR lockwarden");
     assert!(refused.contains("sentinels of Redis"), "{refused}");
     let names = client.sends("COMMAND LIST").reply();
-    assert_eq!(
-        client.sends("COMMAND COUNT").integer(),
-        names.elements().len() as i64
-    );
+    assert_eq!(client.sends("COMMAND COUNT").integer(), names.elements().len() as i64);
     for name in names.elements() {
-        let described = client
-            .sends(format!("COMMAND INFO {}", name.text()))
-            .reply();
+        let described = client.sends(format!("COMMAND INFO {}", name.text())).reply();
         assert_eq!(described.elements()[0].elements().len(), 10, "{described}");
     }
     client.sends("QUIT").gets("+OK");
@@ -340,9 +295,7 @@ fn requests_are_answered_in_order_however_they_come() {
     let proxy = with_sentinel(&redis, PEER).start();
     let client = proxy.sentinel();
     // Inline, in one go, and byte by byte.
-    client
-        .sends_bytes("PING\r\n\r\n*0\r\nping two\r\n")
-        .gets("+PONG");
+    client.sends_bytes("PING\r\n\r\n*0\r\nping two\r\n").gets("+PONG");
     client.then().gets("$3 two");
     let mut requests = Vec::new();
     for number in 0..5_000 {
@@ -377,13 +330,9 @@ fn a_failover_changes_nothing_for_those_who_ask_the_proxy() {
         return;
     }
     let mut all = Sentinels::start();
-    let proxy = ProxyBuilder::for_backend(&all.url())
-        .more(&sentinel(PEER))
-        .start();
+    let proxy = ProxyBuilder::for_backend(&all.url()).more(&sentinel(PEER)).start();
     let (asking, listening) = (proxy.sentinel(), proxy.sentinel());
-    listening
-        .sends("SUBSCRIBE +switch-master")
-        .gets("[$9 subscribe, $14 +switch-master, :1]");
+    listening.sends("SUBSCRIBE +switch-master").gets("[$9 subscribe, $14 +switch-master, :1]");
     assert_eq!(found(&asking, "mymaster"), proxy.address());
     all.fails_over(Failover::Planned);
     wait_for("the proxy to serve the new primary", || {
@@ -423,17 +372,12 @@ fn clients_are_sent_to_the_address_that_they_came_by_or_to_the_one_that_is_confi
 fn a_sentinel_that_the_network_reaches_opens_no_redis_to_it() {
     let redis = Redis::start();
     // Redis wants no password here, so its own port may not be on the network; a sentinel has no data.
-    let on_network =
-        "address = \"0.0.0.0:0\"\npresent = \"sentinel\"\nadvertise = \"locks.corp:6390\"";
-    let proxy = Proxy::builder(&redis)
-        .more(&format!("[[listener]]\n{on_network}\n{PEER}\n"))
-        .start();
+    let on_network = "address = \"0.0.0.0:0\"\npresent = \"sentinel\"\nadvertise = \"locks.corp:6390\"";
+    let proxy = Proxy::builder(&redis).more(&format!("[[listener]]\n{on_network}\n{PEER}\n")).start();
     assert_eq!(proxy.ready(), Some(200));
     let port = proxy.sentinel_address().port();
     let client = Client::connect_plain(([127, 0, 0, 1], port).into());
-    client
-        .sends("SET lock:job a1")
-        .gets_error("ERR unknown command 'SET'");
+    client.sends("SET lock:job a1").gets_error("ERR unknown command 'SET'");
     assert!(redis.is_free("lock:job"));
 }
 
@@ -442,9 +386,7 @@ fn a_sentinel_with_tls_names_the_listener_with_tls() {
     let redis = Redis::start();
     let folder = TempDir::new().expect("a folder");
     let authority = Authority::new("who issued the server's");
-    let (cert, key) = authority
-        .issue(&Subject::server())
-        .write(folder.path(), "tls");
+    let (cert, key) = authority.issue(&Subject::server()).write(folder.path(), "tls");
     let more = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\ntls = true\n{}tls = true\n[tls]\ncert = {cert:?}\nkey = {key:?}\n",
         sentinel(PEER)
@@ -454,24 +396,16 @@ fn a_sentinel_with_tls_names_the_listener_with_tls() {
     let asking = Client::connect_tls(proxy.sentinel_address(), &trust);
     let address = found(&asking, "mymaster");
     assert_eq!(address, proxy.tls_address());
-    Client::connect_tls(address, &trust)
-        .sends("SETNX lock:job a1")
-        .gets(":1");
+    Client::connect_tls(address, &trust).sends("SETNX lock:job a1").gets(":1");
     // One that speaks no TLS is closed, and counted.
     proxy.sentinel().sends("PING").gets_close();
-    proxy.counts(
-        "lockwarden_protocol_errors_total{side=\"client\",kind=\"no-tls\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_protocol_errors_total{side=\"client\",kind=\"no-tls\"}", 1.0);
 }
 
 #[test]
 fn a_balancer_says_first_who_asks() {
     let redis = Redis::start();
-    let proxy = with_sentinel(&redis, PEER)
-        .top("proxy_protocol_from", "[\"127.0.0.0/8\"]")
-        .without_waiting()
-        .start();
+    let proxy = with_sentinel(&redis, PEER).top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting().start();
     let client = proxy.sentinel();
     client.write(&version_2(0x21, 0x11, &OVER_IPV4));
     let info = client.sends("CLIENT INFO").text();
@@ -484,22 +418,13 @@ fn a_balancer_says_first_who_asks() {
 fn bytes_that_are_no_request_end_the_connection_and_are_counted() {
     let redis = Redis::start();
     let proxy = with_sentinel(&redis, PEER).start();
-    let errors = |kind: &str| {
-        proxy.metric(&format!(
-            "lockwarden_protocol_errors_total{{side=\"client\",kind=\"{kind}\"}}"
-        ))
-    };
+    let errors =
+        |kind: &str| proxy.metric(&format!("lockwarden_protocol_errors_total{{side=\"client\",kind=\"{kind}\"}}"));
     let (malformed, limit, tls) = (errors("malformed"), errors("limit"), errors("tls"));
     for (bytes, said) in [
-        (
-            &b"*1\r\n:5\r\n"[..],
-            "ERR Protocol error: expected '$', got ':'",
-        ),
+        (&b"*1\r\n:5\r\n"[..], "ERR Protocol error: expected '$', got ':'"),
         (b"*x\r\n", "ERR Protocol error: invalid multibulk length"),
-        (
-            b"PING \"a\r\n",
-            "ERR Protocol error: unbalanced quotes in request",
-        ),
+        (b"PING \"a\r\n", "ERR Protocol error: unbalanced quotes in request"),
     ] {
         let client = proxy.sentinel();
         client.sends_bytes(bytes).gets_error(said);
@@ -507,18 +432,9 @@ fn bytes_that_are_no_request_end_the_connection_and_are_counted() {
     }
     assert_eq!(errors("malformed") - malformed, 3.0);
     for (bytes, said) in [
-        (
-            "*65\r\n".to_owned(),
-            "ERR Protocol error: invalid multibulk length",
-        ),
-        (
-            "*2\r\n$4\r\nPING\r\n$16385\r\n".to_owned(),
-            "ERR Protocol error: invalid bulk length",
-        ),
-        (
-            "x".repeat(16 * 1024 + 1),
-            "ERR Protocol error: too big inline request",
-        ),
+        ("*65\r\n".to_owned(), "ERR Protocol error: invalid multibulk length"),
+        ("*2\r\n$4\r\nPING\r\n$16385\r\n".to_owned(), "ERR Protocol error: invalid bulk length"),
+        ("x".repeat(16 * 1024 + 1), "ERR Protocol error: too big inline request"),
     ] {
         let client = proxy.sentinel();
         client.sends_bytes(&bytes).gets_error(said);
@@ -529,10 +445,7 @@ fn bytes_that_are_no_request_end_the_connection_and_are_counted() {
     client.write(&encode(&vec!["y".repeat(1_000); 20]));
     client.reads_to_end();
     assert_eq!(errors("limit") - limit, 4.0);
-    proxy
-        .sentinel()
-        .sends_bytes([0x16, 0x03, 0x01, 0x02, 0x00])
-        .gets_close();
+    proxy.sentinel().sends_bytes([0x16, 0x03, 0x01, 0x02, 0x00]).gets_close();
     assert_eq!(errors("tls") - tls, 1.0);
     proxy.sentinel().sends("PING").gets("+PONG");
 }
@@ -589,20 +502,13 @@ fn one_client_has_so_many_subscriptions_and_no_more() {
     let proxy = with_sentinel(&redis, PEER).start();
     let client = proxy.sentinel();
     for number in 1..=256 {
-        client.sends(format!("SUBSCRIBE c{number}")).gets(format!(
-            "[$9 subscribe, ${} c{number}, :{number}]",
-            number.to_string().len() + 1
-        ));
+        client
+            .sends(format!("SUBSCRIBE c{number}"))
+            .gets(format!("[$9 subscribe, ${} c{number}, :{number}]", number.to_string().len() + 1));
     }
-    client
-        .sends("PSUBSCRIBE *")
-        .gets_error("ERR too many subscriptions");
-    client
-        .sends("UNSUBSCRIBE c1")
-        .gets("[$11 unsubscribe, $2 c1, :255]");
-    client
-        .sends("PSUBSCRIBE *")
-        .gets("[$10 psubscribe, $1 *, :256]");
+    client.sends("PSUBSCRIBE *").gets_error("ERR too many subscriptions");
+    client.sends("UNSUBSCRIBE c1").gets("[$11 unsubscribe, $2 c1, :255]");
+    client.sends("PSUBSCRIBE *").gets("[$10 psubscribe, $1 *, :256]");
 }
 
 #[test]
@@ -637,9 +543,7 @@ fn its_clients_count_among_all_and_are_limited_with_them() {
     proxy.counts("lockwarden_client_connections{listener=\"default\"}", 3.0);
     let refused = proxy.sentinel();
     refused.then().gets("-ERR max number of clients reached");
-    Client::connect_plain(proxy.address())
-        .then()
-        .gets("-ERR max number of clients reached");
+    Client::connect_plain(proxy.address()).then().gets("-ERR max number of clients reached");
     drop(clients);
     proxy.counts("lockwarden_client_connections{listener=\"default\"}", 0.0);
     proxy.sentinel().sends("PING").gets("+PONG");
@@ -648,14 +552,9 @@ fn its_clients_count_among_all_and_are_limited_with_them() {
 #[test]
 fn a_proxy_that_stops_sends_nobody_to_itself() {
     let redis = Redis::start();
-    let proxy = with_sentinel(&redis, PEER)
-        .top("drain", "\"20s\"")
-        .default_ttl("10s")
-        .start();
+    let proxy = with_sentinel(&redis, PEER).top("drain", "\"20s\"").default_ttl("10s").start();
     let asking = proxy.sentinel();
-    asking
-        .sends("SUBSCRIBE +switch-master")
-        .gets("[$9 subscribe, $14 +switch-master, :1]");
+    asking.sends("SUBSCRIBE +switch-master").gets("[$9 subscribe, $14 +switch-master, :1]");
     let holder = proxy.client();
     holder.sends("SETNX lock:job a1").gets(":1");
     proxy.asks_to_stop();
@@ -668,11 +567,7 @@ fn a_proxy_that_stops_sends_nobody_to_itself() {
 #[test]
 fn a_sentinel_alone_is_warned_of() {
     let redis = Redis::start();
-    let words = [
-        "\"level\":\"WARN\"",
-        "a sentinel without peers",
-        "checkSentinelsList",
-    ];
+    let words = ["\"level\":\"WARN\"", "a sentinel without peers", "checkSentinelsList"];
     let alone = with_sentinel(&redis, "").start();
     assert_eq!(alone.logged(&words), 1);
     let one_of_two = with_sentinel(&redis, PEER).start();
@@ -686,16 +581,10 @@ fn check_says_where_a_sentinel_sends_its_clients() {
     let path = folder.path().join("c.toml");
     let mut text = String::from("listen = \"0.0.0.0:6380\"\n");
     for (port, more) in [
-        (
-            26380,
-            "names = [\"mymaster\", \"orders\"]\npeers = [\"b.corp:26380\", \"[fd00::7]:26380\"]",
-        ),
+        (26380, "names = [\"mymaster\", \"orders\"]\npeers = [\"b.corp:26380\", \"[fd00::7]:26380\"]"),
         (26381, "advertise = \"locks.corp:6390\""),
     ] {
-        let _ = write!(
-            text,
-            "[[listener]]\naddress = \"0.0.0.0:{port}\"\npresent = \"sentinel\"\n{more}\n"
-        );
+        let _ = write!(text, "[[listener]]\naddress = \"0.0.0.0:{port}\"\npresent = \"sentinel\"\n{more}\n");
     }
     std::fs::write(&path, text).expect("the folder is ours");
     let checked = run_to_end(&mut lockwarden(&["check", "-c", &path.to_string_lossy()]));

@@ -6,9 +6,7 @@ mod shown;
 
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{
-    Client, Failover, Proxy, ProxyBuilder, Redis, Sentinels, holds_for, wait_for,
-};
+use lockwarden_tests::{Client, Failover, Proxy, ProxyBuilder, Redis, Sentinels, holds_for, wait_for};
 
 use promised::Oracle;
 
@@ -22,9 +20,7 @@ fn in_front_of(all: &Sentinels) -> ProxyBuilder {
 
 #[track_caller]
 fn serves_again(proxy: &Proxy) {
-    wait_for("the proxy to serve the new primary", || {
-        proxy.metric(ERAS) > 0.0 && proxy.ready() == Some(200)
-    });
+    wait_for("the proxy to serve the new primary", || proxy.metric(ERAS) > 0.0 && proxy.ready() == Some(200));
 }
 
 /// A lock that the primary grants after it was cut off from its replicas is lost with it.
@@ -44,9 +40,7 @@ fn loses_a_lock(all: &mut Sentinels, proxy: &Proxy) -> (Client, Client) {
 }
 
 fn wait_for_other(all: &Sentinels, old: usize) -> usize {
-    wait_for("most sentinels to name another primary", || {
-        all.primary().is_some_and(|primary| primary != old)
-    });
+    wait_for("most sentinels to name another primary", || all.primary().is_some_and(|primary| primary != old));
     all.primary().expect("they have agreed")
 }
 
@@ -71,10 +65,7 @@ fn the_primary_is_followed_and_what_leads_to_the_old_one_is_closed() {
     assert_eq!(all.server(switched.to).value("data"), "$5 after");
     after.sends("SET lock:a y NX PX 1000").gets("nil");
     assert_eq!(proxy.metric(LOST), 0.0, "it came along");
-    assert_eq!(
-        proxy.metric("lockwarden_locks_unknown{namespace=\"locks\"}"),
-        0.0
-    );
+    assert_eq!(proxy.metric("lockwarden_locks_unknown{namespace=\"locks\"}"), 0.0);
     proxy.logs(&["the sentinels name another primary", "epoch"]);
 }
 
@@ -88,18 +79,8 @@ fn a_lease_that_a_failover_loses_is_told_with_its_holder() {
     let _holders = loses_a_lock(&mut all, &proxy);
     serves_again(&proxy);
     proxy.counts(LOST, 2.0);
-    proxy.logs(&[
-        "ERROR",
-        "a lease was lost in the failover",
-        "lock:lost",
-        "shop",
-    ]);
-    proxy.logs(&[
-        "ERROR",
-        "a lease was lost in the failover",
-        "lock:unkept",
-        "shop",
-    ]);
+    proxy.logs(&["ERROR", "a lease was lost in the failover", "lock:lost", "shop"]);
+    proxy.logs(&["ERROR", "a lease was lost in the failover", "lock:unkept", "shop"]);
     assert_eq!(proxy.logged(&["a lease was lost", "lock:kept"]), 0);
     // This is what it was told for.
     let other = proxy.client();
@@ -128,13 +109,7 @@ fn a_lost_extension_is_told_although_another_proxy_has_granted_the_lock_since() 
     serves_again(&one);
     serves_again(&other);
     let stock = other.client();
-    wait_for("the lease to run out", || {
-        stock
-            .sends("SET lock:lost o NX PX 60000")
-            .reply()
-            .to_string()
-            == "+OK"
-    });
+    wait_for("the lease to run out", || stock.sends("SET lock:lost o NX PX 60000").reply().to_string() == "+OK");
     one.counts(LOST, 1.0);
     one.logs(&["ERROR", "a lease was lost", "lock:lost", "shop"]);
 }
@@ -148,11 +123,7 @@ fn in_quarantine_no_free_lock_is_granted_that_the_old_primary_may_have_granted()
     let proxy = in_front_of(&all).namespace("quarantine", "\"5s\"").start();
     let first = proxy.client();
     wait_for("the quarantine of the start to end", || {
-        first
-            .sends("SET lock:first f NX PX 1000")
-            .reply()
-            .to_string()
-            == "+OK"
+        first.sends("SET lock:first f NX PX 1000").reply().to_string() == "+OK"
     });
     let (_shop, _depot) = loses_a_lock(&mut all, &proxy);
     serves_again(&proxy);
@@ -162,14 +133,9 @@ fn in_quarantine_no_free_lock_is_granted_that_the_old_primary_may_have_granted()
     other.sends("SET lock:lost o NX PX 1000").gets("nil");
     other.sends("SETNX lock:lost o").gets(":0");
     other.sends("MSETNX lock:lost o lock:more o").gets(":0");
-    other
-        .sends("SET lock:lost o")
-        .gets_error("LOCKDENIED quarantine key=lock:lost");
-    other
-        .sends("SET lock:lost o NX GET")
-        .gets_error("LOCKDENIED quarantine key=lock:lost");
-    let script =
-        "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 1000) then return 1 else return 0 end";
+    other.sends("SET lock:lost o").gets_error("LOCKDENIED quarantine key=lock:lost");
+    other.sends("SET lock:lost o NX GET").gets_error("LOCKDENIED quarantine key=lock:lost");
+    let script = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 1000) then return 1 else return 0 end";
     assert_eq!(other.eval(script, &["lock:lost"], &["o"]), ":0");
     other.sends("MULTI").gets("+OK");
     other.sends("SET lock:lost o NX PX 1000").gets("+QUEUED");
@@ -181,13 +147,7 @@ fn in_quarantine_no_free_lock_is_granted_that_the_old_primary_may_have_granted()
     assert_eq!(depot.eval(extend, &["lock:kept"], &["d", "30000"]), ":1");
     let release = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
     assert_eq!(depot.eval(release, &["lock:kept"], &["d"]), ":1");
-    wait_for("the quarantine to end", || {
-        other
-            .sends("SET lock:lost o NX PX 1000")
-            .reply()
-            .to_string()
-            == "+OK"
-    });
+    wait_for("the quarantine to end", || other.sends("SET lock:lost o NX PX 1000").reply().to_string() == "+OK");
     let took = began.elapsed();
     assert!(took < Duration::from_secs(12), "{took:?}");
     proxy.counts(UNTIL, 0.0);
@@ -198,10 +158,7 @@ fn in_quarantine_no_free_lock_is_granted_that_the_old_primary_may_have_granted()
 #[test]
 fn a_server_that_was_started_again_is_another_era() {
     let mut redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("quarantine", "\"2s\"")
-        .ceiling("60s")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("quarantine", "\"2s\"").ceiling("60s").start();
     let client = proxy.client();
     wait_for("the quarantine of the start to end", || {
         client.sends("SET lock:a x NX PX 60000").reply().to_string() == "+OK"
@@ -212,25 +169,16 @@ fn a_server_that_was_started_again_is_another_era() {
     let client = proxy.client();
     client.sends("SET lock:a y NX PX 1000").gets("nil");
     // A second proxy, which has seen nothing of it, reckons from the same moment.
-    let second = Proxy::builder(&redis)
-        .namespace("quarantine", "\"2s\"")
-        .start();
+    let second = Proxy::builder(&redis).namespace("quarantine", "\"2s\"").start();
     second.client().sends("SET lock:a z NX PX 1000").gets("nil");
-    wait_for("the quarantine to end", || {
-        client.sends("SET lock:a y NX PX 1000").reply().to_string() == "+OK"
-    });
+    wait_for("the quarantine to end", || client.sends("SET lock:a y NX PX 1000").reply().to_string() == "+OK");
 }
 
 #[test]
 fn a_user_who_may_not_ask_which_server_it_is_gets_no_lock_with_a_quarantine() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER app on >secret ~* &* +@all -info")
-        .gets("+OK");
-    let proxy = Proxy::builder(&redis)
-        .namespace("quarantine", "\"1s\"")
-        .start();
+    redis.client().sends("ACL SETUSER app on >secret ~* &* +@all -info").gets("+OK");
+    let proxy = Proxy::builder(&redis).namespace("quarantine", "\"1s\"").start();
     let app = proxy.client();
     app.sends("AUTH app secret").gets("+OK");
     let other = proxy.client();
@@ -247,10 +195,7 @@ fn sentinels_that_are_gone_stop_nobody_but_who_wants_a_free_lock_with_a_quaranti
     }
     let mut all = Sentinels::start();
     let more = "[[namespace]]\nname = \"free\"\nkeys = [\"free:*\"]\nmode = \"enforce\"";
-    let proxy = in_front_of(&all)
-        .namespace("quarantine", "\"1s\"")
-        .more(more)
-        .start();
+    let proxy = in_front_of(&all).namespace("quarantine", "\"1s\"").more(more).start();
     proxy.counts("lockwarden_sentinels_heard", 3.0);
     let client = proxy.client();
     wait_for("the quarantine of the start to end", || {
@@ -277,13 +222,9 @@ fn a_sentinel_that_names_what_is_no_primary_is_believed_for_some_seconds_only() 
     let liar = format!("redis-sentinel://{},", lie.address());
     let url = all.url().replace("redis-sentinel://", &liar);
     let proxy = ProxyBuilder::for_backend(&url).without_waiting().start();
-    wait_for("the proxy to serve all the same", || {
-        proxy.ready() == Some(200)
-    });
+    wait_for("the proxy to serve all the same", || proxy.ready() == Some(200));
     // The lie is told every second.
-    holds_for(Duration::from_secs(3), "the proxy serves", || {
-        proxy.ready() == Some(200)
-    });
+    holds_for(Duration::from_secs(3), "the proxy serves", || proxy.ready() == Some(200));
     proxy.client().sends("SET data here").gets("+OK");
     let primary = all.primary().expect("nothing has changed");
     assert_eq!(all.server(primary).value("data"), "$4 here");

@@ -4,21 +4,15 @@ use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockwarden_tests::{
-    Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Finished, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::{Value, json};
 
 /// Takes the lock of an article, writes what it protects, and gives it back.
 fn sells(client: &Client, sale: u32) {
     let lock = format!("lock:sale:{sale}");
-    client
-        .sends(format!("SET {lock} tok-{sale} NX PX 5000"))
-        .gets("+OK");
+    client.sends(format!("SET {lock} tok-{sale} NX PX 5000")).gets("+OK");
     client.sends(format!("SET stock:{sale} 7")).gets("+OK");
-    client
-        .sends(format!("HSET order:{sale}:last by me"))
-        .reply();
+    client.sends(format!("HSET order:{sale}:last by me")).reply();
     client.sends(format!("DEL {lock}")).gets(":1");
 }
 
@@ -37,15 +31,11 @@ fn said(command: &mut Command) -> Finished {
 
 fn discover(proxy: &Proxy, form: &str) -> String {
     let admin = proxy.admin_address().to_string();
-    said(&mut lockwarden(&[
-        "discover", "-o", form, "--admin", &admin,
-    ]))
-    .stdout
+    said(&mut lockwarden(&["discover", "-o", form, "--admin", &admin])).stdout
 }
 
 fn guards(found: &str) -> Vec<Value> {
-    let found: Value =
-        serde_json::from_str(found).unwrap_or_else(|error| panic!("{error}: {found}"));
+    let found: Value = serde_json::from_str(found).unwrap_or_else(|error| panic!("{error}: {found}"));
     found["guards"].as_array().expect("a list").clone()
 }
 
@@ -60,24 +50,14 @@ fn found_all(found: &str) -> Option<Vec<Value>> {
 fn are_right(all: &[Value]) {
     assert_eq!(
         (&all[0]["keys"], &all[0]["lock"], &all[0]["without"]),
-        (
-            &json!("order:{id}:last"),
-            &json!("lock:sale:{id}"),
-            &json!(0)
-        )
+        (&json!("order:{id}:last"), &json!("lock:sale:{id}"), &json!(0))
     );
     assert_eq!(
         (&all[1]["keys"], &all[1]["lock"], &all[1]["without"]),
         (&json!("stock:{id}"), &json!("lock:sale:{id}"), &json!(1))
     );
-    assert_eq!(
-        all[1]["outsiders"],
-        json!([{"application": "importer", "writes": 1}])
-    );
-    assert_eq!(
-        all[1]["outside"],
-        json!({"key": "stock:13", "application": "importer"})
-    );
+    assert_eq!(all[1]["outsiders"], json!([{"application": "importer", "writes": 1}]));
+    assert_eq!(all[1]["outside"], json!({"key": "stock:13", "application": "importer"}));
 }
 
 /// That the configuration is taken as it is.
@@ -85,12 +65,7 @@ fn is_taken(proxy: &Proxy, text: &str) {
     let file = proxy.directory().join("proposed.toml");
     fs::write(&file, text).expect("the directory is ours");
     let checked = said(lockwarden(&["check", "--config"]).arg(&file));
-    assert_eq!(
-        (checked.code, checked.stderr.as_str()),
-        (Some(0), ""),
-        "{text}{}",
-        checked.stdout
-    );
+    assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{text}{}", checked.stdout);
 }
 
 #[test]
@@ -99,9 +74,7 @@ fn data_under_locks_that_nobody_governs_gets_a_guard_that_only_watches() {
     let ungoverned = || Proxy::builder(&redis).namespace("keys", "[\"none\"]");
     let proxy = ungoverned().start();
     work(&proxy.client(), &proxy.client());
-    let all = wait_for_value("all writes to be told", || {
-        found_all(&discover(&proxy, "json"))
-    });
+    let all = wait_for_value("all writes to be told", || found_all(&discover(&proxy, "json")));
     are_right(&all);
 
     let text = discover(&proxy, "text");
@@ -144,20 +117,13 @@ fn data_under_locks_that_nobody_governs_gets_a_guard_that_only_watches() {
 #[test]
 fn data_under_locks_of_a_namespace_gets_a_guard_too() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .mode(Mode::Enforce)
-        .namespace("keys", "[\"lock:*\"]")
-        .start();
+    let proxy = Proxy::builder(&redis).mode(Mode::Enforce).namespace("keys", "[\"lock:*\"]").start();
     work(&proxy.client(), &proxy.client());
     // Too long to be about a lock, and data all the same.
     let (worker, value) = (proxy.client(), "v".repeat(100_000));
     for number in 50..60 {
-        worker
-            .sends(format!("SET lock:{number} tok NX PX 5000"))
-            .gets("+OK");
-        worker
-            .sends_arguments(&["SET", &format!("document:{number}"), &value])
-            .gets("+OK");
+        worker.sends(format!("SET lock:{number} tok NX PX 5000")).gets("+OK");
+        worker.sends_arguments(&["SET", &format!("document:{number}"), &value]).gets("+OK");
         worker.sends(format!("DEL lock:{number}")).gets(":1");
     }
     let all = wait_for_value("all writes to be told", || {
@@ -179,20 +145,16 @@ fn beats(beat: &Client) {
     let entry = "HSET redbeat:cleanup definition {} meta {}";
     beat.sends("MULTI").gets("+OK");
     beat.sends(entry).gets("+QUEUED");
-    beat.sends("ZADD redbeat::schedule 0 redbeat:cleanup")
-        .gets("+QUEUED");
+    beat.sends("ZADD redbeat::schedule 0 redbeat:cleanup").gets("+QUEUED");
     beat.sends("EXEC").reply();
-    beat.sends("SET redbeat::lock f81d4fae-7dec-11d0 NX EX 60")
-        .gets("+OK");
+    beat.sends("SET redbeat::lock f81d4fae-7dec-11d0 NX EX 60").gets("+OK");
     for tick in 0..20 {
         beat.sends(entry).gets(":0");
-        beat.sends(format!("ZADD redbeat::schedule {tick} redbeat:cleanup"))
-            .gets(":0");
+        beat.sends(format!("ZADD redbeat::schedule {tick} redbeat:cleanup")).gets(":0");
     }
     // Of this nothing was written before.
     for tick in 0..20 {
-        beat.sends(format!("SET redbeat:last:run {tick}"))
-            .gets("+OK");
+        beat.sends(format!("SET redbeat:last:run {tick}")).gets("+OK");
     }
     beat.sends("DEL redbeat::lock").gets(":1");
 }
@@ -207,17 +169,10 @@ fn says_why_there_is_no_guard(found: &[Value], proposed: &str) {
     for one in found {
         let is_started_with = one["keys"] != json!("redbeat:last:run");
         let by = &one["starters"][0]["connections"];
-        let times = if is_started_with {
-            json!(STARTED)
-        } else {
-            Value::Null
-        };
+        let times = if is_started_with { json!(STARTED) } else { Value::Null };
         assert_eq!(by, &times, "{one}");
     }
-    assert!(
-        proposed.contains("keys = [\"redbeat:last:run\"]\nlock = \"redbeat::lock\"\n"),
-        "{proposed}"
-    );
+    assert!(proposed.contains("keys = [\"redbeat:last:run\"]\nlock = \"redbeat::lock\"\n"), "{proposed}");
     assert_eq!(proposed.matches("[[guard]]").count(), 1, "{proposed}");
     for keys in ["redbeat:cleanup", "redbeat::schedule"] {
         let why = format!("# no guard for {keys} under redbeat::lock: {STARTS}");
@@ -253,10 +208,7 @@ fn data_that_is_written_before_the_lock_is_taken_gets_no_guard_and_why_is_said()
         // The guard that is proposed refuses nothing of it, where the others would have.
         redis.client().sends("FLUSHALL").gets("+OK");
         let proposed = proposed.replace("mode = \"monitor\"", "mode = \"enforce\"");
-        let enforced = Proxy::builder(&redis)
-            .namespace("keys", keys)
-            .more(&proposed)
-            .start();
+        let enforced = Proxy::builder(&redis).namespace("keys", keys).more(&proposed).start();
         beats(&enforced.client());
     }
 }
@@ -274,9 +226,7 @@ fn nothing_is_proposed_where_locks_protect_nothing() {
         other.sends(format!("SET shared:{number} 2")).gets("+OK");
         one.sends(format!("DEL {lock}")).gets(":1");
         // What is taken like a lock, and is none.
-        other
-            .sends(format!("SET page:{number} content NX EX 60"))
-            .gets("+OK");
+        other.sends(format!("SET page:{number} content NX EX 60")).gets("+OK");
         other.sends(format!("SET seen:{number} 1")).gets("+OK");
     }
     sells(&one, 10);
@@ -343,17 +293,7 @@ fn guards_are_found_by_monitor_before_there_is_a_proxy() {
                 work(&worker, &importer);
             }
         });
-        let words = [
-            "discover",
-            "--from-monitor",
-            "3",
-            "--max-rate",
-            "1000000",
-            "-o",
-            "json",
-            "--backend-url",
-            &url,
-        ];
+        let words = ["discover", "--from-monitor", "3", "--max-rate", "1000000", "-o", "json", "--backend-url", &url];
         let finished = said(&mut lockwarden(&words));
         is_over.store(true, Ordering::Relaxed);
         finished
@@ -366,18 +306,12 @@ fn guards_are_found_by_monitor_before_there_is_a_proxy() {
     pairs.sort();
     assert_eq!(
         pairs,
-        [
-            "\"order:{id}:last\" < \"lock:sale:{id}\"",
-            "\"stock:{id}\" < \"lock:sale:{id}\""
-        ],
+        ["\"order:{id}:last\" < \"lock:sale:{id}\"", "\"stock:{id}\" < \"lock:sale:{id}\""],
         "{}",
         found.stdout
     );
     let stock = all.iter().find(|one| one["keys"] == "stock:{id}");
     let stock = stock.expect("it is there");
-    assert_eq!(
-        stock["outside"],
-        json!({"key": "stock:13", "application": "importer"})
-    );
+    assert_eq!(stock["outside"], json!({"key": "stock:13", "application": "importer"}));
     assert!(stock["under"].as_u64() >= Some(30), "{stock}");
 }

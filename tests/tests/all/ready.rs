@@ -52,15 +52,14 @@ const LIBRARIES: [Library; 6] = [
     Library {
         name: "spring",
         take: |client, lock, value| client.eval(SPRING_OBTAIN, &[lock], &[value, "5000"]) == ":1",
-        release: |client, lock, value| {
-            client.eval(SPRING_RELEASE, &[lock], &[value, "unlocked"]) == ":1"
-        },
+        release: |client, lock, value| client.eval(SPRING_RELEASE, &[lock], &[value, "unlocked"]) == ":1",
     },
     Library {
         name: "laravel",
         take: set_nx,
         release: |client, lock, value| {
-            let text = "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 end";
+            let text =
+                "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 end";
             client.eval(text, &[lock], &[value]) == ":1"
         },
     },
@@ -75,11 +74,7 @@ fn redisson_unlocks(client: &Client, lock: &str, value: &str) -> String {
     let channel = format!("redisson_lock__channel:{{{lock}}}");
     let latch = format!("redisson_unlock_latch:{{{lock}}}:{value}");
     let keys = [lock, &channel, &latch];
-    let said = client.eval(
-        REDISSON_UNLOCK,
-        &keys,
-        &["0", "5000", value, "PUBLISH", "1000"],
-    );
+    let said = client.eval(REDISSON_UNLOCK, &keys, &["0", "5000", value, "PUBLISH", "1000"]);
     client.sends(format!("DEL {latch}")).reply();
     said
 }
@@ -113,10 +108,7 @@ fn found(report: &Value, application: &str) -> Vec<(String, String)> {
         let findings = usage["findings"].as_array().cloned().unwrap_or_default();
         let namespace = usage["namespace"].as_str().unwrap_or_default().to_owned();
         let what = |found: &Value| found["what"].as_str().unwrap_or_default().to_owned();
-        findings
-            .iter()
-            .map(|found| (namespace.clone(), what(found)))
-            .collect::<Vec<_>>()
+        findings.iter().map(|found| (namespace.clone(), what(found))).collect::<Vec<_>>()
     };
     usages.iter().flat_map(findings).collect()
 }
@@ -135,21 +127,13 @@ fn libraries_become_ready_though_their_threads_share_connections() {
     let redis = Redis::start();
     let proxy = watching(&redis).start();
     for (number, library) in (0..).zip(LIBRARIES) {
-        let Library {
-            name,
-            take,
-            release,
-        } = library;
+        let Library { name, take, release } = library;
         let (shared, other) = (named(proxy.client(), name), named(proxy.client(), name));
         let lock = &format!("lock:{name}");
         for turn in 0..5 {
-            let [first, second, third] =
-                [0, 1, 2].map(|thread| value_of(100 * number + 3 * turn + thread));
+            let [first, second, third] = [0, 1, 2].map(|thread| value_of(100 * number + 3 * turn + thread));
             assert!(take(&shared, lock, &first), "{name}");
-            assert!(
-                !take(&shared, lock, &second),
-                "{name}: held by the other thread"
-            );
+            assert!(!take(&shared, lock, &second), "{name}: held by the other thread");
             assert!(!take(&other, lock, &third), "{name}");
             assert!(release(&other, lock, &first), "{name}: over any connection");
             assert!(take(&other, lock, &third), "{name}");
@@ -174,19 +158,12 @@ fn a_shared_connection_is_in_the_way_where_it_would_change_an_answer() {
     let proxy = watching(&redis).namespace("on_repeat", "\"grant\"").start();
     let shared = named(proxy.client(), "threads");
     for turn in 0..10 {
-        shared
-            .sends(format!("SET lock:a {} NX PX 5000", value_of(turn)))
-            .gets("+OK");
-        shared
-            .sends(format!("SET lock:a {} NX PX 5000", value_of(turn + 20)))
-            .gets("nil");
+        shared.sends(format!("SET lock:a {} NX PX 5000", value_of(turn))).gets("+OK");
+        shared.sends(format!("SET lock:a {} NX PX 5000", value_of(turn + 20))).gets("nil");
         shared.sends("DEL lock:a").gets(":1");
     }
     let report = reported(&proxy);
-    for (list, key, name) in [
-        ("namespaces", "namespace", "locks"),
-        ("applications", "application", "threads"),
-    ] {
+    for (list, key, name) in [("namespaces", "namespace", "locks"), ("applications", "application", "threads")] {
         let one = of(&report, list, key, name);
         let verdict = one["verdict"].as_str().expect("words");
         assert_eq!(one["ready"], false, "{verdict}");
@@ -197,24 +174,16 @@ fn a_shared_connection_is_in_the_way_where_it_would_change_an_answer() {
 #[test]
 fn a_script_that_is_about_no_lock_keeps_no_namespace_from_being_ready() {
     let redis = Redis::start();
-    let proxy = watching(&redis)
-        .more("[[namespace]]\nname = \"other\"\nkeys = [\"other:*\"]\nmode = \"monitor\"\n")
-        .start();
-    let (app, worker) = (
-        named(proxy.client(), "app"),
-        named(proxy.client(), "worker"),
-    );
+    let proxy =
+        watching(&redis).more("[[namespace]]\nname = \"other\"\nkeys = [\"other:*\"]\nmode = \"monitor\"\n").start();
+    let (app, worker) = (named(proxy.client(), "app"), named(proxy.client(), "worker"));
     for turn in 0..10 {
         assert!(set_nx(&app, "lock:a", &value_of(turn)));
         app.sends("DEL lock:a").gets(":1");
         // The name of the key that it writes is what another one holds.
         worker.sends("SET which plain").gets("+OK");
         assert_eq!(
-            worker.eval(
-                "return redis.call('incr', redis.call('get', KEYS[1]))",
-                &["which"],
-                &[]
-            ),
+            worker.eval("return redis.call('incr', redis.call('get', KEYS[1]))", &["which"], &[]),
             format!(":{}", turn + 1)
         );
     }
@@ -226,37 +195,21 @@ fn a_script_that_is_about_no_lock_keeps_no_namespace_from_being_ready() {
     let worker = all.iter().find(|one| one["application"] == "worker");
     assert!(worker.is_none_or(|one| one["ready"] == true), "{worker:?}");
     // It is no lock that is shown.
-    assert_eq!(
-        proxy.api("patterns")["patterns"].as_array().map(Vec::len),
-        Some(1)
-    );
+    assert_eq!(proxy.api("patterns")["patterns"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn what_the_operator_lets_through_in_any_mode_is_told_and_in_nobodys_way() {
     let redis = Redis::start();
-    let proxy = watching(&redis)
-        .namespace("opaque_scripts", "\"forward\"")
-        .start();
+    let proxy = watching(&redis).namespace("opaque_scripts", "\"forward\"").start();
     let app = named(proxy.client(), "app");
     for _ in 0..10 {
-        app.eval(
-            "redis.call('incr', KEYS[2]) redis.call('set', KEYS[1], 1, 'PX', 500)",
-            &["lock:a", "count"],
-            &[],
-        );
-        app.eval(
-            "redis.call('incr', KEYS[2]) redis.call('del', KEYS[1])",
-            &["lock:a", "count"],
-            &[],
-        );
+        app.eval("redis.call('incr', KEYS[2]) redis.call('set', KEYS[1], 1, 'PX', 500)", &["lock:a", "count"], &[]);
+        app.eval("redis.call('incr', KEYS[2]) redis.call('del', KEYS[1])", &["lock:a", "count"], &[]);
     }
     let report = reported(&proxy);
     assert!(has(&report, "app", "locks", "let-through"), "{report}");
-    assert_eq!(
-        of(&report, "applications", "application", "app")["ready"],
-        true
-    );
+    assert_eq!(of(&report, "applications", "application", "app")["ready"], true);
 }
 
 /// The command that it publishes by comes as an argument; that it writes no key is seen in the call.
@@ -268,39 +221,18 @@ fn redissons_release_is_judged_in_both_modes() {
         let proxy = Proxy::builder(&redis).mode(mode).default_ttl("5s").start();
         let (alice, bob) = (proxy.client(), proxy.client());
         let (hers, his) = (value_of(1), value_of(2));
-        assert_eq!(
-            alice.eval(REDISSON_LOCK, &["lock:r"], &["5000", &hers]),
-            "nil"
-        );
-        assert_eq!(
-            redisson_unlocks(&bob, "lock:r", &his),
-            "nil",
-            "the text says so itself"
-        );
+        assert_eq!(alice.eval(REDISSON_LOCK, &["lock:r"], &["5000", &hers]), "nil");
+        assert_eq!(redisson_unlocks(&bob, "lock:r", &his), "nil", "the text says so itself");
         assert_eq!(redisson_unlocks(&alice, "lock:r", &hers), ":1");
         let released = "lockwarden_lock_releases_total{outcome=\"released\"}";
         proxy.counts(released, 1.0);
         let metrics = proxy.metrics();
-        assert_eq!(
-            metrics
-                .find("lockwarden_unjudged_commands_total")
-                .unwrap_or(0.0),
-            0.0
-        );
+        assert_eq!(metrics.find("lockwarden_unjudged_commands_total").unwrap_or(0.0), 0.0);
         // Where the argument names a command that writes, only the run tells which key: the guard looks on.
-        assert_eq!(
-            alice.eval(REDISSON_LOCK, &["lock:r"], &["5000", &hers]),
-            "nil"
-        );
+        assert_eq!(alice.eval(REDISSON_LOCK, &["lock:r"], &["5000", &hers]), "nil");
         let keys = ["lock:r", "lock:other", "latch"];
-        let said = alice.eval(
-            REDISSON_UNLOCK,
-            &keys,
-            &["0", "5000", &hers, "SETRANGE", "1000"],
-        );
-        let unjudged = proxy
-            .metrics()
-            .find("lockwarden_unjudged_commands_total{why=\"computed-names\"}");
+        let said = alice.eval(REDISSON_UNLOCK, &keys, &["0", "5000", &hers, "SETRANGE", "1000"]);
+        let unjudged = proxy.metrics().find("lockwarden_unjudged_commands_total{why=\"computed-names\"}");
         assert_eq!(unjudged.unwrap_or(0.0), 0.0, "{mode:?}: {said}");
     }
 }

@@ -36,10 +36,7 @@ fn with_flags() -> impl Iterator<Item = &'static str> {
 /// Why Redis refuses, and how it is taken back.
 const CONDITIONS: &[(&str, &str)] = &[
     ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
-    (
-        "CONFIG SET min-replicas-to-write 1",
-        "CONFIG SET min-replicas-to-write 0",
-    ),
+    ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
 ];
 
 /// When it begins.
@@ -51,20 +48,12 @@ enum Begins {
 }
 
 /// Runs a block with this command; what was answered, and what is left.
-fn run(
-    client: &Client,
-    admin: &Client,
-    command: &str,
-    condition: (&str, &str),
-    begins: Begins,
-) -> Vec<String> {
+fn run(client: &Client, admin: &Client, command: &str, condition: (&str, &str), begins: Begins) -> Vec<String> {
     for line in ["DEL lock:a lock:b", "DEL held:a", "DEL jobs", "DEL done"] {
         client.sends(line).reply();
     }
     client.sends("RPUSH jobs job").gets(":1");
-    client
-        .sends(format!("SET held:a {TOKEN} NX PX 9000"))
-        .gets("+OK");
+    client.sends(format!("SET held:a {TOKEN} NX PX 9000")).gets("+OK");
     let mut said = Vec::new();
     let refuse = || {
         admin.sends(condition.0).gets("+OK");
@@ -99,10 +88,7 @@ fn run(
 fn a_block_that_redis_refuses_is_refused_as_a_whole() {
     for mode in [Mode::Monitor, Mode::Enforce] {
         let (straight, redis) = (Redis::start(), Redis::start());
-        let proxy = Proxy::builder(&redis)
-            .mode(mode)
-            .namespace("keys", "[\"lock:*\", \"held:*\"]")
-            .start();
+        let proxy = Proxy::builder(&redis).mode(mode).namespace("keys", "[\"lock:*\", \"held:*\"]").start();
         let admins = [straight.client(), redis.client()];
         let (direct, client) = (straight.client(), proxy.client());
         let mut commands: Vec<String> = COMMANDS.iter().map(|line| (*line).to_owned()).collect();

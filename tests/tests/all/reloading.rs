@@ -1,8 +1,6 @@
 //! Reading the configuration again: half a file is often a valid one, and must not drop what is governed.
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for};
 
 /// Three namespaces in enforce mode, with what a file has that is worth losing.
 fn three(redis: &Redis) -> ProxyBuilder {
@@ -24,14 +22,10 @@ const LOCKS: [&str; 4] = ["lock:a", "mutex:a", "order_lock_a", "nightly_running"
 /// What a stranger may do to the locks that somebody holds, and how long those may be held.
 fn is_governed(redis: &Redis, holder: &Client, stranger: &Client) {
     for lock in LOCKS {
-        holder
-            .sends(format!("SET {lock} value-of-the-holder NX EX 86400"))
-            .gets("+OK");
+        holder.sends(format!("SET {lock} value-of-the-holder NX EX 86400")).gets("+OK");
         assert!(redis.pttl(lock) <= 10_000, "{lock} is under its ceiling");
         stranger.sends(format!("DEL {lock}")).gets(":0");
-        stranger
-            .sends(format!("APPEND {lock} x"))
-            .gets_error("LOCKDENIED opaque-write");
+        stranger.sends(format!("APPEND {lock} x")).gets_error("LOCKDENIED opaque-write");
         holder.sends(format!("DEL {lock}")).gets(":1");
     }
     stranger.sends("SWAPDB 0 1").gets_error("NOPERM");
@@ -78,15 +72,8 @@ fn a_signal_takes_nothing_away_and_the_log_says_how_to() {
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     proxy.reload("");
-    proxy.logs(&[
-        "was not loaded",
-        "enforce mode would become monitor",
-        "--allow-weaker",
-    ]);
-    assert_eq!(
-        proxy.metric("lockwarden_config_last_reload_successful"),
-        0.0
-    );
+    proxy.logs(&["was not loaded", "enforce mode would become monitor", "--allow-weaker"]);
+    assert_eq!(proxy.metric("lockwarden_config_last_reload_successful"), 0.0);
     bob.sends("DEL lock:job").gets(":0");
 }
 
@@ -102,14 +89,8 @@ fn what_is_meant_is_done_and_told() {
     bob.sends("DEL lock:job").gets(":0");
     let (status, answer) = proxy.reloads(text.as_bytes(), "/reload?allow=weaker");
     assert_eq!(status, 200, "{answer}");
-    assert!(
-        answer.contains("locks mode"),
-        "it says what changed: {answer}"
-    );
-    proxy.logs(&[
-        "governs less than before",
-        "enforce mode would become monitor",
-    ]);
+    assert!(answer.contains("locks mode"), "it says what changed: {answer}");
+    proxy.logs(&["governs less than before", "enforce mode would become monitor"]);
     bob.sends("DEL lock:job").gets(":1");
 }
 
@@ -120,10 +101,7 @@ fn a_changed_value_is_a_change_like_any_other_and_is_logged() {
     let text = Proxy::builder(&redis).ceiling("2h").text();
     let (status, answer) = proxy.reloads(text.as_bytes(), "/reload");
     assert_eq!(status, 200, "{answer}");
-    assert!(
-        answer.contains("locks ttl-ceiling.ceiling 10s -> 2h"),
-        "{answer}"
-    );
+    assert!(answer.contains("locks ttl-ceiling.ceiling 10s -> 2h"), "{answer}");
     proxy.logs(&["configuration loaded", "ttl-ceiling.ceiling 10s -> 2h"]);
 }
 
@@ -142,9 +120,7 @@ fn an_order_for_enforce_mode_is_not_undone_by_a_signal() {
     // Back to monitor mode is one order, as ever.
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
     proxy.reload(&text);
-    wait_for("the reload", || {
-        proxy.metric("lockwarden_config_last_reload_successful") == 1.0
-    });
+    wait_for("the reload", || proxy.metric("lockwarden_config_last_reload_successful") == 1.0);
     bob.sends("DEL lock:job").gets(":1");
 }
 
@@ -159,10 +135,7 @@ fn the_command_line_orders_modes_and_reloads() {
     };
     let end = types(&["mode", "locks=monitor"]);
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(
-        end.stdout.contains("locks") && end.stdout.contains("monitor"),
-        "{end:?}"
-    );
+    assert!(end.stdout.contains("locks") && end.stdout.contains("monitor"), "{end:?}");
     let shown_as = |mode: &str| {
         let series = format!("lockwarden_policy_info{{policy=\"owner-token\",mode=\"{mode}\"}}");
         proxy.metrics().find(&series) == Some(1.0)
@@ -186,10 +159,7 @@ fn the_command_line_orders_modes_and_reloads() {
     std::fs::write(proxy.config(), weaker).expect("the directory is ours");
     let end = types(&["reload"]);
     assert_eq!(end.code, Some(1), "{end:?}");
-    assert!(
-        end.stderr.contains("enforce mode would become monitor"),
-        "{end:?}"
-    );
+    assert!(end.stderr.contains("enforce mode would become monitor"), "{end:?}");
     let end = types(&["reload", "--allow-weaker"]);
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.stdout.contains("in force"), "{end:?}");
@@ -197,8 +167,7 @@ fn the_command_line_orders_modes_and_reloads() {
 
 /// The configuration with a namespace of other keys ahead of the one that there is, in the place that it had.
 fn with_another_ahead(text: &str) -> String {
-    let other =
-        "[[namespace]]\nname = \"other\"\nkeys = [\"zzz:*\"]\nmode = \"monitor\"\n\n[[namespace]]";
+    let other = "[[namespace]]\nname = \"other\"\nkeys = [\"zzz:*\"]\nmode = \"monitor\"\n\n[[namespace]]";
     text.replacen("[[namespace]]", other, 1)
 }
 
@@ -233,32 +202,17 @@ fn what_is_kept_over_a_reload_stays_with_its_own_namespace() {
     assert_eq!(status, 200, "{answer}");
 
     let other = report("other");
-    assert_eq!(
-        (&other["without_ttl"], &other["equal_values"]),
-        (&0.into(), &0.into()),
-        "{other}"
-    );
+    assert_eq!((&other["without_ttl"], &other["equal_values"]), (&0.into(), &0.into()), "{other}");
     assert_eq!(other["without_ttl_examples"], serde_json::json!([]));
     let after = report("locks");
-    for what in [
-        "without_ttl",
-        "without_ttl_examples",
-        "equal_values",
-        "equal_values_examples",
-        "operations",
-    ] {
+    for what in ["without_ttl", "without_ttl_examples", "equal_values", "equal_values_examples", "operations"] {
         assert_eq!(after[what], before[what], "{what}");
     }
     let locks = proxy.api("locks");
     for lock in locks["locks"].as_array().expect("an array") {
         assert_eq!(lock["namespace"], "locks", "{lock}");
     }
-    let held = |name: &str| {
-        counted(
-            &proxy,
-            &format!("lockwarden_locks_held{{namespace=\"{name}\"}}"),
-        )
-    };
+    let held = |name: &str| counted(&proxy, &format!("lockwarden_locks_held{{namespace=\"{name}\"}}"));
     assert_eq!((held("other"), held("locks")), (0.0, 2.0));
     let config = proxy.api("config");
     let config = config["namespaces"].as_array().cloned().unwrap_or_default();
@@ -268,12 +222,8 @@ fn what_is_kept_over_a_reload_stays_with_its_own_namespace() {
     }
     // A lease that ends after the reload is the namespace's whose lock it was.
     alice.sends("DEL lock:2").gets(":1");
-    let holds = |name: &str| {
-        counted(
-            &proxy,
-            &format!("lockwarden_lock_hold_duration_seconds_count{{namespace=\"{name}\"}}"),
-        )
-    };
+    let holds =
+        |name: &str| counted(&proxy, &format!("lockwarden_lock_hold_duration_seconds_count{{namespace=\"{name}\"}}"));
     assert_eq!((holds("other"), holds("locks")), (0.0, 1.0));
 }
 
@@ -285,15 +235,9 @@ fn a_block_that_was_begun_before_a_reload_is_counted_where_it_was_judged() {
     let proxy = builder.start();
     let alice = proxy.client();
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends("SET nightly_running a1 NX PX 5000")
-        .gets("+QUEUED");
+    alice.sends("SET nightly_running a1 NX PX 5000").gets("+QUEUED");
     // What was the third namespace is none any more.
-    let text = text
-        .split("[[namespace]]")
-        .take(2)
-        .collect::<Vec<_>>()
-        .join("[[namespace]]");
+    let text = text.split("[[namespace]]").take(2).collect::<Vec<_>>().join("[[namespace]]");
     let (status, answer) = proxy.reloads(text.as_bytes(), "/reload?allow=weaker");
     assert_eq!(status, 200, "{answer}");
     alice.sends("EXEC").gets("[+OK]");
@@ -303,10 +247,7 @@ fn a_block_that_was_begun_before_a_reload_is_counted_where_it_was_judged() {
     assert_eq!(status, 200, "{answer}");
     alice.sends("EXEC").gets("[+OK]");
     let granted = |name: &str| {
-        counted(
-            &proxy,
-            &format!("lockwarden_decisions_total{{namespace=\"{name}\",operation=\"acquire\"}}"),
-        )
+        counted(&proxy, &format!("lockwarden_decisions_total{{namespace=\"{name}\",operation=\"acquire\"}}"))
     };
     assert_eq!((granted("other"), granted("locks")), (0.0, 1.0));
 }

@@ -37,21 +37,15 @@ fn many_leases_are_renewed_in_one_call_and_by_the_scripts_name() {
     let proxy = Proxy::builder(&redis).default_ttl("9s").start();
     let holder = proxy.client();
     takes(&holder, 500);
-    wait_for("the first round of renewals", || {
-        proxy.metric(&renewals("renewed")) >= 500.0
-    });
+    wait_for("the first round of renewals", || proxy.metric(&renewals("renewed")) >= 500.0);
     let console = redis.client();
     console.sends("CONFIG RESETSTAT").gets("+OK");
     // All of the next round are due at once.
     redis.freeze();
     let start = Instant::now();
-    wait_for("another third of the TTL to pass", || {
-        start.elapsed() > Duration::from_millis(3200)
-    });
+    wait_for("another third of the TTL to pass", || start.elapsed() > Duration::from_millis(3200));
     redis.thaw();
-    wait_for("the second round of renewals", || {
-        proxy.metric(&renewals("renewed")) >= 1000.0
-    });
+    wait_for("the second round of renewals", || proxy.metric(&renewals("renewed")) >= 1000.0);
     // The scripts that find other leases are among them.
     let (short, whole) = (calls(&console, "evalsha"), calls(&console, "eval"));
     assert!(short <= 50.0, "{short} calls for 500 renewals");
@@ -63,10 +57,7 @@ fn many_leases_are_renewed_in_one_call_and_by_the_scripts_name() {
 #[test]
 fn a_lock_that_the_proxy_may_not_renew_costs_no_other_its_lease() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER warden on >secret +@all ~lw:* ~lock:a* &*")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER warden on >secret +@all ~lw:* ~lock:a* &*").gets("+OK");
     let address = redis.address();
     let backend = format!("redis://warden:secret@{address}");
     let proxy = lockwarden_tests::ProxyBuilder::for_backend(&backend).start();
@@ -74,12 +65,8 @@ fn a_lock_that_the_proxy_may_not_renew_costs_no_other_its_lease() {
     for lock in ["lock:a1", "lock:b1", "lock:a2"] {
         holder.sends(format!("SETNX {lock} a1")).gets(":1");
     }
-    wait_for("the lock that may not be renewed to run out", || {
-        redis.is_free("lock:b1")
-    });
-    wait_for("the others to be renewed", || {
-        proxy.metric(&renewals("renewed")) >= 12.0
-    });
+    wait_for("the lock that may not be renewed to run out", || redis.is_free("lock:b1"));
+    wait_for("the others to be renewed", || proxy.metric(&renewals("renewed")) >= 12.0);
     assert!(!redis.is_free("lock:a1") && !redis.is_free("lock:a2"));
     proxy.logs(&["WARN", "leases could not be renewed", "NOPERM"]);
 }
@@ -96,9 +83,7 @@ fn leases_of_several_databases_are_renewed() {
             client
         })
         .collect();
-    wait_for("four rounds of renewals", || {
-        proxy.metric(&renewals("renewed")) >= 12.0
-    });
+    wait_for("four rounds of renewals", || proxy.metric(&renewals("renewed")) >= 12.0);
     for client in &clients {
         client.sends("DEL lock:job").gets(":1");
     }
@@ -111,14 +96,10 @@ fn a_lease_that_ran_out_while_redis_did_not_answer_is_counted_and_not_made_again
     let proxy = Proxy::builder(&redis).default_ttl("900ms").start();
     let holder = proxy.client();
     takes(&holder, 1);
-    wait_for("the first renewal", || {
-        proxy.metric(&renewals("renewed")) >= 1.0
-    });
+    wait_for("the first renewal", || proxy.metric(&renewals("renewed")) >= 1.0);
     redis.freeze();
     let frozen = Instant::now();
-    wait_for("the lease to be over", || {
-        frozen.elapsed() > Duration::from_millis(1200)
-    });
+    wait_for("the lease to be over", || frozen.elapsed() > Duration::from_millis(1200));
     redis.thaw();
     proxy.counts(LAPSED, 1.0);
     proxy.logs(&["WARN", "a lease ran out under its holder", "lock:0"]);
@@ -135,9 +116,7 @@ fn a_record_lives_longer_than_its_lease_by_what_was_promised() {
     let holder = proxy.client();
     takes(&holder, 1);
     for round in 1..=6 {
-        wait_for("a renewal", || {
-            proxy.metric(&renewals("renewed")) >= f64::from(round)
-        });
+        wait_for("a renewal", || proxy.metric(&renewals("renewed")) >= f64::from(round));
         let console = redis.client();
         let record = console.sends("KEYS lw:{*}:lock:0").reply();
         let name = record.elements()[0].bytes().to_vec();

@@ -9,9 +9,9 @@ const BOBS: &str = "127.41.0.2";
 /// Long enough to be distinctive, and yet the same everywhere.
 const SAME: &str = "the-same-value-everywhere";
 
-const DELETE: &str =
-    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) end return 0";
-const ACQUIRE: &str = "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then redis.call('pexpire', KEYS[1], ARGV[2]) return 1 end return 0";
+const DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) end return 0";
+const ACQUIRE: &str =
+    "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then redis.call('pexpire', KEYS[1], ARGV[2]) return 1 end return 0";
 /// A lock that is a hash: no recipe, so it is wrapped.
 const ENTER: &str = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then \
     redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], ARGV[2]) return 'in' end return 'out'";
@@ -40,21 +40,17 @@ fn a_value_that_two_clients_take_locks_with_is_reported() {
 
         // Alice's alone, whichever locks she takes with it; and a deadline is nobody's.
         for lock in ["lock:a", "lock:a", "lock:b"] {
-            alice
-                .sends(format!("SET {lock} {SAME} NX PX 9000"))
-                .gets("+OK");
+            alice.sends(format!("SET {lock} {SAME} NX PX 9000")).gets("+OK");
             alice.sends(format!("DEL {lock}")).gets(":1");
         }
         alice.sends("SETNX lock:t 1795261000").gets(":1");
         bob.sends("SETNX lock:u 1795261000").gets(":1");
-        bob.sends("SET lock:a bobs-own-8c1f0a2e9b7d NX PX 9000")
-            .gets("+OK");
+        bob.sends("SET lock:a bobs-own-8c1f0a2e9b7d NX PX 9000").gets("+OK");
         bob.sends("DEL lock:a").gets(":1");
         assert_eq!(proxy.metric(&shared), 0.0);
 
         // Bob uses it, too, for another lock: as a verb, in a block, in a recipe, in any script.
-        bob.sends(format!("SET lock:c {SAME} NX PX 9000"))
-            .gets("+OK");
+        bob.sends(format!("SET lock:c {SAME} NX PX 9000")).gets("+OK");
         proxy.counts(&shared, 1.0);
         let set = format!("SET lock:d {SAME} NX PX 9000");
         bob.pipelines(&["MULTI", &set, "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
@@ -65,20 +61,12 @@ fn a_value_that_two_clients_take_locks_with_is_reported() {
         proxy.counts(&shared, 4.0);
         // Alice's grants count from now on as well.
         bob.sends("DEL lock:c").gets(":1");
-        alice
-            .sends(format!("SET lock:c {SAME} NX PX 9000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:c {SAME} NX PX 9000")).gets("+OK");
         proxy.counts(&shared, 5.0);
 
         // One line a minute, with an example, and never the value.
         let line = ["\"message\":\"observed\"", "\"kind\":\"shared-token\""];
-        proxy.logs(&[
-            line[0],
-            line[1],
-            "\"key\":\"lock:c\"",
-            "\"name\":\"stock\"",
-            BOBS,
-        ]);
+        proxy.logs(&[line[0], line[1], "\"key\":\"lock:c\"", "\"name\":\"stock\"", BOBS]);
         assert_eq!(proxy.logged(&line), 1);
         assert_eq!(proxy.logged(&[SAME]), 0);
     });
@@ -92,10 +80,7 @@ fn a_value_that_came_by_another_proxy_is_shared_on_the_same_lock() {
         let (one, two) = (proxy().start(), proxy().start());
         let (alice, bob) = (one.client_from(ALICES), two.client_from(BOBS));
         let shared = kind("shared-token");
-        for (at, key) in ["lock:a", "lock:b", "lock:c", "lock:d"]
-            .into_iter()
-            .enumerate()
-        {
+        for (at, key) in ["lock:a", "lock:b", "lock:c", "lock:d"].into_iter().enumerate() {
             let take = |client: &Client| match key {
                 "lock:a" => client.sends("SETNX lock:a 1").gets(":1"),
                 "lock:b" => client.sends("SET lock:b 2 EX 9").gets("+OK"),
@@ -123,13 +108,9 @@ fn a_shared_value_takes_no_lock_where_the_setting_says_so() {
     let denied = "lockwarden_decisions_total{namespace=\"locks\",operation=\"acquire\",decision=\"deny\",reason=\"shared-token\"}";
     let would = "lockwarden_decisions_total{namespace=\"locks\",operation=\"acquire\",decision=\"would-deny\",reason=\"shared-token\"}";
     in_both_modes(&redis, |mode, proxy| {
-        let proxy = proxy()
-            .setting("owner-token", "shared_tokens", "\"deny\"")
-            .start();
+        let proxy = proxy().setting("owner-token", "shared_tokens", "\"deny\"").start();
         let (alice, bob) = (proxy.client_from(ALICES), proxy.client_from(BOBS));
-        alice
-            .sends(format!("SET lock:a {SAME} NX PX 9000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:a {SAME} NX PX 9000")).gets("+OK");
         let tries = [
             format!("SET lock:b {SAME} NX PX 9000"),
             format!("SET lock:b {SAME} PX 9000"),
@@ -158,12 +139,9 @@ fn a_shared_value_takes_no_lock_where_the_setting_says_so() {
             bob.sends("EXEC").gets_error("EXECABORT");
             // It is Alice's, and stays so.
             alice.sends("DEL lock:a").gets(":1");
-            alice
-                .sends(format!("SET lock:a {SAME} NX PX 9000"))
-                .gets("+OK");
+            alice.sends(format!("SET lock:a {SAME} NX PX 9000")).gets("+OK");
             assert_eq!(proxy.metric(&kind("shared-token")), 0.0);
-            bob.sends("SET lock:b bobs-own-8c1f0a2e9b7d NX PX 9000")
-                .gets("+OK");
+            bob.sends("SET lock:b bobs-own-8c1f0a2e9b7d NX PX 9000").gets("+OK");
         }
     });
 }
@@ -183,8 +161,7 @@ fn a_shared_value_is_no_repetition() {
     let take = format!("SET lock:a {SAME} NX PX 9000");
     alice.sends(&take).gets("+OK");
     alice.sends(&take).gets("+OK");
-    bob.sends(format!("SET lock:b {SAME} NX PX 9000"))
-        .gets("+OK");
+    bob.sends(format!("SET lock:b {SAME} NX PX 9000")).gets("+OK");
     alice.sends(&take).gets("nil");
 }
 
@@ -199,10 +176,7 @@ fn a_connection_that_is_refused_its_own_lock_is_shared_by_threads() {
         bob.sends("SETNX lock:a 1").gets(":0");
         alice.sends("SETNX lock:a 1").gets(":0");
         one.counts(&shared, 1.0);
-        alice.pipelines(
-            &["MULTI", "SETNX lock:a 1", "EXEC"],
-            &["+OK", "+QUEUED", "[:0]"],
-        );
+        alice.pipelines(&["MULTI", "SETNX lock:a 1", "EXEC"], &["+OK", "+QUEUED", "[:0]"]);
         one.counts(&shared, 2.0);
         assert_eq!(alice.eval(ACQUIRE, &["lock:a"], &["1", "9000"]), ":0");
         one.counts(&shared, 3.0);
@@ -210,18 +184,12 @@ fn a_connection_that_is_refused_its_own_lock_is_shared_by_threads() {
         one.counts(&shared, 4.0);
         // Another field of a hash: somebody else, over the holder's connection.
         assert_eq!(alice.eval(ENTER, &["lock:h"], &[SAME, "9000"]), "$2 in");
-        assert_eq!(
-            alice.eval(ENTER, &["lock:h"], &["another-thread-of-it", "9000"]),
-            "$3 out"
-        );
+        assert_eq!(alice.eval(ENTER, &["lock:h"], &["another-thread-of-it", "9000"]), "$3 out");
         one.counts(&shared, 5.0);
         // It held this lock, and does no more: its value gave it back over the other proxy.
-        alice
-            .sends(format!("SET lock:b {SAME} NX PX 9000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:b {SAME} NX PX 9000")).gets("+OK");
         assert_eq!(bob.eval(DELETE, &["lock:b"], &[SAME]), ":1");
-        bob.sends("SET lock:b bobs-own-8c1f0a2e9b7d NX PX 9000")
-            .gets("+OK");
+        bob.sends("SET lock:b bobs-own-8c1f0a2e9b7d NX PX 9000").gets("+OK");
         alice.sends("SETNX lock:b 1").gets(":0");
         assert_eq!(one.metric(&shared), 5.0);
         assert_eq!(two.metric(&shared), 0.0);
@@ -239,13 +207,7 @@ fn a_tokenless_release_or_extension_after_a_refusal_is_reported() {
         let takes = format!("SET lock:a {SAME} NX PX 9000");
         let mut counted = 0.0;
         // Each meets Alice's lease, and would end or prolong it.
-        for line in [
-            "DEL lock:a",
-            "UNLINK lock:a other",
-            "EXPIRE lock:a 20",
-            "GETDEL lock:a",
-            "PEXPIRE lock:a 0",
-        ] {
+        for line in ["DEL lock:a", "UNLINK lock:a other", "EXPIRE lock:a 20", "GETDEL lock:a", "PEXPIRE lock:a 0"] {
             redis.client().sends("DEL lock:a").reply();
             alice.sends(&takes).gets("+OK");
             bob.sends("SETNX lock:a 1").gets(":0");
@@ -272,21 +234,14 @@ fn a_tokenless_release_or_extension_after_a_refusal_is_reported() {
         redis.client().sends("DEL lock:a").reply();
         alice.sends(&takes).gets("+OK");
         bob.sends("SETNX lock:a 1").gets(":0");
-        assert_eq!(
-            bob.eval(DELETE, &["lock:a"], &["bobs-own-8c1f0a2e9b7d"]),
-            ":0"
-        );
+        assert_eq!(bob.eval(DELETE, &["lock:a"], &["bobs-own-8c1f0a2e9b7d"]), ":0");
         alice.sends("DEL lock:a").gets(":1");
         bob.sends("DEL lock:a").gets(":0");
         bob.sends("SETNX lock:a 1").gets(":1");
         bob.sends("DEL lock:a").gets(":1");
         assert_eq!(two.metric(&found), counted + 2.0);
         assert_eq!(one.metric(&found), 0.0);
-        two.logs(&[
-            "\"kind\":\"refused-then-released\"",
-            "\"key\":\"lock:a\"",
-            BOBS,
-        ]);
+        two.logs(&["\"kind\":\"refused-then-released\"", "\"key\":\"lock:a\"", BOBS]);
         assert_eq!(two.logged(&["\"kind\":\"refused-then-released\""]), 1);
     });
 }
@@ -305,9 +260,7 @@ fn a_lock_that_is_meant_to_outlive_its_connection_is_reported() {
                 client.sends(line).reply();
             }
             drop(client);
-            wait_for("the client to be gone", || {
-                proxy.metric("lockwarden_client_connections") == 0.0
-            });
+            wait_for("the client to be gone", || proxy.metric("lockwarden_client_connections") == 0.0);
         };
         leaves(&["SET lock:short 1 NX PX 5000"]);
         leaves(&["SETNX lock:none 1"]);
@@ -333,7 +286,8 @@ fn a_lock_that_is_meant_to_outlive_its_connection_is_reported() {
 /// it took the lock away by that, it is the holder and late no more.
 #[test]
 fn a_late_holders_first_act_is_one_overlap_in_either_mode() {
-    const SCRIPT: &str = "EVAL \"redis.call('del', KEYS[2]) return redis.call('set', KEYS[1], ARGV[1], 'PX', 9000)\" 2 lock:a plain";
+    const SCRIPT: &str =
+        "EVAL \"redis.call('del', KEYS[2]) return redis.call('set', KEYS[1], ARGV[1], 'PX', 9000)\" 2 lock:a plain";
     let redis = Redis::start();
     in_both_modes(&redis, |mode, proxy| {
         let proxy = proxy().start();
@@ -351,22 +305,15 @@ fn a_late_holders_first_act_is_one_overlap_in_either_mode() {
         .into_iter()
         .enumerate()
         {
-            alice
-                .sends("SET lock:a alices-first-8c1f0a2e9 NX PX 9000")
-                .gets("+OK");
+            alice.sends("SET lock:a alices-first-8c1f0a2e9 NX PX 9000").gets("+OK");
             redis.runs_out(&alice, "lock:a");
-            bob.sends("SET lock:a bobs-own-8c1f0a2e9b7d NX PX 9000")
-                .gets("+OK");
+            bob.sends("SET lock:a bobs-own-8c1f0a2e9b7d NX PX 9000").gets("+OK");
             alice.sends(&act).reply();
             proxy.counts("lockwarden_lock_overlaps_total", at as f64 + 1.0);
             if mode == Mode::Monitor && act.contains(own) {
                 alice.sends("DEL lock:a").gets(":1");
             }
-            assert_eq!(
-                proxy.metric("lockwarden_lock_overlaps_total"),
-                at as f64 + 1.0,
-                "{act}"
-            );
+            assert_eq!(proxy.metric("lockwarden_lock_overlaps_total"), at as f64 + 1.0, "{act}");
             redis.client().sends("FLUSHALL").gets("+OK");
         }
     });
@@ -384,25 +331,17 @@ fn writes_of_guarded_data_over_a_connection_on_which_a_lease_ran_out_are_reporte
         let shared = kind("shared-guard");
         let (alice, bob) = (proxy.client_from(ALICES), proxy.client_from(BOBS));
         let lets_run_out = |client: &Client, lock: &str, value: &str| {
-            client
-                .sends(format!("SET {lock} {value} NX PX 50"))
-                .gets("+OK");
+            client.sends(format!("SET {lock} {value} NX PX 50")).gets("+OK");
             redis.becomes_free(lock);
         };
         let takes = |client: &Client, lock: &str, value: &str| {
-            client
-                .sends(format!("SET {lock} {value} NX PX 60000"))
-                .gets("+OK");
+            client.sends(format!("SET {lock} {value} NX PX 60000")).gets("+OK");
         };
-        let gives_back =
-            |client: &Client, lock: &str, value: &str| client.eval(DELETE, &[lock], &[value]);
+        let gives_back = |client: &Client, lock: &str, value: &str| client.eval(DELETE, &[lock], &[value]);
 
         // A worker with a connection of its own, late or not; and its lease was the last one, or it was not.
         lets_run_out(&alice, "lock:sale:1", "alices-first-5f1e0c");
-        assert_eq!(
-            gives_back(&alice, "lock:sale:1", "alices-first-5f1e0c"),
-            ":0"
-        );
+        assert_eq!(gives_back(&alice, "lock:sale:1", "alices-first-5f1e0c"), ":0");
         takes(&alice, "lock:sale:1", "alices-second-77ab02");
         alice.sends("SET stock:1 99").gets("+OK");
         lets_run_out(&bob, "lock:sale:2", "bobs-first-09d8aa10c");
@@ -416,17 +355,9 @@ fn writes_of_guarded_data_over_a_connection_on_which_a_lease_ran_out_are_reporte
         assert_eq!(proxy.metric(&shared), 0.0, "{mode}: nothing was written");
         alice.sends("SET stock:3 99").gets("+OK");
         proxy.counts(&shared, 1.0);
-        let line = [
-            "\"message\":\"observed\"",
-            "\"kind\":\"shared-guard\"",
-            "\"key\":\"lock:sale:3\"",
-            ALICES,
-        ];
+        let line = ["\"message\":\"observed\"", "\"kind\":\"shared-guard\"", "\"key\":\"lock:sale:3\"", ALICES];
         proxy.logs(&line);
-        assert_eq!(
-            gives_back(&alice, "lock:sale:3", "alices-fifth-c93f55d"),
-            ":1"
-        );
+        assert_eq!(gives_back(&alice, "lock:sale:3", "alices-fifth-c93f55d"), ":1");
         takes(&alice, "lock:sale:3", "alices-sixth-1a7be80");
         alice.sends("SET stock:3 98").gets("+OK");
         assert_eq!(proxy.metric(&shared), 1.0, "{mode}: that was given back");
@@ -439,11 +370,7 @@ fn writes_of_guarded_data_over_a_connection_on_which_a_lease_ran_out_are_reporte
         lets_run_out(&alice, "lock:sale:4", "alices-seventh-8d20f");
         takes(&second, "lock:sale:4", "alices-eighth-3b9e41");
         let reply = third.sends("SET stock:4 99").reply().to_string();
-        assert_eq!(
-            reply.starts_with("-LOCKDENIED stale-fence"),
-            mode == "enforce",
-            "{reply}"
-        );
+        assert_eq!(reply.starts_with("-LOCKDENIED stale-fence"), mode == "enforce", "{reply}");
         proxy.counts(&shared, 2.0);
         bob.sends("SET stock:4 98").reply();
         assert_eq!(proxy.metric(&shared), 2.0, "{mode}");

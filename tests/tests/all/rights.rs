@@ -9,17 +9,14 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::scripts;
 use lockwarden_tests::{
-    Client, Finished, Mode, Proxy, ProxyBuilder, Record, Redis, Reply, Server, State, lockwarden,
-    run_to_end, wait_for,
+    Client, Finished, Mode, Proxy, ProxyBuilder, Record, Redis, Reply, Server, State, lockwarden, run_to_end, wait_for,
 };
 
 use idioms::{IDIOMS, Idiom};
 
 /// Every command that a client's step may use, to be taken away in turn, and some that only the application uses.
 fn commands() -> BTreeSet<String> {
-    let steps = scripts::all()
-        .into_iter()
-        .filter(|script| script.is_for_clients());
+    let steps = scripts::all().into_iter().filter(|script| script.is_for_clients());
     let used = steps.flat_map(|script| script.commands().to_vec());
     let others = ["eval", "evalsha", "getrange", "setnx", "expire", "unlink"];
     // 6.2 does not have the one, and cannot be asked for the right to the other without writing.
@@ -34,23 +31,15 @@ fn commands() -> BTreeSet<String> {
 
 /// What users may do, as rules of an ACL behind their name and password.
 fn users() -> Vec<(String, String)> {
-    let mut users: Vec<(String, String)> = commands()
-        .into_iter()
-        .map(|command| (format!("no-{command}"), format!("~* &* +@all -{command}")))
-        .collect();
+    let mut users: Vec<(String, String)> =
+        commands().into_iter().map(|command| (format!("no-{command}"), format!("~* &* +@all -{command}"))).collect();
     for (name, rules) in [
         ("not-dangerous", "~* &* +@all -@dangerous"),
         ("no-records", "~lock:* ~other:* ~jobs:* ~count:* &* +@all"),
-        (
-            "no-debts",
-            "~lock:* ~other:* ~jobs:* ~count:* ~lw:{*}:* &* +@all",
-        ),
+        ("no-debts", "~lock:* ~other:* ~jobs:* ~count:* ~lw:{*}:* &* +@all"),
         ("no-scripts", "~* &* +@all -@scripting"),
         ("no-select", "~* &* +@all -select"),
-        (
-            "redis-py",
-            "~* &* -@all +set +get +del +pttl +pexpire +evalsha +eval +script|load +ping +multi +exec",
-        ),
+        ("redis-py", "~* &* -@all +set +get +del +pttl +pexpire +evalsha +eval +script|load +ping +multi +exec"),
         ("nothing", "~* &* -@all +ping"),
     ] {
         let rules = match Server::under_test().since(7, 0) {
@@ -65,9 +54,7 @@ fn users() -> Vec<(String, String)> {
 fn add_users(redis: &Redis) {
     let admin = redis.client();
     for (name, rules) in users() {
-        admin
-            .sends(format!("ACL SETUSER {name} on >pw {rules}"))
-            .gets("+OK");
+        admin.sends(format!("ACL SETUSER {name} on >pw {rules}")).gets("+OK");
     }
 }
 
@@ -77,30 +64,15 @@ fn state(client: &Client, tag: &str) -> Vec<String> {
     keys.iter()
         .map(|kind| {
             let key = format!("{kind}:{tag}");
-            let value = match client
-                .sends(format!("TYPE {key}"))
-                .reply()
-                .to_string()
-                .as_str()
-            {
+            let value = match client.sends(format!("TYPE {key}")).reply().to_string().as_str() {
                 "+string" => client.sends(format!("GET {key}")).reply().to_string(),
                 "+hash" => client.sends(format!("HGETALL {key}")).reply().to_string(),
-                "+list" => client
-                    .sends(format!("LRANGE {key} 0 -1"))
-                    .reply()
-                    .to_string(),
+                "+list" => client.sends(format!("LRANGE {key} 0 -1")).reply().to_string(),
                 other => other.to_owned(),
             };
             let left = client.sends(format!("PTTL {key}")).integer();
             // Seconds, rounded so that what a loaded machine takes does not show.
-            format!(
-                "{kind} {value} {}",
-                if left > 0 {
-                    (left + 15_000) / 30_000
-                } else {
-                    left
-                }
-            )
+            format!("{kind} {value} {}", if left > 0 { (left + 15_000) / 30_000 } else { left })
         })
         .collect()
 }
@@ -115,30 +87,14 @@ fn log_in(client: &Client, user: &str) {
 }
 
 /// Runs an idiom on both, and compares each reply and what it left.
-fn compare(
-    direct: (&Client, &Client),
-    proxied: (&Client, &Client),
-    idiom: &Idiom,
-    tag: &str,
-    whose: &str,
-) {
+fn compare(direct: (&Client, &Client), proxied: (&Client, &Client), idiom: &Idiom, tag: &str, whose: &str) {
     for line in idiom.lines {
         let line = line.replace("{k}", tag);
         let wanted = direct.1.sends(&line).reply();
         let got = proxied.1.sends(&line).reply();
-        assert_eq!(
-            words(&got, tag),
-            words(&wanted, tag),
-            "{whose}: {}: {line}",
-            idiom.name
-        );
+        assert_eq!(words(&got, tag), words(&wanted, tag), "{whose}: {}: {line}", idiom.name);
     }
-    assert_eq!(
-        state(proxied.0, tag),
-        state(direct.0, tag),
-        "{whose}: {}",
-        idiom.name
-    );
+    assert_eq!(state(proxied.0, tag), state(direct.0, tag), "{whose}: {}", idiom.name);
 }
 
 #[test]
@@ -198,25 +154,16 @@ fn all_or_nothing(redis: &Client, client: &Client, idiom: &Idiom, tag: &str) {
         let reply = client.sends(&line).reply().to_string();
         let after = lease(redis, tag);
         let context = format!("{tag}: {}: {line}: {reply}", idiom.name);
-        assert!(
-            !reply.contains("['?'") && !reply.contains("$1 ?"),
-            "{context}"
-        );
+        assert!(!reply.contains("['?'") && !reply.contains("$1 ?"), "{context}");
         // An error of its own ends an application's script halfway, as without the proxy.
         if reply.starts_with("-NOPERM") || reply.starts_with("-LOCK") {
             assert_eq!(after, before, "{context}");
         }
-        let live = after
-            .1
-            .as_ref()
-            .is_some_and(|record| record.state == State::Live);
+        let live = after.1.as_ref().is_some_and(|record| record.state == State::Live);
         // A lock that was there without a record, as before the proxy came, is nobody's affair.
         if is_held(&after.0) {
             assert!(live, "{context}: held without a record: {after:?}");
-            assert!(
-                !after.0[0].ends_with(" -1"),
-                "{context}: without a TTL: {after:?}"
-            );
+            assert!(!after.0[0].ends_with(" -1"), "{context}: without a TTL: {after:?}");
         } else {
             assert!(!live, "{context}: gone without a word: {after:?}");
         }
@@ -233,42 +180,25 @@ fn rights_that_are_taken_from_a_living_session() {
     for command in commands() {
         let user = format!("app-{command}");
         for admin in &admins {
-            admin
-                .sends(format!("ACL SETUSER {user} on >pw ~* &* +@all"))
-                .gets("+OK");
+            admin.sends(format!("ACL SETUSER {user} on >pw ~* &* +@all")).gets("+OK");
         }
-        let (direct, watched, enforced) =
-            (straight.client(), watching.client(), enforcing.client());
+        let (direct, watched, enforced) = (straight.client(), watching.client(), enforcing.client());
         for client in [&direct, &watched, &enforced] {
             log_in(client, &user);
         }
         for (at, idiom) in IDIOMS.iter().enumerate() {
-            compare(
-                (&admins[0], &direct),
-                (&admins[1], &watched),
-                idiom,
-                &format!("{command}-w{at}"),
-                &user,
-            );
+            compare((&admins[0], &direct), (&admins[1], &watched), idiom, &format!("{command}-w{at}"), &user);
             all_or_nothing(&admins[1], &enforced, idiom, &format!("{command}-e{at}"));
         }
         for admin in &admins {
-            admin
-                .sends(format!("ACL SETUSER {user} -{command}"))
-                .gets("+OK");
+            admin.sends(format!("ACL SETUSER {user} -{command}")).gets("+OK");
         }
         for (at, idiom) in IDIOMS.iter().enumerate() {
             // What a step in a block lacks only EXEC can say; and that a script may not be sent any more is seen
             // when rights are looked at again.
             let in_block = idiom.name.contains("block");
             if !in_block && !["eval", "evalsha"].contains(&command.as_str()) {
-                compare(
-                    (&admins[0], &direct),
-                    (&admins[1], &watched),
-                    idiom,
-                    &format!("{command}-v{at}"),
-                    &user,
-                );
+                compare((&admins[0], &direct), (&admins[1], &watched), idiom, &format!("{command}-v{at}"), &user);
             }
             all_or_nothing(&admins[1], &enforced, idiom, &format!("{command}-f{at}"));
         }
@@ -284,23 +214,17 @@ fn the_check_names_what_users_lack() {
         ("jobs", "~lock:* -@all +@write +@read +@keyspace +evalsha"),
         ("cache", "~cache:* +@all"),
     ] {
-        admin
-            .sends(format!("ACL SETUSER {user} on >pw {rules}"))
-            .gets("+OK");
+        admin.sends(format!("ACL SETUSER {user} on >pw {rules}")).gets("+OK");
     }
     let check = |url: &str| checked(url).stdout;
     let said = check(&format!("redis://{}", redis.address()));
     assert!(!said.contains("own user"), "{said}");
-    let told = said.contains(
-        "backend: user jobs may take locks of namespace default and lacks +eval +time ~lw:*\n",
-    );
+    let told = said.contains("backend: user jobs may take locks of namespace default and lacks +eval +time ~lw:*\n");
     assert_eq!(told, Server::under_test().since(7, 0), "{said}");
     assert!(!said.contains("user good"), "{said}");
     assert!(!said.contains("user cache"), "{said}");
 
-    admin
-        .sends("ACL SETUSER keeper on >pw ~lock:* ~lw:* +@all -time -setrange")
-        .gets("+OK");
+    admin.sends("ACL SETUSER keeper on >pw ~lock:* ~lw:* +@all -time -setrange").gets("+OK");
     let said = check(&format!("redis://keeper:pw@{}", redis.address()));
     let line = "backend: the proxy's own user keeper lacks +setrange +time: leases whose TTL";
     assert!(said.contains(line), "{said}");
@@ -319,10 +243,7 @@ fn checked(url: &str) -> Finished {
 #[test]
 fn a_default_user_without_info_is_one_that_is_logged_in() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER default -info")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER default -info").gets("+OK");
     let proxy = ProxyBuilder::for_backend(&redis.url()).start();
     let alice = proxy.client();
     alice.sends("SETNX lock:a 1").gets(":1");
@@ -330,19 +251,13 @@ fn a_default_user_without_info_is_one_that_is_logged_in() {
     assert_eq!(proxy.logged(&["may not log in"]), 0, "{}", proxy.log());
     let said = checked(&redis.url()).stdout;
     assert!(!said.contains("may not log in"), "{said}");
-    assert!(
-        said.contains("the proxy's own user default lacks +info"),
-        "{said}"
-    );
+    assert!(said.contains("the proxy's own user default lacks +info"), "{said}");
     let mut shown = serde_json::Value::Null;
     wait_for("the lock to be shown", || {
         shown = proxy.api("locks/lock:a")["lock"].clone();
         shown["fence"].is_u64()
     });
-    let order = format!(
-        "{{\"db\":0,\"fence\":{},\"reason\":\"a test\"}}",
-        shown["fence"]
-    );
+    let order = format!("{{\"db\":0,\"fence\":{},\"reason\":\"a test\"}}", shown["fence"]);
     let (status, answer) = proxy.orders("/api/v1/locks/lock:a/break", &order);
     assert_eq!(status, 200, "{answer}");
 }
@@ -351,14 +266,8 @@ fn a_default_user_without_info_is_one_that_is_logged_in() {
 fn a_command_that_a_server_has_under_another_name_is_no_lack_of_rights() {
     for command in ["SET", "DEL"] {
         let redis = Redis::with_arguments(&["--rename-command", command, "other"]);
-        let proxy = ProxyBuilder::for_backend(&redis.url())
-            .mode(Mode::Enforce)
-            .start();
-        proxy.logs(&[
-            "ERROR",
-            "the server lacks commands",
-            &format!("\"commands\":\"{command}\""),
-        ]);
+        let proxy = ProxyBuilder::for_backend(&redis.url()).mode(Mode::Enforce).start();
+        proxy.logs(&["ERROR", "the server lacks commands", &format!("\"commands\":\"{command}\"")]);
         let client = proxy.client();
         let asked = match command {
             "SET" => "SETNX lock:a 1",
@@ -369,16 +278,8 @@ fn a_command_that_a_server_has_under_another_name_is_no_lack_of_rights() {
         assert!(!said.contains("this user lacks"), "{said}");
         assert_eq!(proxy.logged(&["lacks rights"]), 0, "{}", proxy.log());
         let checked = checked(&redis.url()).stdout;
-        assert!(
-            checked.contains(&format!("the server has no {command}")),
-            "{checked}"
-        );
-        assert!(
-            !checked
-                .lines()
-                .any(|line| line.contains("lacks") && blames(line)),
-            "{checked}"
-        );
+        assert!(checked.contains(&format!("the server has no {command}")), "{checked}");
+        assert!(!checked.lines().any(|line| line.contains("lacks") && blames(line)), "{checked}");
     }
 }
 
@@ -388,16 +289,12 @@ fn a_full_server_is_complained_of_once_and_its_end_is_told() {
     let proxy = Proxy::enforcing(&redis);
     let (admin, client) = (redis.client(), proxy.client());
     client.sends("SETNX lock:a 1").gets(":1");
-    admin
-        .sends("CONFIG SET maxmemory-policy noeviction")
-        .gets("+OK");
+    admin.sends("CONFIG SET maxmemory-policy noeviction").gets("+OK");
     admin.sends("CONFIG SET maxmemory 1").gets("+OK");
     let trouble = "cannot be found by other proxies";
     proxy.logs(&["WARN", trouble, "OOM"]);
     let begun = Instant::now();
-    wait_for("four seconds, and some tries", || {
-        begun.elapsed() > Duration::from_secs(4)
-    });
+    wait_for("four seconds, and some tries", || begun.elapsed() > Duration::from_secs(4));
     assert_eq!(proxy.logged(&[trouble]), 1, "{}", proxy.log());
     admin.sends("CONFIG SET maxmemory 0").gets("+OK");
     proxy.logs(&["INFO", "are found by other proxies again"]);
@@ -407,10 +304,7 @@ fn a_full_server_is_complained_of_once_and_its_end_is_told() {
 #[test]
 fn what_the_own_user_lacks_is_said_once_as_an_error() {
     let redis = Redis::start();
-    redis
-        .client()
-        .sends("ACL SETUSER keeper on >pw ~* +@all -time")
-        .gets("+OK");
+    redis.client().sends("ACL SETUSER keeper on >pw ~* +@all -time").gets("+OK");
     let url = format!("redis://keeper:pw@{}", redis.address());
     let proxy = ProxyBuilder::for_backend(&url).start();
     proxy.logs(&["ERROR", "the proxy's own connection lacks rights", "+time"]);
@@ -422,16 +316,12 @@ fn what_the_own_user_lacks_is_said_once_as_an_error() {
     assert_eq!(proxy.logged(&["lacks rights"]), 0);
     // What it costs is said of what is missing, and of nothing else.
     let admin = redis.client();
-    admin
-        .sends("ACL SETUSER keeper reset on >pw ~* +@all -set")
-        .gets("+OK");
+    admin.sends("ACL SETUSER keeper reset on >pw ~* +@all -set").gets("+OK");
     let proxy = ProxyBuilder::for_backend(&url).start();
     let free = "a namespace with a quarantine grants no free lock";
     proxy.logs(&["ERROR", "+set", free]);
     assert_eq!(proxy.logged(&["are not renewed"]), 0);
-    admin
-        .sends("ACL SETUSER keeper reset on >pw ~* +@all -ping")
-        .gets("+OK");
+    admin.sends("ACL SETUSER keeper reset on >pw ~* +@all -ping").gets("+OK");
     let proxy = ProxyBuilder::for_backend(&url).start();
     proxy.client().sends("SETNX lock:b 1").gets(":1");
     assert_eq!(proxy.logged(&["lacks rights"]), 0);

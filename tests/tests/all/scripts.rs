@@ -41,29 +41,15 @@ in_every_world!(an_unknown_script_by_its_sha);
 fn scripts_that_touch_no_lock(world: &World) {
     let alice = world.client();
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
-    alice
-        .sends("EVAL \"return redis.call('set', KEYS[1], ARGV[1])\" 1 plain x")
-        .gets("+OK");
+    alice.sends("EVAL \"return redis.call('set', KEYS[1], ARGV[1])\" 1 plain x").gets("+OK");
     if !Server::under_test().lacks("EVAL_RO", 7, 0) {
-        alice
-            .sends("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 lock:job")
-            .gets("$2 a1");
+        alice.sends("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 lock:job").gets("$2 a1");
     }
-    alice
-        .sends("EVAL \"return {1, 'two', false, redis.status_reply('FINE')}\" 0")
-        .gets("[:1, $3 two, nil, +FINE]");
-    alice
-        .sends("EVAL \"return redis.error_reply('MINE own words')\" 0")
-        .gets("-MINE own words");
-    alice
-        .sends("EVAL \"return 1\" one plain")
-        .gets_error("ERR value is not an integer or out of range");
-    alice
-        .sends("EVAL \"return 1\" -1")
-        .gets_error("ERR Number of keys can't be negative");
-    alice
-        .sends("EVAL \"return 1\" 2 lock:job")
-        .gets_error("ERR Number of keys can't be greater than number of args");
+    alice.sends("EVAL \"return {1, 'two', false, redis.status_reply('FINE')}\" 0").gets("[:1, $3 two, nil, +FINE]");
+    alice.sends("EVAL \"return redis.error_reply('MINE own words')\" 0").gets("-MINE own words");
+    alice.sends("EVAL \"return 1\" one plain").gets_error("ERR value is not an integer or out of range");
+    alice.sends("EVAL \"return 1\" -1").gets_error("ERR Number of keys can't be negative");
+    alice.sends("EVAL \"return 1\" 2 lock:job").gets_error("ERR Number of keys can't be greater than number of args");
 }
 in_every_world!(scripts_that_touch_no_lock);
 
@@ -73,24 +59,15 @@ fn an_unknown_sha_on_a_lock_key_asks_for_the_text() {
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
     // The server knows it, the proxy does not: only the text tells what it does.
-    let sha = redis
-        .client()
-        .sends_arguments(&["SCRIPT", "LOAD", UNKNOWN])
-        .text();
-    alice
-        .sends(format!("EVALSHA {sha} 1 lock:job v"))
-        .gets_error("NOSCRIPT No matching script.");
+    let sha = redis.client().sends_arguments(&["SCRIPT", "LOAD", UNKNOWN]).text();
+    alice.sends(format!("EVALSHA {sha} 1 lock:job v")).gets_error("NOSCRIPT No matching script.");
     alice.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
     assert!(redis.is_free("lock:job"));
     // Without a lock key, too: it may compute the name of one.
-    alice
-        .sends(format!("EVALSHA {sha} 1 plain v"))
-        .gets_error("NOSCRIPT No matching script.");
+    alice.sends(format!("EVALSHA {sha} 1 plain v")).gets_error("NOSCRIPT No matching script.");
     alice.sends_arguments(&["SCRIPT", "LOAD", UNKNOWN]).text();
     alice.sends(format!("EVALSHA {sha} 1 plain v")).gets("$1 v");
-    alice
-        .sends(format!("EVALSHA {} 1 plain v", "0".repeat(40)))
-        .gets_error("NOSCRIPT No matching script.");
+    alice.sends(format!("EVALSHA {} 1 plain v", "0".repeat(40))).gets_error("NOSCRIPT No matching script.");
 }
 
 #[test]
@@ -108,12 +85,7 @@ fn a_script_may_be_loaded_and_called_in_one_pipeline() {
             &format!("SCRIPT LOAD \"{plain}\""),
             &format!("EVALSHA {} 0", sha(plain)),
         ],
-        &[
-            &format!("$40 {}", sha(lock)),
-            "nil",
-            &format!("$40 {}", sha(plain)),
-            "$5 plain",
-        ],
+        &[&format!("$40 {}", sha(lock)), "nil", &format!("$40 {}", sha(plain)), "$5 plain"],
     );
 }
 
@@ -146,9 +118,7 @@ fn a_sha_that_redis_does_not_know_either_fails_in_its_place_of_a_block() {
         "SET plain 1".to_owned(),
     ];
     let said = [&alice, &direct].map(|client| {
-        let alone: Vec<String> = (requests.iter())
-            .map(|line| client.sends(line).reply().to_string())
-            .collect();
+        let alone: Vec<String> = (requests.iter()).map(|line| client.sends(line).reply().to_string()).collect();
         client.sends("MULTI").gets("+OK");
         for line in &requests {
             client.sends(line).gets("+QUEUED");
@@ -159,9 +129,7 @@ fn a_sha_that_redis_does_not_know_either_fails_in_its_place_of_a_block() {
     assert!(said[0].1.starts_with("[-NOSCRIPT "), "{said:?}");
     // Redis knows this one and the proxy does not, so nobody can say what it would do.
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends(format!("EVALSHA {known} 1 plain"))
-        .gets_error("LOCKDENIED unsafe-script cmd=EVALSHA");
+    alice.sends(format!("EVALSHA {known} 1 plain")).gets_error("LOCKDENIED unsafe-script cmd=EVALSHA");
     alice.sends("EXEC").gets_error("EXECABORT ");
 }
 
@@ -188,14 +156,7 @@ fn a_flushed_script_cache_is_repaired_without_anybody_noticing() {
         alice.sends("SETNX lock:job a1").gets(":1");
         // Pipelined behind a flush: order must hold while the script is loaded again.
         alice.pipelines(
-            &[
-                "SCRIPT FLUSH",
-                "SET plain 1",
-                "DEL lock:job",
-                "INCR plain",
-                "SETNX lock:job a2",
-                "GET lock:job",
-            ],
+            &["SCRIPT FLUSH", "SET plain 1", "DEL lock:job", "INCR plain", "SETNX lock:job a2", "GET lock:job"],
             &["+OK", "+OK", ":1", ":2", ":1", "$2 a2"],
         );
         redis.client().sends("SCRIPT FLUSH").gets("+OK");
@@ -214,14 +175,10 @@ fn functions_may_not_name_a_lock_key() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let library = "#!lua name=mine\nredis.register_function('steal', function(keys, args) return redis.call('set', keys[1], args[1]) end)";
-    redis
-        .client()
-        .sends_arguments(&["FUNCTION", "LOAD", library])
-        .gets("$4 mine");
+    redis.client().sends_arguments(&["FUNCTION", "LOAD", library]).gets("$4 mine");
     let (alice, bob) = (proxy.client(), proxy.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
-    bob.sends("FCALL steal 1 lock:job thief")
-        .gets_error("LOCKDENIED ");
+    bob.sends("FCALL steal 1 lock:job thief").gets_error("LOCKDENIED ");
     bob.sends("FCALL steal 1 plain x").gets("+OK");
     assert_eq!(redis.value("lock:job"), "$2 a1");
 }
@@ -231,9 +188,7 @@ fn monitor_mode_runs_an_unknown_script_with_its_own_reply_in_a_block_too() {
     let world = World::new(WorldKind::Monitor, |proxy| proxy);
     let alice = world.client();
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends(format!("EVAL \"{UNKNOWN}\" 1 lock:job v"))
-        .gets("+QUEUED");
+    alice.sends(format!("EVAL \"{UNKNOWN}\" 1 lock:job v")).gets("+QUEUED");
     alice.sends("EXEC").gets("[$1 v]");
 }
 
@@ -250,20 +205,13 @@ fn a_long_text_is_understood_like_a_short_one() {
     };
     alice.sends("SET lock:job a1 NX PX 30000").gets("+OK");
     let theft = long("theft");
-    bob.sends_arguments(&["EVAL", &theft, "1", "lock:job"])
-        .gets_error("LOCKDENIED not-owner");
+    bob.sends_arguments(&["EVAL", &theft, "1", "lock:job"]).gets_error("LOCKDENIED not-owner");
     let loaded = long("loaded");
-    let sha = bob
-        .sends_arguments(&["SCRIPT", "LOAD", &loaded])
-        .reply()
-        .to_string();
+    let sha = bob.sends_arguments(&["SCRIPT", "LOAD", &loaded]).reply().to_string();
     let sha = sha.trim_start_matches("$40 ").to_owned();
-    bob.sends_arguments(&["EVALSHA", &sha, "1", "lock:job"])
-        .gets_error("LOCKDENIED not-owner");
+    bob.sends_arguments(&["EVALSHA", &sha, "1", "lock:job"]).gets_error("LOCKDENIED not-owner");
     assert_eq!(redis.value("lock:job"), "$2 a1");
     let own = long("own");
-    alice
-        .sends_arguments(&["EVAL", &own, "1", "lock:job"])
-        .gets(":1");
+    alice.sends_arguments(&["EVAL", &own, "1", "lock:job"]).gets(":1");
     assert_eq!(redis.value("lock:job"), "nil");
 }

@@ -17,17 +17,14 @@ fn guarded(redis: &Redis) -> ProxyBuilder {
 
 #[track_caller]
 fn takes(client: &Client) {
-    client
-        .sends(format!("SET lock:sale:7 {TOKEN} NX PX 60000"))
-        .gets("+OK");
+    client.sends(format!("SET lock:sale:7 {TOKEN} NX PX 60000")).gets("+OK");
 }
 
 /// The first was granted the lock, which ran out; the second has it now.
 fn late_and_holder(proxy: &Proxy, redis: &Redis) -> (Client, Client) {
     let late = proxy.client_from("127.0.0.2");
     let holder = proxy.client_from("127.0.0.3");
-    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 50")
-        .gets("+OK");
+    late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 50").gets("+OK");
     redis.becomes_free("lock:sale:7");
     takes(&holder);
     redis.client().sends("SET stock:7 9").gets("+OK");
@@ -52,56 +49,20 @@ fn is_as_it_was(redis: &Redis, of: &str) {
 
 /// Each with its keys and arguments. All write `stock:7`, and some another key before.
 const WRITERS: [(&str, &[&str], &[&str]); 10] = [
-    (
-        "redis.call('set', KEYS[2], '0')",
-        &["lock:sale:7", "stock:7"],
-        &[],
-    ),
-    (
-        "redis.call('set', KEYS[2], '0')",
-        &["lock:zz", "stock:7"],
-        &[],
-    ),
-    (
-        "redis.call('set', KEYS[3], '0')",
-        &["lock:zz", "lock:sale:7", "stock:7"],
-        &[],
-    ),
-    (
-        "redis.call('set', KEYS[3], 'x') redis.pcall('del', KEYS[2])",
-        &["lock:sale:7", "stock:7", "other"],
-        &[],
-    ),
-    (
-        "redis.call('pexpire', KEYS[2], 60000) return redis.call('get', KEYS[1])",
-        &["lock:sale:7", "stock:7"],
-        &[],
-    ),
-    (
-        "redis.call('get', KEYS[1]) redis.call('set', 'stock:7', '0')",
-        &["lock:sale:7"],
-        &[],
-    ),
-    (
-        "redis.call('get', KEYS[1]) redis.call('set', ARGV[1], '0')",
-        &["lock:sale:7"],
-        &["stock:7"],
-    ),
-    (
-        "redis.call('get', KEYS[1]) redis.call('set', 'stock:' .. ARGV[1], '0')",
-        &["lock:zz"],
-        &["7"],
-    ),
+    ("redis.call('set', KEYS[2], '0')", &["lock:sale:7", "stock:7"], &[]),
+    ("redis.call('set', KEYS[2], '0')", &["lock:zz", "stock:7"], &[]),
+    ("redis.call('set', KEYS[3], '0')", &["lock:zz", "lock:sale:7", "stock:7"], &[]),
+    ("redis.call('set', KEYS[3], 'x') redis.pcall('del', KEYS[2])", &["lock:sale:7", "stock:7", "other"], &[]),
+    ("redis.call('pexpire', KEYS[2], 60000) return redis.call('get', KEYS[1])", &["lock:sale:7", "stock:7"], &[]),
+    ("redis.call('get', KEYS[1]) redis.call('set', 'stock:7', '0')", &["lock:sale:7"], &[]),
+    ("redis.call('get', KEYS[1]) redis.call('set', ARGV[1], '0')", &["lock:sale:7"], &["stock:7"]),
+    ("redis.call('get', KEYS[1]) redis.call('set', 'stock:' .. ARGV[1], '0')", &["lock:zz"], &["7"]),
     (
         "redis.call('rename', KEYS[2], KEYS[3]) redis.call('set', KEYS[2], redis.call('get', KEYS[1]) or 'none')",
         &["lock:sale:7", "stock:7", "other"],
         &[],
     ),
-    (
-        "redis.call('set', KEYS[2], '0') error('none of it was done')",
-        &["lock:sale:7", "stock:7"],
-        &[],
-    ),
+    ("redis.call('set', KEYS[2], '0') error('none of it was done')", &["lock:sale:7", "stock:7"], &[]),
 ];
 
 #[test]
@@ -112,9 +73,7 @@ fn who_does_not_hold_the_lock_of_the_data_writes_it_in_no_script() {
     let stranger = proxy.client_from("127.0.0.4");
     for (text, keys, arguments) in WRITERS {
         for (client, reason) in [(&late, "stale-fence"), (&stranger, "not-owner")] {
-            let refused = format!(
-                "LOCKDENIED {reason} key=stock:7 cmd=EVAL lock=lock:sale:7 guard=stock id="
-            );
+            let refused = format!("LOCKDENIED {reason} key=stock:7 cmd=EVAL lock=lock:sale:7 guard=stock id=");
             let told = client.eval(text, keys, arguments);
             assert!(told.starts_with(&format!("-{refused}")), "{text}: {told}");
             is_as_it_was(&redis, text);
@@ -125,11 +84,7 @@ fn who_does_not_hold_the_lock_of_the_data_writes_it_in_no_script() {
             assert!(told.contains(&refused), "{text}: {told}");
             is_as_it_was(&redis, text);
         }
-        assert_eq!(
-            redis.value("lock:sale:7"),
-            format!("${} {TOKEN}", TOKEN.len()),
-            "{text}"
-        );
+        assert_eq!(redis.value("lock:sale:7"), format!("${} {TOKEN}", TOKEN.len()), "{text}");
     }
     let times = 2.0 * WRITERS.len() as f64;
     proxy.counts(&said("enforce", "stale-fence"), times);
@@ -156,10 +111,7 @@ fn the_holder_writes_it_in_each() {
 fn a_script_that_takes_the_lock_or_carries_its_token_writes_as_the_holder() {
     let redis = Redis::start();
     let proxy = guarded(&redis).start();
-    let (one, other) = (
-        proxy.client_from("127.0.0.2"),
-        proxy.client_from("127.0.0.3"),
-    );
+    let (one, other) = (proxy.client_from("127.0.0.2"), proxy.client_from("127.0.0.3"));
     let takes = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 60000) then redis.call('set', KEYS[2], ARGV[2]) return 1 end return 0";
     let keys = &["lock:sale:7", "stock:7"];
     assert_eq!(one.eval(takes, keys, &[TOKEN, "5"]), ":1");
@@ -167,7 +119,8 @@ fn a_script_that_takes_the_lock_or_carries_its_token_writes_as_the_holder() {
     // Nothing is written, so nothing is refused.
     let another = "9c858901-8a57-4791";
     assert_eq!(other.eval(takes, keys, &[another, "6"]), ":0");
-    let compares = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[2], ARGV[2]) return 1 end return 0";
+    let compares =
+        "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[2], ARGV[2]) return 1 end return 0";
     assert_eq!(other.eval(compares, keys, &[another, "7"]), ":0");
     assert_eq!(redis.value("stock:7"), "$1 5");
     assert_eq!(other.eval(compares, keys, &[TOKEN, "8"]), ":1");
@@ -188,17 +141,12 @@ fn what_could_not_be_put_back_is_refused_before_it_runs() {
     let proxy = guarded(&redis).start();
     let (late, holder) = late_and_holder(&proxy, &redis);
     let long = "x".repeat(200_000);
-    redis
-        .client()
-        .sends_arguments(&["SET", "stock:7", &long])
-        .gets("+OK");
-    let text = "redis.call('incr', KEYS[3]) if redis.call('get', KEYS[1]) == 'none' then redis.call('set', KEYS[2], '0') end";
+    redis.client().sends_arguments(&["SET", "stock:7", &long]).gets("+OK");
+    let text =
+        "redis.call('incr', KEYS[3]) if redis.call('get', KEYS[1]) == 'none' then redis.call('set', KEYS[2], '0') end";
     let keys = &["lock:sale:7", "stock:7", "other"];
     let told = late.eval(text, keys, &[]);
-    assert!(
-        told.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL"),
-        "{told}"
-    );
+    assert!(told.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL"), "{told}");
     assert_eq!(redis.value("other"), "nil");
     assert_eq!(redis.client().sends("STRLEN stock:7").integer(), 200_000);
     assert_eq!(holder.eval(text, keys, &[]), "nil");
@@ -213,17 +161,11 @@ fn a_guard_enforces_where_the_namespace_of_its_lock_is_only_watched() {
     let (late, holder) = late_and_holder(&proxy, &redis);
     let (text, keys, _) = WRITERS[0];
     let told = late.eval(text, keys, &[]);
-    assert!(
-        told.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL"),
-        "{told}"
-    );
+    assert!(told.starts_with("-LOCKDENIED stale-fence key=stock:7 cmd=EVAL"), "{told}");
     is_as_it_was(&redis, text);
     if !Server::under_test().lacks("FUNCTION", 7, 0) {
         let library = "#!lua name=shop\nredis.register_function('sell', function(keys) return redis.call('set', keys[2], '0') end)";
-        redis
-            .client()
-            .sends_arguments(&["FUNCTION", "LOAD", library])
-            .reply();
+        redis.client().sends_arguments(&["FUNCTION", "LOAD", library]).reply();
         late.sends("FCALL sell 2 lock:sale:7 stock:7")
             .gets_error("LOCKLIMIT guarded-write key=stock:7 cmd=FCALL guard=stock");
         is_as_it_was(&redis, "FCALL");
@@ -254,21 +196,14 @@ fn a_name_that_only_the_run_of_a_script_tells_is_counted_where_it_may_be_guarded
     let proxy = guarded(&redis).start();
     let client = proxy.client();
     redis.client().sends("SET which 7").gets("+OK");
-    let writes = |beginning: &str| {
-        format!("return redis.call('set', '{beginning}' .. redis.call('get', KEYS[1]), '0')")
-    };
+    let writes =
+        |beginning: &str| format!("return redis.call('set', '{beginning}' .. redis.call('get', KEYS[1]), '0')");
     let mut times = 0.0;
     for (text, keys, is_counted) in [
         (writes("stock:"), &["which"], true),
         (writes("other:"), &["which"], false),
         (writes("").replace("'' .. ", ""), &["which"], true),
-        (
-            writes("stock:")
-                .replace("'set'", "'get'")
-                .replace(", '0'", ""),
-            &["which"],
-            false,
-        ),
+        (writes("stock:").replace("'set'", "'get'").replace(", '0'", ""), &["which"], false),
         (writes("stock:"), &["lock:zz"], true),
     ] {
         client.eval(&text, keys, &[]);

@@ -18,15 +18,8 @@ fn every_kind_of_failover_ends_with_another_primary_and_heals() {
         let switched = all.fails_over(kind);
         assert_ne!(switched.from, switched.to, "{kind:?}");
         let (old, new) = (all.server_address(switched.from), switched.to);
-        eprintln!(
-            "{}: {:?} until named",
-            kind.words(),
-            switched.named - switched.began
-        );
-        all.server(new)
-            .client()
-            .sends("SET written on-new")
-            .gets("+OK");
+        eprintln!("{}: {:?} until named", kind.words(), switched.named - switched.began);
+        all.server(new).client().sends("SET written on-new").gets("+OK");
         match kind {
             // Sentinel has not told it, and nobody else does.
             Failover::Planned | Failover::PrimaryCutOff | Failover::SentinelCutOff => {

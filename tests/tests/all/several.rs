@@ -13,21 +13,15 @@ fn a_lock_taken_through_one_proxy_is_safe_from_the_clients_of_another() {
     let redis = Redis::start();
     let (here, there) = (Proxy::enforcing(&redis), Proxy::enforcing(&redis));
     let (alice, bob) = (here.client(), there.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 9000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 9000")).gets("+OK");
     let before = redis.lease("lock:job");
     bob.sends("SETNX lock:job b1").gets(":0");
     bob.sends("DEL lock:job").gets(":0");
     bob.sends("EXPIRE lock:job 9").gets(":0");
-    bob.sends("SET lock:job b1")
-        .gets_error("LOCKDENIED overwrite");
+    bob.sends("SET lock:job b1").gets_error("LOCKDENIED overwrite");
     assert_eq!(redis.lease("lock:job"), before);
     // By its value it is released through any of them.
-    there
-        .client()
-        .sends(format!("EVAL \"{RELEASE}\" 1 lock:job {ALICES}"))
-        .gets(":1");
+    there.client().sends(format!("EVAL \"{RELEASE}\" 1 lock:job {ALICES}")).gets(":1");
     bob.sends("SETNX lock:job b1").gets(":1");
     alice.sends("DEL lock:job").gets(":0");
 }
@@ -37,12 +31,8 @@ fn a_value_read_through_another_proxy_is_a_proof_there() {
     let redis = Redis::start();
     let (here, there) = (Proxy::enforcing(&redis), Proxy::enforcing(&redis));
     let (alice, pooled) = (here.client(), there.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 9000"))
-        .gets("+OK");
-    pooled
-        .sends("GET lock:job")
-        .gets(format!("${} {ALICES}", ALICES.len()));
+    alice.sends(format!("SET lock:job {ALICES} NX PX 9000")).gets("+OK");
+    pooled.sends("GET lock:job").gets(format!("${} {ALICES}", ALICES.len()));
     pooled.sends("DEL lock:job").gets(":1");
 }
 
@@ -71,10 +61,7 @@ fn exclusion_holds_over_two_proxies_under_contention() {
             });
         }
     });
-    assert_eq!(
-        redis.record("lock:busy").map(|record| record.state),
-        Some(State::Released)
-    );
+    assert_eq!(redis.record("lock:busy").map(|record| record.state), Some(State::Released));
 }
 
 #[test]
@@ -83,9 +70,7 @@ fn a_proxy_that_is_killed_between_grant_and_release_blocks_nobody_longer_than_th
     let (doomed, other) = (Proxy::enforcing(&redis), Proxy::enforcing(&redis));
     let alice = doomed.client();
     alice.sends("SETNX lock:bare a1").gets(":1");
-    alice
-        .sends(format!("SET lock:token {ALICES} NX PX 9000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:token {ALICES} NX PX 9000")).gets("+OK");
     doomed.kill();
     alice.then().gets_close();
     let left = redis.pttl("lock:bare");
@@ -93,9 +78,7 @@ fn a_proxy_that_is_killed_between_grant_and_release_blocks_nobody_longer_than_th
 
     // The holder comes back through the other one, with its value for a proof.
     let again = other.client();
-    again
-        .sends(format!("EVAL \"{RELEASE}\" 1 lock:token {ALICES}"))
-        .gets(":1");
+    again.sends(format!("EVAL \"{RELEASE}\" 1 lock:token {ALICES}")).gets(":1");
     redis.becomes_free("lock:bare");
     again.sends("SETNX lock:bare a2").gets(":1");
 }
@@ -105,9 +88,7 @@ fn a_restarted_proxy_knows_every_lease() {
     let redis = Redis::start();
     let first = Proxy::enforcing(&redis);
     let alice = first.client();
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 9000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 9000")).gets("+OK");
     first.kill();
     let second = Proxy::enforcing(&redis);
     let (alice, bob) = (second.client(), second.client());
@@ -115,9 +96,7 @@ fn a_restarted_proxy_knows_every_lease() {
     bob.sends("SETNX lock:job b1").gets(":0");
     // Without her value or a look at it, her raw DEL is anybody's.
     alice.sends("DEL lock:job").gets(":0");
-    alice
-        .sends("GET lock:job")
-        .gets(format!("${} {ALICES}", ALICES.len()));
+    alice.sends("GET lock:job").gets(format!("${} {ALICES}", ALICES.len()));
     alice.sends("DEL lock:job").gets(":1");
 }
 
@@ -138,11 +117,7 @@ fn a_client_that_hangs_up_takes_its_backend_connection_with_it() {
         client.write(&lockwarden_tests::encode(&["BLPOP", "queue", "0"]));
     }
     lockwarden_tests::wait_for("five blocked clients", || {
-        redis
-            .client()
-            .sends("INFO clients")
-            .text()
-            .contains("blocked_clients:5\r\n")
+        redis.client().sends("INFO clients").text().contains("blocked_clients:5\r\n")
     });
     drop(clients);
     lockwarden_tests::wait_for("their connections to end", || redis.connections() <= idle);

@@ -34,11 +34,7 @@ impl Both {
             .replace("read('TIME')", CLOCK);
         let mut whole = brief.clone();
         for condition in briefly {
-            assert!(
-                whole.contains(condition),
-                "{} asks for {condition}",
-                script.name()
-            );
+            assert!(whole.contains(condition), "{} asks for {condition}", script.name());
             whole = whole.replace(condition, " false ");
         }
         Both { brief, whole }
@@ -78,24 +74,13 @@ fn stored(value: &str) -> String {
 
 fn who(numbers: &mut Numbers) -> Vec<u8> {
     let session = numbers.mostly(&SESSIONS);
-    [
-        session,
-        numbers.mostly(&CLIENTS),
-        numbers.mostly(&PROCESSES),
-    ]
-    .concat()
+    [session, numbers.mostly(&CLIENTS), numbers.mostly(&PROCESSES)].concat()
 }
 
 fn record(numbers: &mut Numbers, value: &str) -> Vec<u8> {
     let flags = 64 + numbers.mostly(&[0_u8, 1, 2, 3, 4, 6, 8, 10, 12, 15, 16, 24, 32, 44, 63]);
     let since = numbers.mostly(&[CLOCK_MS - 2_000, CLOCK_MS - 20_000, CLOCK_MS - 4_000_000]);
-    let fence = numbers.mostly(&[
-        since * 1_000,
-        0,
-        7,
-        CLOCK_MS * 1_000 + 331,
-        8_000_000_000_000_000,
-    ]);
+    let fence = numbers.mostly(&[since * 1_000, 0, 7, CLOCK_MS * 1_000 + 331, 8_000_000_000_000_000]);
     let asked = numbers.mostly(&[30_000, 0, 90_000]);
     let deadline = if asked > 0 { since + asked } else { 0 };
     let version = numbers.mostly(&["1", "1", "1", "2"]);
@@ -104,14 +89,7 @@ fn record(numbers: &mut Numbers, value: &str) -> Vec<u8> {
     let owner = numbers.mostly(&[stored(value), stored(VALUES[1]), stored(VALUES[0])]);
     let head = [version, state].concat();
     let tail = format!("{fence:016}{since:013}{asked:013}{deadline:013}{owner}");
-    [
-        head.as_bytes(),
-        &[flags],
-        grant,
-        &who(numbers),
-        tail.as_bytes(),
-    ]
-    .concat()
+    [head.as_bytes(), &[flags], grant, &who(numbers), tail.as_bytes()].concat()
 }
 
 fn debts(numbers: &mut Numbers) -> Vec<u8> {
@@ -143,9 +121,7 @@ impl Before {
     }
 
     fn put(&self, redis: &Client) {
-        redis
-            .sends(format!("DEL {LOCK} {RECORD} {DEBTS}"))
-            .integer();
+        redis.sends(format!("DEL {LOCK} {RECORD} {DEBTS}")).integer();
         if let Some(value) = &self.lock {
             if self.is_hash {
                 let words: [&[u8]; 4] = [b"HSET", LOCK.as_bytes(), value, b"1"];
@@ -178,9 +154,7 @@ struct After {
 impl After {
     fn is_like(&self, other: &After) -> bool {
         let near = |(one, two): (&i64, &i64)| (one - two).abs() < SAME_TTL_MS;
-        self.answer == other.answer
-            && self.left == other.left
-            && self.ttls.iter().zip(&other.ttls).all(near)
+        self.answer == other.answer && self.left == other.left && self.ttls.iter().zip(&other.ttls).all(near)
     }
 }
 
@@ -200,20 +174,16 @@ fn after(redis: &Client, text: &str, arguments: &[Vec<u8>]) -> After {
         redis.write(&lockwarden_tests::encode(&[command, key]));
         let mut reply = redis.raw_reply();
         // When counting begins is reckoned from now.
-        let counted_later = reply.windows(DEBT_BYTES).position(|entry| {
-            entry[0] == WAITS && entry[DEBT_ENDS..].iter().all(u8::is_ascii_digit)
-        });
+        let counted_later = reply
+            .windows(DEBT_BYTES)
+            .position(|entry| entry[0] == WAITS && entry[DEBT_ENDS..].iter().all(u8::is_ascii_digit));
         if let Some(at) = counted_later.filter(|_| key == DEBTS) {
             reply[at + DEBT_ENDS..at + DEBT_BYTES].fill(b'0');
         }
         reply
     });
     let ttls = [LOCK, RECORD, DEBTS].map(|key| redis.sends(format!("PTTL {key}")).integer());
-    After {
-        answer,
-        left: left.to_vec(),
-        ttls: ttls.to_vec(),
-    }
+    After { answer, left: left.to_vec(), ttls: ttls.to_vec() }
 }
 
 /// Plays all cases both ways. At least so many must have gone the brief one: a script that never
@@ -235,11 +205,7 @@ fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_b
             let words = arguments.iter();
             words.map(|word| word.escape_ascii().to_string()).collect()
         };
-        assert!(
-            brief.is_like(&whole),
-            "case {case}\n{before:?}\n{:?}\n{brief:?}\n{whole:?}",
-            shown()
-        );
+        assert!(brief.is_like(&whole), "case {case}\n{before:?}\n{:?}\n{brief:?}\n{whole:?}", shown());
         briefly += usize::from(goes_briefly(&redis, both, &before, &arguments));
     }
     println!("{briefly} of {CASES} went the brief way");
@@ -257,9 +223,7 @@ fn goes_briefly(redis: &Client, both: &Both, before: &Before, arguments: &[Vec<u
 }
 
 fn words(text: &str) -> Vec<Vec<u8>> {
-    text.split(' ')
-        .map(|word| word.as_bytes().to_vec())
-        .collect()
+    text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
 /// Flags of proofs, own grants, claimed value, who asks and what was observed.
@@ -273,24 +237,14 @@ fn proofs(numbers: &mut Numbers, value: &str, flags: &[&str]) -> Vec<Vec<u8>> {
     // Monitor mode stands first, as the plan writes it.
     letters.sort_by_key(|letter| *letter != b'm');
     let (first, second) = (GRANTS[0], GRANTS[1]);
-    let own = numbers.mostly(&[
-        first.to_vec(),
-        Vec::new(),
-        second.to_vec(),
-        [second, first].concat(),
-    ]);
+    let own = numbers.mostly(&[first.to_vec(), Vec::new(), second.to_vec(), [second, first].concat()]);
     let claim = numbers.mostly(&[stored(value), String::new(), stored(VALUES[1])]);
     let seen = numbers.mostly(&[
         Vec::new(),
         [first, stored(value).as_bytes()].concat(),
         [second, stored(value).as_bytes()].concat(),
     ]);
-    vec![
-        letters,
-        own,
-        claim.into_bytes(),
-        [who(numbers), RULES.to_vec(), seen].concat(),
-    ]
+    vec![letters, own, claim.into_bytes(), [who(numbers), RULES.to_vec(), seen].concat()]
 }
 
 #[test]
@@ -299,9 +253,7 @@ fn a_brief_release_does_what_a_whole_one_does() {
     agree(
         &both,
         |numbers, value| {
-            let flags = [
-                "rsk", "rsibDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox", "rsibB",
-            ];
+            let flags = ["rsk", "rsibDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox", "rsibB"];
             let mut arguments = proofs(numbers, value, &flags);
             let name = numbers.mostly(&["DEL", "UNLINK"]);
             arguments.push(name.into());
@@ -317,9 +269,7 @@ fn a_brief_extension_does_what_a_whole_one_does() {
     agree(
         &both,
         |numbers, value| {
-            let flags = [
-                "rske", "rsibDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox",
-            ];
+            let flags = ["rske", "rsibDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox"];
             let mut arguments = proofs(numbers, value, &flags);
             arguments.extend(words(numbers.mostly(&[
                 "20000 0000000020000 620000",

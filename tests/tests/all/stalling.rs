@@ -4,15 +4,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{
-    Client, Forwarder, Numbers, Proxy, ProxyBuilder, Redis, comes_true, encode, wait_for,
-};
+use lockwarden_tests::{Client, Forwarder, Numbers, Proxy, ProxyBuilder, Redis, comes_true, encode, wait_for};
 
 /// In front of a forwarder that leads to this server.
 fn through(forwarder: &Forwarder) -> Proxy {
-    ProxyBuilder::for_backend(&format!("redis://{}", forwarder.address()))
-        .multiplexed()
-        .start()
+    ProxyBuilder::for_backend(&format!("redis://{}", forwarder.address())).multiplexed().start()
 }
 
 /// Whoever writes while writes are held back waits, as on Redis; whoever reads does not.
@@ -63,9 +59,7 @@ fn what_the_proxy_writes_for_a_client_holds_no_reader_up() {
     for round in 0..3 {
         let holder = proxy.client();
         // Who the holder is, is looked up a moment later.
-        holder
-            .sends(format!("SETNX lock:{round} {round}"))
-            .gets(":1");
+        holder.sends(format!("SETNX lock:{round} {round}")).gets(":1");
         holder.sends("GET plain").gets("nil");
         pauser.sends("CLIENT PAUSE 60000 WRITE").gets("+OK");
         for _ in 0..10 {
@@ -148,9 +142,7 @@ fn a_frozen_connection_is_given_up_and_nobody_new_gets_on_it() {
             let newcomer = proxy.client();
             newcomer.write(&[encode(&["GET", "plain"]), encode(&["INCR", "n"])].concat());
             let moment = Duration::from_millis(200);
-            let both = newcomer
-                .reply_within(moment)
-                .and(newcomer.reply_within(moment));
+            let both = newcomer.reply_within(moment).and(newcomer.reply_within(moment));
             unlucky.push(newcomer);
             both.is_some()
         });
@@ -162,11 +154,7 @@ fn a_frozen_connection_is_given_up_and_nobody_new_gets_on_it() {
 
         // Who waits on it is told in the only way that there is.
         let given_up = || proxy.logged(&["WARN", "given up"]) == 1;
-        assert!(
-            comes_true(given_up) || comes_true(given_up),
-            "{}",
-            proxy.log()
-        );
+        assert!(comes_true(given_up) || comes_true(given_up), "{}", proxy.log());
         early.then().gets_close();
         let count = redis.client().sends("GET frozen").reply().to_string();
         assert_eq!(count, if is_read { "nil" } else { "$1 2" });
@@ -185,10 +173,7 @@ fn who_waits_for_redis_itself_is_not_given_up() {
         client.sends("PING").gets("+PONG");
         client
     });
-    paused
-        .client()
-        .sends("CLIENT PAUSE 60000 WRITE")
-        .gets("+OK");
+    paused.client().sends("CLIENT PAUSE 60000 WRITE").gets("+OK");
     writer.write(&encode(&["SET", "plain", "1"]));
     hanging.freeze();
     reader.write(&encode(&["GET", "plain"]));
@@ -222,16 +207,10 @@ fn a_server_that_stands_still_is_not_flooded_with_connections() {
         waiting.push(client);
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(
-        forwarder.connections() <= before + 8,
-        "{} connections, {before} before",
-        forwarder.connections()
-    );
+    assert!(forwarder.connections() <= before + 8, "{} connections, {before} before", forwarder.connections());
     redis.thaw();
     for client in &waiting {
         client.then().gets("nil");
     }
-    wait_for("the connections to be closed again", || {
-        forwarder.connections() <= before + 3
-    });
+    wait_for("the connections to be closed again", || forwarder.connections() <= before + 3);
 }

@@ -18,11 +18,7 @@ fn the_first_walk_shows_what_is_there() {
     let proxy = Proxy::enforcing(&redis);
     proxy.counts(&format!("{UNGOVERNED},ttl=\"none\"}}"), 3.0);
     proxy.counts(&format!("{UNGOVERNED},ttl=\"finite\"}}"), 1.0);
-    proxy.logs(&[
-        "locks on the server",
-        "\"ungoverned\":4",
-        "\"without_ttl\":3",
-    ]);
+    proxy.logs(&["locks on the server", "\"ungoverned\":4", "\"without_ttl\":3"]);
     // Counted, and nothing else.
     assert_eq!(redis.pttl("lock:old"), -1);
 }
@@ -33,15 +29,9 @@ fn governed_locks_of_another_proxy_are_shown_too() {
     let first = Proxy::builder(&redis).default_ttl("9s").start();
     first.client().sends("SETNX lock:a 1").gets(":1");
     let second = Proxy::builder(&redis).top("sweep", "\"200ms\"").start();
-    second.counts(
-        "lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}",
-        1.0,
-    );
+    second.counts("lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}", 1.0);
     first.client().sends("SETNX lock:b 1").gets(":1");
-    second.counts(
-        "lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}",
-        2.0,
-    );
+    second.counts("lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}", 2.0);
     second.counts(&format!("{UNGOVERNED},ttl=\"none\"}}"), 0.0);
 }
 
@@ -52,17 +42,11 @@ fn a_walk_gives_a_ttl_where_the_operator_says_so() {
     around.sends("SET lock:old 1").gets("+OK");
     around.sends("SET lock:timed 1 PX 60000").gets("+OK");
     around.sends("SET plain 1").gets("+OK");
-    let watching = Proxy::builder(&redis)
-        .mode(Mode::Monitor)
-        .namespace("adopt", "\"cap\"")
-        .start();
+    let watching = Proxy::builder(&redis).mode(Mode::Monitor).namespace("adopt", "\"cap\"").start();
     watching.client().sends("SETNX lock:seen 1").gets(":1");
     watching.counts(&format!("{UNGOVERNED},ttl=\"none\"}}"), 1.0);
     assert_eq!(redis.pttl("lock:old"), -1, "only watched");
-    let proxy = Proxy::builder(&redis)
-        .namespace("adopt", "\"cap\"")
-        .top("sweep", "\"200ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("adopt", "\"cap\"").top("sweep", "\"200ms\"").start();
     proxy.logs(&["locks on the server", "\"adopted\":1"]);
     wait_for("the ceiling", || redis.pttl("lock:old") > 0);
     assert!(redis.pttl("lock:old") <= 10_000);
@@ -90,17 +74,11 @@ fn the_proxys_own_keys_are_no_locks_whatever_the_globs_say() {
         client.sends(format!("SET {lock} 1 NX PX 30")).gets("+OK");
         redis.becomes_free(lock);
         client.sends(format!("SET {lock} 1 NX PX 9000")).gets("+OK");
-        let own = redis
-            .client()
-            .sends(format!("KEYS lw:{{*}}?{lock}"))
-            .reply();
+        let own = redis.client().sends(format!("KEYS lw:{{*}}?{lock}")).reply();
         assert_eq!(own.elements().len(), 2, "a record and a debt: {own}");
         redis.client().sends(format!("SET b{lock} 1")).gets("+OK");
         proxy.logs(&["locks on the server", "\"adopted\":1"]);
-        proxy.counts(
-            "lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}",
-            1.0,
-        );
+        proxy.counts("lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}", 1.0);
         for (ttl, expected) in [("none", 0.0), ("finite", 1.0)] {
             proxy.counts(&format!("{UNGOVERNED},ttl=\"{ttl}\"}}"), expected);
         }

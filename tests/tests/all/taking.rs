@@ -12,22 +12,15 @@ fn a_holder_that_dies_under_a_bare_setnx(world: &World) {
     if world.is_harmed() {
         assert_eq!(left, -1, "nothing would ever free it");
     } else {
-        assert!(
-            (1..=1_500).contains(&left),
-            "a TTL from the first moment, not {left}"
-        );
+        assert!((1..=1_500).contains(&left), "a TTL from the first moment, not {left}");
         world.redis().becomes_free("lock:job");
     }
     world.acquires("acquired", 1);
     if world.kind == WorldKind::Monitor {
-        world.counts(
-            "lockwarden_locks_held{namespace=\"locks\",ttl=\"none\"}",
-            1.0,
-        );
+        world.counts("lockwarden_locks_held{namespace=\"locks\",ttl=\"none\"}", 1.0);
     }
 }
-in_every_world!(a_holder_that_dies_under_a_bare_setnx, |proxy| proxy
-    .default_ttl("1500ms"));
+in_every_world!(a_holder_that_dies_under_a_bare_setnx, |proxy| proxy.default_ttl("1500ms"));
 
 /// The honest side of A1: nothing about it may change.
 fn honest_setnx_and_del(world: &World) {
@@ -52,24 +45,16 @@ fn setnx_with_expire_as_a_second_command(world: &World) {
     let alice = world.client();
     alice.sends("SETNX lock:job v").gets(":1");
     let between = world.redis().pttl("lock:job");
-    assert_eq!(
-        between == -1,
-        world.is_harmed(),
-        "a PTTL of {between} between the two"
-    );
+    assert_eq!(between == -1, world.is_harmed(), "a PTTL of {between} between the two");
 
     alice.sends("EXPIRE lock:job 30").gets(":1");
     let after = world.redis().pttl("lock:job");
     let asked = world.either(30_000, 10_000);
-    assert!(
-        (asked - 5_000..=asked).contains(&after),
-        "{after} of {asked}"
-    );
+    assert!((asked - 5_000..=asked).contains(&after), "{after} of {asked}");
     alice.sends("DEL lock:job").gets(":1");
     world.releases("released", 1);
 }
-in_every_world!(setnx_with_expire_as_a_second_command, |proxy| proxy
-    .default_ttl("9s"));
+in_every_world!(setnx_with_expire_as_a_second_command, |proxy| proxy.default_ttl("9s"));
 
 /// A3: waiters that "repair" a lock without a TTL.
 fn a_waiter_that_repairs_a_missing_ttl(world: &World) {
@@ -78,42 +63,28 @@ fn a_waiter_that_repairs_a_missing_ttl(world: &World) {
     let seen = bob.sends("TTL lock:job").integer();
     assert_eq!(seen == -1, world.is_harmed(), "a TTL of {seen}");
 
-    bob.sends("EXPIRE lock:job 300")
-        .gets(world.either(":1", ":0"));
+    bob.sends("EXPIRE lock:job 300").gets(world.either(":1", ":0"));
     let left = world.redis().pttl("lock:job");
-    assert_eq!(
-        left > 9_000,
-        world.is_harmed(),
-        "a stranger made it {left} ms"
-    );
+    assert_eq!(left > 9_000, world.is_harmed(), "a stranger made it {left} ms");
     world.counted("extend", "not-owner", 1);
 }
-in_every_world!(a_waiter_that_repairs_a_missing_ttl, |proxy| proxy
-    .default_ttl("9s"));
+in_every_world!(a_waiter_that_repairs_a_missing_ttl, |proxy| proxy.default_ttl("9s"));
 
 /// A3 again: the waiter's EXPIRE on a lease whose TTL its holder chose.
 fn a_waiter_that_prolongs_a_strangers_lease(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 6000").gets("+OK");
-    bob.sends("PEXPIRE lock:job 9000")
-        .gets(world.either(":1", ":0"));
+    bob.sends("PEXPIRE lock:job 9000").gets(world.either(":1", ":0"));
     let left = world.redis().pttl("lock:job");
-    assert_eq!(
-        left > 6_000,
-        world.is_harmed(),
-        "a stranger made it {left} ms"
-    );
+    assert_eq!(left > 6_000, world.is_harmed(), "a stranger made it {left} ms");
     world.counted("extend", "not-owner", 1);
 }
 in_every_world!(a_waiter_that_prolongs_a_strangers_lease);
 
 /// A4: a day as TTL, and the holder crashes.
 fn a_crash_under_a_ttl_of_a_day(world: &World) {
-    for command in [
-        "SET lock:job v NX EX 86400",
-        "set lock:job v px 86400000 nx",
-        "SET lock:job v EXAT 99999999999 NX",
-    ] {
+    for command in ["SET lock:job v NX EX 86400", "set lock:job v px 86400000 nx", "SET lock:job v EXAT 99999999999 NX"]
+    {
         let alice = world.client();
         alice.sends(command).gets("+OK");
         let left = world.redis().pttl("lock:job");
@@ -131,9 +102,7 @@ fn a_crash_under_a_ttl_of_a_day(world: &World) {
     }
     world.acquires("acquired", 3);
 }
-in_every_world!(a_crash_under_a_ttl_of_a_day, |proxy| proxy
-    .default_ttl("800ms")
-    .ceiling("1s"));
+in_every_world!(a_crash_under_a_ttl_of_a_day, |proxy| proxy.default_ttl("800ms").ceiling("1s"));
 
 /// A4 with `on_excess = "deny"`: the acquire itself is refused.
 fn a_ttl_above_a_ceiling_that_denies(world: &World) {
@@ -142,8 +111,7 @@ fn a_ttl_above_a_ceiling_that_denies(world: &World) {
     if world.is_harmed() {
         asked.gets("+OK");
     } else {
-        let text =
-            asked.gets_error("LOCKDENIED ttl-too-long key=lock:job cmd=SET policy=ttl-ceiling");
+        let text = asked.gets_error("LOCKDENIED ttl-too-long key=lock:job cmd=SET policy=ttl-ceiling");
         assert!(text.contains("max_ms=10000"), "{text}");
         assert!(world.redis().is_free("lock:job"));
     }
@@ -152,11 +120,7 @@ fn a_ttl_above_a_ceiling_that_denies(world: &World) {
     let bob = world.client();
     bob.sends("SET lock:other v NX PX 9000").gets("+OK");
 }
-in_every_world!(a_ttl_above_a_ceiling_that_denies, |proxy| proxy.setting(
-    "ttl-ceiling",
-    "on_excess",
-    "\"deny\""
-));
+in_every_world!(a_ttl_above_a_ceiling_that_denies, |proxy| proxy.setting("ttl-ceiling", "on_excess", "\"deny\""));
 
 /// A10: a plain SET, SETEX or PSETEX over a held lock steals it.
 fn a_plain_set_over_a_held_lock(world: &World) {
@@ -173,8 +137,7 @@ fn a_plain_set_over_a_held_lock(world: &World) {
             assert_eq!(world.redis().value(key), "$5 thief");
         } else {
             let before = world.redis().lease(key);
-            bob.sends(theft)
-                .gets_error(&format!("LOCKDENIED overwrite key={key}"));
+            bob.sends(theft).gets_error(&format!("LOCKDENIED overwrite key={key}"));
             assert_eq!(world.redis().lease(key), before, "{theft}");
             alice.sends(format!("DEL {key}")).gets(":1");
         }
@@ -192,8 +155,7 @@ fn an_mset_over_a_held_lock(world: &World) {
         assert_eq!(world.redis().value("lock:job"), "$5 thief");
     } else {
         let before = world.redis().lease("lock:job");
-        bob.sends("MSET plain x lock:job thief")
-            .gets_error("LOCKDENIED o");
+        bob.sends("MSET plain x lock:job thief").gets_error("LOCKDENIED o");
         assert_eq!(world.redis().lease("lock:job"), before);
         assert!(world.redis().is_free("plain"), "no partial effect");
     }
@@ -218,19 +180,14 @@ fn a_plain_set_by_the_holder_or_on_a_free_lock(world: &World) {
     alice.sends("DEL lock:job").gets(":1");
     alice.sends("SET lock:job a6 XX").gets("nil");
 }
-in_every_world!(a_plain_set_by_the_holder_or_on_a_free_lock, |proxy| proxy
-    .default_ttl("9s"));
+in_every_world!(a_plain_set_by_the_holder_or_on_a_free_lock, |proxy| proxy.default_ttl("9s"));
 
 /// `SET … XX` by a stranger is "not set", as it would be without a key.
 fn a_set_xx_by_a_stranger(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
-    bob.sends("SET lock:job thief XX PX 5000")
-        .gets(world.either("+OK", "nil"));
-    assert_eq!(
-        world.redis().value("lock:job"),
-        world.either("$5 thief", "$2 a1")
-    );
+    bob.sends("SET lock:job thief XX PX 5000").gets(world.either("+OK", "nil"));
+    assert_eq!(world.redis().value("lock:job"), world.either("$5 thief", "$2 a1"));
     world.counted_for("not-owner", 1);
 }
 in_every_world!(a_set_xx_by_a_stranger);
@@ -258,10 +215,7 @@ fn waiters_that_spin(world: &World) {
 
     alice.sends("DEL lock:job").gets(":1");
     let waiters: Vec<_> = (0..WAITERS).map(|_| world.client()).collect();
-    let winners: i64 = waiters
-        .iter()
-        .map(|waiter| waiter.sends("SETNX lock:job w").integer())
-        .sum();
+    let winners: i64 = waiters.iter().map(|waiter| waiter.sends("SETNX lock:job w").integer()).sum();
     assert_eq!(winners, 1);
     world.acquires("acquired", 2);
     world.counted_for("not-owner", 0);

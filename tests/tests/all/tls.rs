@@ -10,8 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockwarden_tests::{
-    Authority, Client, Issued, Proxy, ProxyBuilder, Redis, Server, Subject, Trust, lockwarden,
-    run_to_end, wait_for,
+    Authority, Client, Issued, Proxy, ProxyBuilder, Redis, Server, Subject, Trust, lockwarden, run_to_end, wait_for,
 };
 use tempfile::TempDir;
 
@@ -29,10 +28,7 @@ impl Place {
             authority: Authority::new("who issued the server's"),
             clients: Authority::new("who issues clients'"),
         };
-        place
-            .authority
-            .issue(&Subject::server())
-            .write(place.path(), "tls");
+        place.authority.issue(&Subject::server()).write(place.path(), "tls");
         place.put("clients.pem", &place.clients.pem());
         place
     }
@@ -57,9 +53,7 @@ impl Place {
     /// The same that asks for certificates.
     fn asking(&self, want: &str) -> String {
         let folder = self.path().display();
-        self.listener(&format!(
-            "client_ca = \"{folder}/clients.pem\"\nclient_cert = \"{want}\""
-        ))
+        self.listener(&format!("client_ca = \"{folder}/clients.pem\"\nclient_cert = \"{want}\""))
     }
 
     fn trust(&self, own: Option<&Issued>) -> Trust {
@@ -78,18 +72,13 @@ fn reload(proxy: &Proxy) {
 }
 
 fn handshakes(side: &str, result: &str, resumed: bool) -> String {
-    format!(
-        "lockwarden_tls_handshakes_total{{side=\"{side}\",result=\"{result}\",resumed=\"{resumed}\"}}"
-    )
+    format!("lockwarden_tls_handshakes_total{{side=\"{side}\",result=\"{result}\",resumed=\"{resumed}\"}}")
 }
 
 /// What the log says of the last handshake that failed.
 fn failure(proxy: &Proxy) -> String {
     let log = proxy.log();
-    let line = log
-        .lines()
-        .rev()
-        .find(|line| line.contains("TLS handshake failed"));
+    let line = log.lines().rev().find(|line| line.contains("TLS handshake failed"));
     let line: serde_json::Value = serde_json::from_str(line.unwrap_or("null")).expect("a line");
     line["why"].as_str().unwrap_or_default().to_owned()
 }
@@ -101,10 +90,7 @@ fn locks_are_governed_over_tls_on_both_sides() {
     }
     let redis = Redis::with_tls(&[]);
     let place = Place::new();
-    let proxy = ProxyBuilder::for_backend(&redis.tls_url())
-        .default_ttl("5s")
-        .more(&place.listener(""))
-        .start();
+    let proxy = ProxyBuilder::for_backend(&redis.tls_url()).default_ttl("5s").more(&place.listener("")).start();
     let (one, other) = (
         Client::connect_tls(proxy.tls_address(), &place.trust(None)),
         Client::connect_tls(proxy.tls_address(), &place.trust(None)),
@@ -117,16 +103,12 @@ fn locks_are_governed_over_tls_on_both_sides() {
     one.sends("DEL lock:a").gets(":1");
     let value = "x".repeat(3_000_000);
     one.sends_arguments(&["SET", "plain", &value]).gets("+OK");
-    other
-        .sends("GET plain")
-        .gets(format!("${} {value}", value.len()));
+    other.sends("GET plain").gets(format!("${} {value}", value.len()));
     proxy.counts(&handshakes("client", "ok", false), 2.0);
     // A client that hangs up has read what it was granted last.
     one.sends("SETNX lock:b 1").gets(":1");
     drop((one, other));
-    wait_for("the clients to be gone", || {
-        proxy.metrics().find("lockwarden_client_connections") == Some(0.0)
-    });
+    wait_for("the clients to be gone", || proxy.metrics().find("lockwarden_client_connections") == Some(0.0));
     assert!(!proxy.log().contains("did not read"), "{}", proxy.log());
 }
 
@@ -134,18 +116,13 @@ fn locks_are_governed_over_tls_on_both_sides() {
 fn a_grant_that_nobody_read_is_seen_over_tls_too() {
     let redis = Redis::start();
     let place = Place::new();
-    let proxy = Proxy::builder(&redis)
-        .default_ttl("10s")
-        .more(&place.listener(""))
-        .start();
+    let proxy = Proxy::builder(&redis).default_ttl("10s").more(&place.listener("")).start();
     let gone = Client::connect_tls(proxy.tls_address(), &place.trust(None));
     gone.write(b"SETNX lock:a 1\r\n");
     gone.leaves_a_reply_unread();
     drop(gone);
     let next = Client::connect_tls(proxy.tls_address(), &place.trust(None));
-    wait_for("the grant to be taken for undelivered", || {
-        proxy.log().contains("did not read that it was granted")
-    });
+    wait_for("the grant to be taken for undelivered", || proxy.log().contains("did not read that it was granted"));
     next.sends("PING").gets("+PONG");
 }
 
@@ -158,10 +135,7 @@ fn who_is_let_in_depends_on_the_certificate_and_on_what_is_wanted() {
         ("none", None),
         ("good", Some(place.clients.issue(&worker))),
         ("stranger", Some(stranger.issue(&worker))),
-        (
-            "ended",
-            Some(place.clients.issue(&worker.clone().that_has_ended())),
-        ),
+        ("ended", Some(place.clients.issue(&worker.clone().that_has_ended()))),
     ];
     let redis = Redis::start();
     let answers = [
@@ -177,10 +151,7 @@ fn who_is_let_in_depends_on_the_certificate_and_on_what_is_wanted() {
             if let Ok(client) = client {
                 client.sends("PING").gets("+PONG");
             }
-            proxy.counts(
-                &handshakes("client", result, false),
-                before.unwrap_or(0.0) + 1.0,
-            );
+            proxy.counts(&handshakes("client", result, false), before.unwrap_or(0.0) + 1.0);
         }
     }
     // A listener that wants none is shown none, whatever a client has.
@@ -213,15 +184,10 @@ fn a_client_is_told_apart_and_called_by_the_name_in_its_certificate() {
         client.sends("SETNX lock:a 1").gets(":1");
         client.sends("DEL lock:a").gets(":1");
         let clients = proxy.api("connections");
-        assert_eq!(
-            clients["connections"][0]["client"]["certificate"], name,
-            "{clients}"
-        );
+        assert_eq!(clients["connections"][0]["client"]["certificate"], name, "{clients}");
     }
     // By its common name, unless the configuration says otherwise. A certificate without one is good, and names nobody.
-    let proxy = Proxy::builder(&redis)
-        .more(&place.asking("require"))
-        .start();
+    let proxy = Proxy::builder(&redis).more(&place.asking("require")).start();
     let client = try_tls(&proxy, &place.trust(Some(&own))).expect("it is let in");
     client.sends("PING").gets("+PONG");
     let clients = proxy.api("connections");
@@ -237,13 +203,8 @@ fn a_client_is_told_apart_and_called_by_the_name_in_its_certificate() {
     drop(client);
 
     // Two certificates at one address are two clients.
-    let proxy = Proxy::builder(&redis)
-        .default_ttl("5s")
-        .more(&place.asking("require"))
-        .start();
-    let billing = place
-        .clients
-        .issue(&Subject::named("billing").uri("spiffe://corp/ns/billing/worker"));
+    let proxy = Proxy::builder(&redis).default_ttl("5s").more(&place.asking("require")).start();
+    let billing = place.clients.issue(&Subject::named("billing").uri("spiffe://corp/ns/billing/worker"));
     let shop = try_tls(&proxy, &place.trust(Some(&own))).expect("it is let in");
     shop.sends("SETNX lock:job 1").gets(":1");
     let billing = try_tls(&proxy, &place.trust(Some(&billing))).expect("it is let in");
@@ -292,10 +253,7 @@ fn what_is_no_tls_or_an_old_one_is_closed_and_counted() {
     // The other way round.
     let trust = place.trust(None);
     assert!(Client::try_tls(Ipv4Addr::LOCALHOST, proxy.address(), &trust).is_err());
-    proxy.counts(
-        "lockwarden_protocol_errors_total{side=\"client\",kind=\"tls\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_protocol_errors_total{side=\"client\",kind=\"tls\"}", 1.0);
     proxy.logs(&["TLS, which is not spoken here"]);
     proxy.counts(&handshakes("client", "other", false), 0.0);
 }
@@ -314,10 +272,7 @@ fn dribbling(to: SocketAddr) -> SocketAddr {
             let mut byte = [0];
             while matches!(from.read(&mut byte), Ok(1)) && to.write_all(&byte).is_ok() {}
         };
-        let pair = (
-            near.try_clone().expect("a descriptor"),
-            far.try_clone().expect("one"),
-        );
+        let pair = (near.try_clone().expect("a descriptor"), far.try_clone().expect("one"));
         thread::spawn(move || copy(pair.1, pair.0));
         copy(near, far);
     });
@@ -332,15 +287,10 @@ fn records_may_be_cut_anywhere() {
     let redis = Redis::with_tls(&[]);
     let place = Place::new();
     let backend = dribbling_all(redis.tls_address());
-    let proxy = ProxyBuilder::for_backend(&format!("rediss://{backend}"))
-        .more(&place.listener(""))
-        .start();
+    let proxy = ProxyBuilder::for_backend(&format!("rediss://{backend}")).more(&place.listener("")).start();
     let client = Client::connect_tls(dribbling(proxy.tls_address()), &place.trust(None));
     client.sends("SET plain value").gets("+OK");
-    client.pipelines(
-        &["GET plain", "PING", "GET plain"],
-        &["$5 value", "+PONG", "$5 value"],
-    );
+    client.pipelines(&["GET plain", "PING", "GET plain"], &["$5 value", "+PONG", "$5 value"]);
 }
 
 /// The same for many connections.
@@ -352,10 +302,7 @@ fn dribbling_all(to: SocketAddr) -> SocketAddr {
             thread::spawn(move || {
                 let one = dribbling(to);
                 let far = TcpStream::connect(one).expect("it listens");
-                let mut back = (
-                    far.try_clone().expect("one"),
-                    near.try_clone().expect("one"),
-                );
+                let mut back = (far.try_clone().expect("one"), near.try_clone().expect("one"));
                 thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
                 let mut far = far;
                 let _ = std::io::copy(&mut near, &mut far);
@@ -372,20 +319,14 @@ fn garbling(to: SocketAddr, at: usize) -> (SocketAddr, thread::JoinHandle<()>) {
     let relay = thread::spawn(move || {
         let (mut near, _) = listener.accept().expect("the test connects");
         let mut far = TcpStream::connect(to).expect("the proxy listens");
-        let mut back = (
-            far.try_clone().expect("one"),
-            near.try_clone().expect("one"),
-        );
+        let mut back = (far.try_clone().expect("one"), near.try_clone().expect("one"));
         let hearing = thread::spawn(move || {
             let _ = std::io::copy(&mut back.0, &mut back.1);
             let _ = back.1.shutdown(Shutdown::Both);
         });
         let (mut chunk, mut passed) = ([0; 4096], 0);
         while let Ok(length @ 1..) = near.read(&mut chunk) {
-            if let Some(byte) = at
-                .checked_sub(passed)
-                .and_then(|at| chunk[..length].get_mut(at))
-            {
+            if let Some(byte) = at.checked_sub(passed).and_then(|at| chunk[..length].get_mut(at)) {
                 *byte ^= 0x21;
             }
             passed += length;
@@ -403,17 +344,10 @@ fn garbling(to: SocketAddr, at: usize) -> (SocketAddr, thread::JoinHandle<()>) {
 fn a_handshake_with_one_wrong_byte_fails_and_harms_nobody() {
     let redis = Redis::start();
     let place = Place::new();
-    let own = place
-        .clients
-        .issue(&Subject::named("worker").dns("worker.corp"));
-    let proxy = Proxy::builder(&redis)
-        .more(&place.asking("require"))
-        .start();
+    let own = place.clients.issue(&Subject::named("worker").dns("worker.corp"));
+    let proxy = Proxy::builder(&redis).more(&place.asking("require")).start();
     let staying = try_tls(&proxy, &place.trust(Some(&own))).expect("it is let in");
-    for trust in [
-        place.trust(Some(&own)),
-        place.trust(Some(&own)).of_tls_1_2(),
-    ] {
+    for trust in [place.trust(Some(&own)), place.trust(Some(&own)).of_tls_1_2()] {
         // Behind the handshake, at the end, are the first requests.
         for at in (0..1100).step_by(7) {
             let (relay, done) = garbling(proxy.tls_address(), at);
@@ -426,9 +360,7 @@ fn a_handshake_with_one_wrong_byte_fails_and_harms_nobody() {
         }
     }
     staying.sends("PING").gets("+PONG");
-    wait_for("the clients to be gone", || {
-        proxy.metrics().find("lockwarden_client_connections") == Some(1.0)
-    });
+    wait_for("the clients to be gone", || proxy.metrics().find("lockwarden_client_connections") == Some(1.0));
     assert_eq!(proxy.logged(&["a part of the proxy failed"]), 0);
 }
 
@@ -457,9 +389,7 @@ fn a_peer_that_vanishes_in_the_middle_of_a_record_harms_nobody() {
     let broken = Client::connect_tls(proxy.tls_address(), &place.trust(None));
     broken.write_below_tls(&[&[23, 3, 3, 0, 40], &[7; 40][..]].concat());
     broken.then().gets_close();
-    wait_for("the clients to be gone", || {
-        proxy.metrics().find("lockwarden_client_connections") == Some(1.0)
-    });
+    wait_for("the clients to be gone", || proxy.metrics().find("lockwarden_client_connections") == Some(1.0));
     client.sends("PING").gets("+PONG");
 }
 
@@ -468,19 +398,14 @@ fn sessions_are_resumed_until_the_authority_of_clients_changes() {
     let redis = Redis::start();
     let place = Place::new();
     let own = place.clients.issue(&Subject::named("worker"));
-    let proxy = Proxy::builder(&redis)
-        .more(&place.asking("require"))
-        .start();
+    let proxy = Proxy::builder(&redis).more(&place.asking("require")).start();
     let trust = place.trust(Some(&own));
     let first = try_tls(&proxy, &trust).expect("it is let in");
     assert!(!first.was_resumed());
     assert!(try_tls(&proxy, &trust).expect("it is let in").was_resumed());
     proxy.counts(&handshakes("client", "ok", true), 1.0);
     // Another certificate for the proxy leaves sessions as they are.
-    place
-        .authority
-        .issue(&Subject::server())
-        .write(place.path(), "tls");
+    place.authority.issue(&Subject::server()).write(place.path(), "tls");
     reload(&proxy);
     assert!(try_tls(&proxy, &trust).expect("it is let in").was_resumed());
     place.put("clients.pem", &Authority::new("another one").pem());
@@ -511,10 +436,7 @@ fn a_new_certificate_is_taken_while_clients_come_and_go() {
         symlink(Path::new("..data").join(file), path).expect("a link");
     }
     let proxy = Proxy::builder(&redis).more(&place.listener("")).start();
-    let (old, new) = (
-        place.trust(None).without_resumption(),
-        Authority::new("the next one"),
-    );
+    let (old, new) = (place.trust(None).without_resumption(), Authority::new("the next one"));
     let new_trust = Trust::new(&new, None).without_resumption();
     let staying = try_tls(&proxy, &old).expect("it is let in");
     let (stop, dropped, done) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -532,9 +454,7 @@ fn a_new_certificate_is_taken_while_clients_come_and_go() {
         });
         let began = Instant::now();
         put("..2", &new.issue(&Subject::server()));
-        wait_for_long("the new certificate", || {
-            try_tls(&proxy, &new_trust).is_ok()
-        });
+        wait_for_long("the new certificate", || try_tls(&proxy, &new_trust).is_ok());
         let took = began.elapsed();
         stop.store(true, Ordering::Relaxed);
         eprintln!("taken after {took:?}");
@@ -595,11 +515,7 @@ fn files_that_cannot_be_used_keep_the_proxy_from_starting_and_change_nothing_lat
     });
     let ending = |name: &str| format!("{}/{name}", place.path().display());
     let cases = [
-        (
-            "tls.key",
-            other.key.as_str(),
-            format!("tls: key does not belong to cert ({})", ending("tls.crt")),
-        ),
+        ("tls.key", other.key.as_str(), format!("tls: key does not belong to cert ({})", ending("tls.crt"))),
         (
             "tls.crt",
             "",
@@ -616,14 +532,7 @@ fn files_that_cannot_be_used_keep_the_proxy_from_starting_and_change_nothing_lat
                 ending("tls.key")
             ),
         ),
-        (
-            "tls.crt",
-            &ended.cert,
-            format!(
-                "tls: cert ended 2021-01-01T00:00:00Z ({})",
-                ending("tls.crt")
-            ),
-        ),
+        ("tls.crt", &ended.cert, format!("tls: cert ended 2021-01-01T00:00:00Z ({})", ending("tls.crt"))),
         (
             "clients.pem",
             "nothing",
@@ -671,16 +580,10 @@ fn the_backend_has_to_be_who_it_should_be() {
     };
     put("ca.pem", &Authority::of_harness().pem());
     put("other.pem", &Authority::new("another one").pem());
-    Authority::of_harness()
-        .issue(&Subject::named("lockwarden"))
-        .write(folder.path(), "own");
+    Authority::of_harness().issue(&Subject::named("lockwarden")).write(folder.path(), "own");
     let check = |backend: &str, table: &str| {
         let config = folder.path().join("lockwarden.toml");
-        fs::write(
-            &config,
-            format!("backend = \"{backend}\"\n[backend_tls]\n{table}\n"),
-        )
-        .expect("the folder is ours");
+        fs::write(&config, format!("backend = \"{backend}\"\n[backend_tls]\n{table}\n")).expect("the folder is ours");
         let checked = run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config));
         checked.stdout
     };
@@ -688,42 +591,18 @@ fn the_backend_has_to_be_who_it_should_be() {
     let own = "cert = \"own.crt\"\nkey = \"own.key\"";
     let url = redis.tls_url();
     for (backend, table, expected) in [
-        (
-            url.as_str(),
-            format!("ca = \"ca.pem\"\n{own}"),
-            "answers, redis",
-        ),
-        (
-            &url,
-            format!("ca = \"other.pem\"\n{own}"),
-            "issued by nobody",
-        ),
+        (url.as_str(), format!("ca = \"ca.pem\"\n{own}"), "answers, redis"),
+        (&url, format!("ca = \"other.pem\"\n{own}"), "issued by nobody"),
         (&url, "ca = \"ca.pem\"".to_owned(), "the backend broke"),
         (
             &format!("rediss://localhost.localdomain:{port}"),
             format!("ca = \"ca.pem\"\nserver_name = \"localhost\"\n{own}"),
             "",
         ),
-        (
-            &url,
-            format!("ca = \"ca.pem\"\nserver_name = \"cache.corp\"\n{own}"),
-            "not valid for name",
-        ),
-        (
-            &url,
-            format!("ca = \"ca.pem\"\nserver_name = \"cache.corp\"\nverify = \"ca\"\n{own}"),
-            "answers, redis",
-        ),
-        (
-            &url,
-            format!("ca = \"other.pem\"\nverify = \"ca\"\n{own}"),
-            "issued by nobody",
-        ),
-        (
-            &format!("redis://127.0.0.1:{port}"),
-            String::new(),
-            "if it speaks TLS at this port, write rediss://",
-        ),
+        (&url, format!("ca = \"ca.pem\"\nserver_name = \"cache.corp\"\n{own}"), "not valid for name"),
+        (&url, format!("ca = \"ca.pem\"\nserver_name = \"cache.corp\"\nverify = \"ca\"\n{own}"), "answers, redis"),
+        (&url, format!("ca = \"other.pem\"\nverify = \"ca\"\n{own}"), "issued by nobody"),
+        (&format!("redis://127.0.0.1:{port}"), String::new(), "if it speaks TLS at this port, write rediss://"),
     ] {
         let said = check(backend, &table);
         assert!(said.contains(expected), "{backend} {table}: {said}");
@@ -737,19 +616,12 @@ fn the_page_says_when_certificates_end() {
     }
     let redis = Redis::with_tls(&[]);
     let place = Place::new();
-    let proxy = ProxyBuilder::for_backend(&redis.tls_url())
-        .more(&place.asking("require"))
-        .start();
+    let proxy = ProxyBuilder::for_backend(&redis.tls_url()).more(&place.asking("require")).start();
     let metrics = proxy.metrics();
-    for (side, role, is_there) in [
-        ("client", "own", true),
-        ("client", "ca", true),
-        ("backend", "ca", true),
-        ("backend", "own", false),
-    ] {
-        let series = format!(
-            "lockwarden_tls_certificate_expiry_timestamp_seconds{{side=\"{side}\",role=\"{role}\"}}"
-        );
+    for (side, role, is_there) in
+        [("client", "own", true), ("client", "ca", true), ("backend", "ca", true), ("backend", "own", false)]
+    {
+        let series = format!("lockwarden_tls_certificate_expiry_timestamp_seconds{{side=\"{side}\",role=\"{role}\"}}");
         assert_eq!(metrics.find(&series).is_some(), is_there, "{series}");
     }
 }
@@ -758,14 +630,8 @@ fn the_page_says_when_certificates_end() {
 fn a_balancer_that_hands_tls_through_says_before_it_who_comes() {
     let redis = Redis::start();
     let place = Place::new();
-    let proxy = Proxy::builder(&redis)
-        .top("proxy_protocol_from", "[\"127.0.0.1\"]")
-        .more(&place.listener(""))
-        .start();
-    let balancer = relaying_behind(
-        b"PROXY TCP4 203.0.113.9 10.0.0.1 40000 6380\r\n",
-        proxy.tls_address(),
-    );
+    let proxy = Proxy::builder(&redis).top("proxy_protocol_from", "[\"127.0.0.1\"]").more(&place.listener("")).start();
+    let balancer = relaying_behind(b"PROXY TCP4 203.0.113.9 10.0.0.1 40000 6380\r\n", proxy.tls_address());
     let client = Client::connect_tls(balancer, &place.trust(None));
     client.sends("SETNX lock:a 1").gets(":1");
     let connections = proxy.api("connections");
@@ -781,10 +647,7 @@ fn relaying_behind(header: &'static [u8], to: SocketAddr) -> SocketAddr {
         let (mut near, _) = listener.accept().expect("the test connects");
         let mut far = TcpStream::connect(to).expect("the proxy listens");
         far.write_all(header).expect("it takes them");
-        let mut back = (
-            far.try_clone().expect("one"),
-            near.try_clone().expect("one"),
-        );
+        let mut back = (far.try_clone().expect("one"), near.try_clone().expect("one"));
         thread::spawn(move || std::io::copy(&mut back.0, &mut back.1));
         let _ = std::io::copy(&mut near, &mut far);
     });
@@ -803,20 +666,11 @@ fn an_idle_connection_with_tls_has_no_buffers() {
     const MOST: f64 = 6.0 * 1024.0;
     let redis = Redis::with_arguments(&["--maxclients", "5000"]);
     let place = Place::new();
-    let proxy = Proxy::builder(&redis)
-        .descriptors(8000)
-        .more(&place.listener(""))
-        .start();
+    let proxy = Proxy::builder(&redis).descriptors(8000).more(&place.listener("")).start();
     let trust = place.trust(None);
     // What the first clients of either kind cost once.
-    let mut kept: Vec<Client> = (0..50)
-        .flat_map(|_| {
-            [
-                proxy.client(),
-                Client::connect_tls(proxy.tls_address(), &trust),
-            ]
-        })
-        .collect();
+    let mut kept: Vec<Client> =
+        (0..50).flat_map(|_| [proxy.client(), Client::connect_tls(proxy.tls_address(), &trust)]).collect();
     for client in &kept {
         client.sends("PING").gets("+PONG");
     }

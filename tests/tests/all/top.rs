@@ -2,9 +2,7 @@
 
 use std::process::Command;
 
-use lockwarden_tests::{
-    ADMIN_TOKEN, Client, Forwarder, Proxy, Redis, Terminal, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{ADMIN_TOKEN, Client, Forwarder, Proxy, Redis, Terminal, lockwarden, run_to_end, wait_for};
 
 /// `lockwarden top` of these proxies, looking often.
 fn top(proxies: &[String]) -> Command {
@@ -49,9 +47,8 @@ fn locks_applications_and_refusals_are_shown_while_they_change() {
     holder.sends("SET lock:a a1 NX PX 60000").gets("+OK");
     holder.sends("SET lock:b b1 NX PX 90000").gets("+OK");
     let refused = stranger.sends("SET lock:a s1").gets_error("LOCKDENIED");
-    let lines = terminal.shows("both locks", |lines| {
-        place(lines, "lock:a").is_some() && place(lines, "lock:b").is_some()
-    });
+    let lines =
+        terminal.shows("both locks", |lines| place(lines, "lock:a").is_some() && place(lines, "lock:b").is_some());
     let row = &lines[place(&lines, "lock:a").expect("it is there")];
     for words in ["lock:a", "held", "billing-7", " s"] {
         assert!(row.contains(words), "{words}: {row}");
@@ -74,9 +71,7 @@ fn locks_applications_and_refusals_are_shown_while_they_change() {
 
     terminal.types("1");
     holder.sends("DEL lock:a").gets(":1");
-    terminal.shows("the lock to go", |lines| {
-        place(lines, "lock:a").is_none() && place(lines, "lock:b").is_some()
-    });
+    terminal.shows("the lock to go", |lines| place(lines, "lock:a").is_none() && place(lines, "lock:b").is_some());
     terminal.types("q");
     assert_eq!(terminal.ends(), Some(0));
 }
@@ -86,11 +81,7 @@ fn a_list_is_sorted_turned_round_and_filtered_by_keys() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
     let holder = named(&proxy, "billing-7");
-    for (key, ttl) in [
-        ("lock:b", 3_000_000),
-        ("lock:c", 1_000_000),
-        ("lock:a", 2_000_000),
-    ] {
+    for (key, ttl) in [("lock:b", 3_000_000), ("lock:c", 1_000_000), ("lock:a", 2_000_000)] {
         holder.sends(format!("SET {key} x NX PX {ttl}")).gets("+OK");
     }
     let terminal = Terminal::start(&mut of(&proxy), 100, 20);
@@ -149,9 +140,7 @@ fn a_small_screen_shows_what_matters_most() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let holder = named(&proxy, "billing-7");
-    holder
-        .sends("SET lock:an-order-with-a-long-name:4711 x NX PX 60000")
-        .gets("+OK");
+    holder.sends("SET lock:an-order-with-a-long-name:4711 x NX PX 60000").gets("+OK");
     let terminal = Terminal::start(&mut of(&proxy), 30, 8);
     let lines = terminal.shows_words("lock:an-");
     assert!(lines[2].starts_with("KEY"), "{lines:?}");
@@ -178,19 +167,8 @@ fn hostile_keys_and_names_are_text_on_the_screen() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let client = named(&proxy, "=cmd|<script>");
-    client
-        .sends_arguments(&[
-            &b"SET"[..],
-            b"lock:\x1b]0;owned\x07\xff\r\n",
-            b"1",
-            b"NX",
-            b"PX",
-            b"60000",
-        ])
-        .gets("+OK");
-    client
-        .sends_arguments(&[&b"APPEND"[..], b"lock:\x1b]0;owned\x07\xff\r\n", b"x"])
-        .gets_error("LOCKDENIED");
+    client.sends_arguments(&[&b"SET"[..], b"lock:\x1b]0;owned\x07\xff\r\n", b"1", b"NX", b"PX", b"60000"]).gets("+OK");
+    client.sends_arguments(&[&b"APPEND"[..], b"lock:\x1b]0;owned\x07\xff\r\n", b"x"]).gets_error("LOCKDENIED");
     let terminal = Terminal::start(&mut of(&proxy), 120, 24);
     terminal.shows_words(r"lock:\x1b]0;owned\x07\xff\x0d\x0a");
     terminal.types("2");
@@ -236,33 +214,23 @@ fn several_proxies_are_on_one_screen_and_one_that_is_silent_has_a_line() {
     let (billing, stock) = (named(&one, "billing-7"), named(&two, "stock-2"));
     billing.sends("SET lock:a x NX PX 60000").gets("+OK");
     stock.sends("SET lock:b x NX PX 60000").gets("+OK");
-    let addresses = [
-        one.admin_address().to_string(),
-        two.admin_address().to_string(),
-        "127.0.0.1:1".to_owned(),
-    ];
+    let addresses = [one.admin_address().to_string(), two.admin_address().to_string(), "127.0.0.1:1".to_owned()];
     let terminal = Terminal::start(&mut top(&addresses), 120, 24);
-    let lines = terminal.shows("both holders", |lines| {
-        place(lines, "billing-7").is_some() && place(lines, "stock-2").is_some()
-    });
+    let lines = terminal
+        .shows("both holders", |lines| place(lines, "billing-7").is_some() && place(lines, "stock-2").is_some());
     assert!(lines[2].starts_with("PROXY"), "{lines:?}");
     assert!(lines[0].contains("held 2"), "{lines:?}");
     for (words, address) in [("billing-7", &addresses[0]), ("stock-2", &addresses[1])] {
         let row = &lines[place(&lines, words).expect("its row")];
         assert!(row.starts_with(address.as_str()), "{row}");
     }
-    assert!(
-        place(&lines, "127.0.0.1:1: the admin address").is_some(),
-        "{lines:?}"
-    );
+    assert!(place(&lines, "127.0.0.1:1: the admin address").is_some(), "{lines:?}");
     drop(stock);
     two.kill();
     terminal.shows("the lock of the one that is left", |lines| {
         place(lines, "stock-2").is_none()
             && place(lines, "billing-7").is_some()
-            && lines
-                .iter()
-                .any(|line| line.contains(&format!("{}: the admin", addresses[1])))
+            && lines.iter().any(|line| line.contains(&format!("{}: the admin", addresses[1])))
     });
     terminal.types("q");
     assert_eq!(terminal.ends(), Some(0));

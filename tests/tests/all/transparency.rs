@@ -16,11 +16,7 @@ impl Twins {
     fn start() -> Twins {
         let (plain, behind) = (Redis::start(), Redis::start());
         let proxy = Proxy::enforcing(&behind);
-        Twins {
-            plain,
-            behind,
-            proxy,
-        }
+        Twins { plain, behind, proxy }
     }
 
     /// A client without and one with the proxy, in this order.
@@ -43,9 +39,7 @@ fn shown(client: &Client, line: &str) -> String {
 
 /// Blanks separate; `_` stands for a blank and `^` for CRLF within an argument.
 fn split(line: &str) -> Vec<Vec<u8>> {
-    line.split_ascii_whitespace()
-        .map(|word| word.replace('_', " ").replace('^', "\r\n").into_bytes())
-        .collect()
+    line.split_ascii_whitespace().map(|word| word.replace('_', " ").replace('^', "\r\n").into_bytes()).collect()
 }
 
 /// One command a line, in the notation of [`split`].
@@ -86,11 +80,7 @@ fn ordinary_commands_are_answered_byte_for_byte_in_one_pipeline() {
     pair.1.write(&bytes);
     for line in script() {
         let expected = pair.0.raw_reply().escape_ascii().to_string();
-        assert_eq!(
-            pair.1.raw_reply().escape_ascii().to_string(),
-            expected,
-            "{line}"
-        );
+        assert_eq!(pair.1.raw_reply().escape_ascii().to_string(), expected, "{line}");
     }
 }
 
@@ -154,43 +144,25 @@ fn big_values_arrive_whole() {
     let pair = twins.pair();
     for megabytes in [1, 20] {
         // Not a repetition of anything that a buffer's size divides.
-        let value: Vec<u8> = (0..megabytes << 20)
-            .map(|at: u32| (at % 251) as u8)
-            .collect();
+        let value: Vec<u8> = (0..megabytes << 20).map(|at: u32| (at % 251) as u8).collect();
         for client in [&pair.0, &pair.1] {
-            client
-                .sends_arguments(&[b"SET".as_slice(), b"big", &value])
-                .gets("+OK");
+            client.sends_arguments(&[b"SET".as_slice(), b"big", &value]).gets("+OK");
             client.sends("STRLEN big").gets(format!(":{}", value.len()));
             client.write(&encode(&["GET", "big"]));
             let raw = client.raw_reply();
             let head = format!("${}\r\n", value.len());
             assert!(raw.starts_with(head.as_bytes()));
-            assert!(
-                raw[head.len()..raw.len() - 2] == value[..],
-                "{megabytes} MiB came back changed"
-            );
+            assert!(raw[head.len()..raw.len() - 2] == value[..], "{megabytes} MiB came back changed");
         }
     }
-    assert_eq!(
-        twins.behind.client().sends("STRLEN big").integer(),
-        20 << 20
-    );
+    assert_eq!(twins.behind.client().sends("STRLEN big").integer(), 20 << 20);
 }
 
 #[test]
 fn hello_and_the_protocols_are_the_servers_own() {
     let twins = Twins::start();
     let pair = twins.pair();
-    for line in [
-        "HELLO 3",
-        "HELLO",
-        "HELLO 2",
-        "HELLO 4",
-        "HELLO x",
-        "HELLO 3 AUTH nobody pw",
-        "HELLO 3 SETNAME app",
-    ] {
+    for line in ["HELLO 3", "HELLO", "HELLO 2", "HELLO 4", "HELLO x", "HELLO 3 AUTH nobody pw", "HELLO 3 SETNAME app"] {
         // The number of the connection is the one thing that differs.
         let [direct, proxied] = [&pair.0, &pair.1].map(|client| {
             let shown = shown(client, line);
@@ -204,13 +176,7 @@ fn hello_and_the_protocols_are_the_servers_own() {
         });
         assert_eq!(proxied, direct, "{line}");
     }
-    for line in [
-        "HGETALL none",
-        "CLIENT GETNAME",
-        "RESET",
-        "CLIENT GETNAME",
-        "HGETALL none",
-    ] {
+    for line in ["HGETALL none", "CLIENT GETNAME", "RESET", "CLIENT GETNAME", "HGETALL none"] {
         same(&pair, line);
     }
 }
@@ -235,23 +201,11 @@ fn silenced_replies_stay_silent() {
         );
         // A lock command is silenced as well, and done all the same.
         client.pipelines(
-            &[
-                "CLIENT REPLY OFF",
-                "SETNX lock:job a1",
-                "GET lock:job",
-                "CLIENT REPLY ON",
-                "DEL lock:job",
-            ],
+            &["CLIENT REPLY OFF", "SETNX lock:job a1", "GET lock:job", "CLIENT REPLY ON", "DEL lock:job"],
             &["+OK", ":1"],
         );
-        client.pipelines(
-            &["CLIENT REPLY SKIP", "SETNX lock:job a1", "PING"],
-            &["+PONG"],
-        );
-        client.pipelines(
-            &["CLIENT REPLY SKIP", "MULTI", "PING", "EXEC"],
-            &["+QUEUED", "[+PONG]"],
-        );
+        client.pipelines(&["CLIENT REPLY SKIP", "SETNX lock:job a1", "PING"], &["+PONG"]);
+        client.pipelines(&["CLIENT REPLY SKIP", "MULTI", "PING", "EXEC"], &["+QUEUED", "[+PONG]"]);
         client.sends("CLIENT REPLY WHAT").gets("-ERR syntax error");
         client.hears_nothing_for(Duration::from_millis(30));
     }
@@ -261,29 +215,16 @@ fn silenced_replies_stay_silent() {
 fn messages_arrive_under_both_protocols() {
     let twins = Twins::start();
     for protocol in ["2", "3"] {
-        for (redis, client) in [
-            (&twins.plain, twins.plain.client()),
-            (&twins.behind, twins.proxy.client()),
-        ] {
+        for (redis, client) in [(&twins.plain, twins.plain.client()), (&twins.behind, twins.proxy.client())] {
             client.sends(format!("HELLO {protocol}")).reply();
-            let (open, close) = if protocol == "3" {
-                (">[", "]")
-            } else {
-                ("[", "]")
-            };
+            let (open, close) = if protocol == "3" { (">[", "]") } else { ("[", "]") };
             let framed = |text: &str| format!("{open}{text}{close}");
-            client
-                .sends("SUBSCRIBE news sport")
-                .gets(framed("$9 subscribe, $4 news, :1"));
+            client.sends("SUBSCRIBE news sport").gets(framed("$9 subscribe, $4 news, :1"));
             client.then().gets(framed("$9 subscribe, $5 sport, :2"));
-            client
-                .sends("PSUBSCRIBE n*")
-                .gets(framed("$10 psubscribe, $2 n*, :3"));
+            client.sends("PSUBSCRIBE n*").gets(framed("$10 psubscribe, $2 n*, :3"));
             redis.client().sends("PUBLISH news one").gets(":2");
             client.then().gets(framed("$7 message, $4 news, $3 one"));
-            client
-                .then()
-                .gets(framed("$8 pmessage, $2 n*, $4 news, $3 one"));
+            client.then().gets(framed("$8 pmessage, $2 n*, $4 news, $3 one"));
             if protocol == "3" {
                 client.sends("GET a").gets("null");
                 client.sends("PING").gets("+PONG");
@@ -293,15 +234,9 @@ fn messages_arrive_under_both_protocols() {
                 client.sends("PING").gets("[$4 pong, $0 ]");
                 client.sends("GET a").gets_error("ERR Can't execute 'get'");
             }
-            client
-                .sends("UNSUBSCRIBE news")
-                .gets(framed("$11 unsubscribe, $4 news, :2"));
-            client
-                .sends("PUNSUBSCRIBE")
-                .gets(framed("$12 punsubscribe, $2 n*, :1"));
-            client
-                .sends("UNSUBSCRIBE")
-                .gets(framed("$11 unsubscribe, $5 sport, :0"));
+            client.sends("UNSUBSCRIBE news").gets(framed("$11 unsubscribe, $4 news, :2"));
+            client.sends("PUNSUBSCRIBE").gets(framed("$12 punsubscribe, $2 n*, :1"));
+            client.sends("UNSUBSCRIBE").gets(framed("$11 unsubscribe, $5 sport, :0"));
             let nothing = if protocol == "3" { "null" } else { "nil" };
             client.sends("GET a").gets(nothing);
         }
@@ -313,9 +248,7 @@ fn a_flood_of_messages_and_commands_keeps_every_reply_in_place() {
     let twins = Twins::start();
     let client = twins.proxy.client();
     client.sends("HELLO 3").reply();
-    client
-        .sends("SUBSCRIBE news")
-        .gets(">[$9 subscribe, $4 news, :1]");
+    client.sends("SUBSCRIBE news").gets(">[$9 subscribe, $4 news, :1]");
     let publisher = twins.behind.client();
     let (mut messages, mut answers) = (0, 0);
     for round in 0..100 {
@@ -330,11 +263,7 @@ fn a_flood_of_messages_and_commands_keeps_every_reply_in_place() {
         } else {
             let round = answers / 2;
             let text = round.to_string();
-            let expected = if answers % 2 == 0 {
-                format!("${} {text}", text.len())
-            } else {
-                ":1".to_owned()
-            };
+            let expected = if answers % 2 == 0 { format!("${} {text}", text.len()) } else { ":1".to_owned() };
             assert_eq!(reply, expected);
             answers += 1;
         }
@@ -344,10 +273,7 @@ fn a_flood_of_messages_and_commands_keeps_every_reply_in_place() {
 #[test]
 fn blocking_commands_wait_for_their_moment() {
     let twins = Twins::start();
-    for (redis, client) in [
-        (&twins.plain, twins.plain.client()),
-        (&twins.behind, twins.proxy.client()),
-    ] {
+    for (redis, client) in [(&twins.plain, twins.plain.client()), (&twins.behind, twins.proxy.client())] {
         client.write(&encode(&["BLPOP", "queue", "5"]));
         client.hears_nothing_for(Duration::from_millis(50));
         redis.client().sends("RPUSH queue work").gets(":1");
@@ -372,11 +298,7 @@ fn a_client_that_stops_sending_still_gets_every_reply() {
         client.half_closes();
         let answer = client.reads_to_end();
         // Redis itself may close before it has answered; the proxy may not do worse than all.
-        assert!(
-            b":1\r\n+OK\r\n$1\r\n1\r\n:1\r\n".starts_with(&answer),
-            "{}",
-            answer.escape_ascii()
-        );
+        assert!(b":1\r\n+OK\r\n$1\r\n1\r\n:1\r\n".starts_with(&answer), "{}", answer.escape_ascii());
     }
     let client = twins.proxy.client();
     client.write(&encode(&["PING"]));
@@ -421,18 +343,10 @@ fn an_unknown_command_that_waits_is_ended_with_its_client() {
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
     client.sends("CLIENT SETNAME leaver").gets("+OK");
-    client.write(
-        &[
-            encode(&["WAITPOP", "queue", "0"]),
-            encode(&["SETNX", "lock:job", "a1"]),
-        ]
-        .concat(),
-    );
+    client.write(&[encode(&["WAITPOP", "queue", "0"]), encode(&["SETNX", "lock:job", "a1"])].concat());
     wait_for("it to wait", || listed(&redis).contains("cmd=blpop"));
     drop(client);
-    wait_for("its connection to go", || {
-        !listed(&redis).contains("name=leaver")
-    });
+    wait_for("its connection to go", || !listed(&redis).contains("name=leaver"));
     redis.client().sends("RPUSH queue a").gets(":1");
 }
 
@@ -452,10 +366,7 @@ fn quit_is_answered_and_closes() {
 #[test]
 fn tracked_keys_are_invalidated() {
     let twins = Twins::start();
-    for (redis, client) in [
-        (&twins.plain, twins.plain.client()),
-        (&twins.behind, twins.proxy.client()),
-    ] {
+    for (redis, client) in [(&twins.plain, twins.plain.client()), (&twins.behind, twins.proxy.client())] {
         client.sends("HELLO 3").reply();
         client.sends("CLIENT TRACKING on").gets("+OK");
         client.sends("GET a").gets("null");
@@ -480,24 +391,15 @@ fn monitor_and_keyspace_notifications_pass() {
         line.contains("\"SET\" \"a\" \"1\"")
     });
 
-    twins
-        .behind
-        .client()
-        .sends("CONFIG SET notify-keyspace-events KEA")
-        .gets("+OK");
+    twins.behind.client().sends("CONFIG SET notify-keyspace-events KEA").gets("+OK");
     let listener = twins.proxy.client();
-    listener
-        .sends("PSUBSCRIBE __keyevent@0__:*")
-        .gets("[$10 psubscribe, $16 __keyevent@0__:*, :1]");
+    listener.sends("PSUBSCRIBE __keyevent@0__:*").gets("[$10 psubscribe, $16 __keyevent@0__:*, :1]");
     let alice = twins.proxy.client();
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     alice.sends("DEL lock:job").gets(":1");
     for event in ["set", "expire", "del"] {
         let channel = format!("__keyevent@0__:{event}");
-        listener.then().gets(format!(
-            "[$8 pmessage, $16 __keyevent@0__:*, ${} {channel}, $8 lock:job]",
-            channel.len()
-        ));
+        listener.then().gets(format!("[$8 pmessage, $16 __keyevent@0__:*, ${} {channel}, $8 lock:job]", channel.len()));
     }
 }
 
@@ -510,8 +412,5 @@ fn most_traffic_never_meets_a_policy() {
     }
     let metrics = twins.proxy.metrics();
     assert!(metrics.get("lockwarden_commands_total{class=\"passthrough\",result=\"ok\"}") >= 10.0);
-    assert_eq!(
-        metrics.get("lockwarden_commands_total{class=\"policy\"}"),
-        0.0
-    );
+    assert_eq!(metrics.get("lockwarden_commands_total{class=\"policy\"}"), 0.0);
 }

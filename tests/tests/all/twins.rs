@@ -4,9 +4,7 @@
 
 use std::fs;
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Record, Redis, Server, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Record, Redis, Server, lockwarden, run_to_end, wait_for};
 use tempfile::TempDir;
 
 /// A server with a user for the proxy and one for an application, and where passwords of twins are.
@@ -21,10 +19,8 @@ impl Guarded {
     }
 
     fn with_arguments(arguments: &[&str]) -> Guarded {
-        let guarded = Guarded {
-            redis: Redis::with_arguments(arguments),
-            folder: tempfile::tempdir().expect("a folder"),
-        };
+        let guarded =
+            Guarded { redis: Redis::with_arguments(arguments), folder: tempfile::tempdir().expect("a folder") };
         guarded.admin("ACL SETUSER warden on >warden ~* &* +@all");
         guarded.admin("ACL SETUSER shop on >pw ~* &* +@all");
         fs::write(guarded.folder.path().join("warden"), "warden\n").expect("the folder is ours");
@@ -46,8 +42,7 @@ impl Guarded {
     /// What goes into a configuration for these users.
     pub(crate) fn tables(&self, users: &[&str]) -> String {
         let folder = self.folder.path().display();
-        let mut text =
-            format!("[backend_login]\nuser = \"warden\"\npassword_file = \"{folder}/warden\"\n");
+        let mut text = format!("[backend_login]\nuser = \"warden\"\npassword_file = \"{folder}/warden\"\n");
         for user in users {
             text.push_str(&format!(
                 "[[user_map]]\nuser = \"{user}\"\ntwin = \"{user}-lw\"\ntwin_password_file = \"{folder}/{user}-lw\"\n"
@@ -104,9 +99,7 @@ fn guarded_data_is_written_by_a_user_who_may_not_touch_locks() {
     let other = shop(proxy.client_from("127.0.0.3"));
     holder.sends("SET lock:7 mine NX PX 9000").gets("+OK");
     holder.sends("SET stock:7 1").gets("+OK");
-    other
-        .sends("SET stock:7 2")
-        .gets_error("LOCKDENIED not-owner");
+    other.sends("SET stock:7 2").gets_error("LOCKDENIED not-owner");
     for client in [&holder, &other] {
         client.sends("MULTI").gets("+OK");
         client.sends("SET elsewhere x").gets("+QUEUED");
@@ -126,11 +119,7 @@ fn around_the_proxy_redis_refuses_lock_keys_and_records_and_nothing_else() {
     inside.sends("SET lock:a mine NX PX 9000").gets("+OK");
     let around = shop(guarded.redis.client());
     let record = guarded.admin("KEYS lw:{*}:lock:a");
-    let record = record
-        .split_whitespace()
-        .last()
-        .expect("it has a record")
-        .to_owned();
+    let record = record.split_whitespace().last().expect("it has a record").to_owned();
     for line in [
         "SET lock:a other",
         "DEL lock:a",
@@ -144,15 +133,9 @@ fn around_the_proxy_redis_refuses_lock_keys_and_records_and_nothing_else() {
     ] {
         is_refused(&around, line);
     }
-    around
-        .sends_arguments(&["EVAL", "return redis.call('del', 'lo' .. 'ck:a')", "0"])
-        .gets_error("ERR");
-    for (line, reply) in [
-        ("SET loc:a 1", "+OK"),
-        ("SET lock 1", "+OK"),
-        ("SET x 1", "+OK"),
-        ("DEL lock loc:a x", ":3"),
-    ] {
+    around.sends_arguments(&["EVAL", "return redis.call('del', 'lo' .. 'ck:a')", "0"]).gets_error("ERR");
+    for (line, reply) in [("SET loc:a 1", "+OK"), ("SET lock 1", "+OK"), ("SET x 1", "+OK"), ("DEL lock loc:a x", ":3")]
+    {
         around.sends(line).gets(reply);
     }
     inside.sends("DEL lock:a").gets(":1");
@@ -173,37 +156,22 @@ fn through_the_proxy_locks_work_and_the_client_sees_its_own_user() {
         client.sends("DEL lock:a").gets(":1");
     }
     client.pipelines(
-        &[
-            "SETNX lock:b 1",
-            "ACL WHOAMI",
-            "GET lock:b",
-            "SET plain 2",
-            "DEL lock:b",
-            "GET plain",
-        ],
+        &["SETNX lock:b 1", "ACL WHOAMI", "GET lock:b", "SET plain 2", "DEL lock:b", "GET plain"],
         &[":1", "$4 shop", "$1 1", "+OK", ":1", "$1 2"],
     );
     let list = guarded.admin("CLIENT LIST");
-    assert!(
-        list.contains("user=shop ") && !list.contains("user=shop-lw"),
-        "{list}"
-    );
+    assert!(list.contains("user=shop ") && !list.contains("user=shop-lw"), "{list}");
     let hello = proxy.client();
     hello.sends("HELLO 2 AUTH shop pw SETNAME me").reply();
     hello.sends("SETNX lock:c 1").gets(":1");
     hello.sends("ACL WHOAMI").gets("$4 shop");
     hello.sends("DEL lock:c").gets(":1");
     assert!(proxy.metric("lockwarden_twin_logins_total{result=\"ok\"}") > 0.0);
-    assert_eq!(
-        proxy.metric("lockwarden_twin_logins_total{result=\"failed\"}"),
-        0.0
-    );
+    assert_eq!(proxy.metric("lockwarden_twin_logins_total{result=\"failed\"}"), 0.0);
     // A script of a library, a wrapped one, and a flush.
     let text = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
     client.sends("SET lock:d mine NX PX 9000").gets("+OK");
-    client
-        .sends_arguments(&["EVAL", text, "1", "lock:d", "mine"])
-        .gets(":1");
+    client.sends_arguments(&["EVAL", text, "1", "lock:d", "mine"]).gets(":1");
     client.sends("FLUSHALL").gets("+OK");
     client.sends("EXISTS plain").gets(":0");
 }
@@ -214,10 +182,8 @@ fn a_login_that_redis_refuses_gets_no_locks() {
     guarded.admin("ACL SETUSER warden on >warden ~* &* +@all");
     let root = guarded.redis.client();
     root.sends("AUTH secret").gets("+OK");
-    root.sends("ACL SETUSER warden on >warden ~* &* +@all")
-        .gets("+OK");
-    root.sends("ACL SETUSER shop on >pw ~* &* +@all")
-        .gets("+OK");
+    root.sends("ACL SETUSER warden on >warden ~* &* +@all").gets("+OK");
+    root.sends("ACL SETUSER shop on >pw ~* &* +@all").gets("+OK");
     guarded.bars(&["shop", "default"]);
     let proxy = guarded.proxy(&["shop", "default"]).start();
     let client = proxy.client();
@@ -243,24 +209,8 @@ fn blocks_with_locks_are_carried_out_whole() {
     let proxy = guarded.proxy(&["shop"]).start();
     let client = shop(proxy.client());
     client.pipelines(
-        &[
-            "MULTI",
-            "SET plain 1",
-            "INCR plain",
-            "SETNX lock:a 1",
-            "ACL WHOAMI",
-            "GET lock:a",
-            "EXEC",
-        ],
-        &[
-            "+OK",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "+QUEUED",
-            "[+OK, :2, :1, $4 shop, $1 1]",
-        ],
+        &["MULTI", "SET plain 1", "INCR plain", "SETNX lock:a 1", "ACL WHOAMI", "GET lock:a", "EXEC"],
+        &["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, :2, :1, $4 shop, $1 1]"],
     );
     client.sends("ACL WHOAMI").gets("$4 shop");
     client.pipelines(
@@ -272,10 +222,7 @@ fn blocks_with_locks_are_carried_out_whole() {
     client.then().gets_error("ERR unknown command");
     client.then().gets("+QUEUED");
     client.sends("EXEC").gets_error("EXECABORT");
-    client.pipelines(
-        &["MULTI", "SETNX lock:a 1", "DISCARD"],
-        &["+OK", "+QUEUED", "+OK"],
-    );
+    client.pipelines(&["MULTI", "SETNX lock:a 1", "DISCARD"], &["+OK", "+QUEUED", "+OK"]);
     client.sends("ACL WHOAMI").gets("$4 shop");
     // Without a lock the block is the client's own.
     client.sends("MULTI").gets("+OK");
@@ -285,9 +232,7 @@ fn blocks_with_locks_are_carried_out_whole() {
     let long = "x".repeat(600 * 1024);
     client.sends("MULTI").gets("+OK");
     for _ in 0..2 {
-        client
-            .sends_arguments(&["SET", "plain", &long])
-            .gets("+QUEUED");
+        client.sends_arguments(&["SET", "plain", &long]).gets("+QUEUED");
     }
     client.sends("SETNX lock:a 1").gets_error("ERR lockwarden");
     client.sends("EXEC").gets_error("EXECABORT");
@@ -322,26 +267,17 @@ fn an_application_without_a_login_has_a_twin_too() {
 fn names_that_are_computed_are_refused_by_redis_itself() {
     let guarded = Guarded::start();
     guarded.bars(&["shop"]);
-    let proxy = guarded
-        .proxy(&["shop"])
-        .top("computed_names", "\"forward\"")
-        .start();
+    let proxy = guarded.proxy(&["shop"]).top("computed_names", "\"forward\"").start();
     let client = shop(proxy.client());
     client.sends("SET lock:a mine NX PX 9000").gets("+OK");
     let name = "local name = 'lo' .. string.char(99, 107, 58, 97) ";
     let text = format!("{name} return redis.call('del', name)");
-    client
-        .sends_arguments(&["EVAL", &text, "0"])
-        .gets_error("ERR");
+    client.sends_arguments(&["EVAL", &text, "0"]).gets_error("ERR");
     if Server::under_test().since(7, 0) {
         let library = format!(
             "#!lua name=sly\nredis.register_function('sly', function() {name} return redis.call('del', name) end)"
         );
-        guarded
-            .redis
-            .client()
-            .sends_arguments(&["FUNCTION", "LOAD", &library])
-            .gets("$3 sly");
+        guarded.redis.client().sends_arguments(&["FUNCTION", "LOAD", &library]).gets("$3 sly");
         let answer = client.sends("FCALL sly 0").reply().to_string();
         assert!(answer.starts_with('-'), "{answer}");
     }
@@ -371,9 +307,7 @@ fn a_user_that_is_changed_in_redis_ends_as_there() {
         // A lock is still granted, and then the client's own user is not let in any more.
         changed.sends("SETNX lock:b 1").gets(":1");
         changed.then().gets_close();
-        wait_for("the metric", || {
-            proxy.metric("lockwarden_twin_logins_total{result=\"not-back\"}") > 0.0
-        });
+        wait_for("the metric", || proxy.metric("lockwarden_twin_logins_total{result=\"not-back\"}") > 0.0);
     }
     guarded.admin("ACL DELUSER shop");
     if proxy.is_multiplexed() {
@@ -396,15 +330,9 @@ fn a_twin_that_was_changed_by_hand_is_named_and_counted() {
     assert!(!told.contains("was changed"), "{told}");
     guarded.admin("ACL SETUSER shop-lw nopass -debug");
     let told = guarded.check(&users);
-    assert!(
-        told.contains("twin shop-lw of shop") && told.contains("nopass"),
-        "{told}"
-    );
+    assert!(told.contains("twin shop-lw of shop") && told.contains("nopass"), "{told}");
     let (printed, _) = guarded.acl(&users, &[]);
-    assert!(
-        printed.contains("twin shop-lw of shop was changed"),
-        "{printed}"
-    );
+    assert!(printed.contains("twin shop-lw of shop was changed"), "{printed}");
     guarded.admin("ACL SETUSER shop-lw resetpass >other");
     let proxy = guarded.proxy(&users).start();
     let client = shop(proxy.client());
@@ -414,10 +342,7 @@ fn a_twin_that_was_changed_by_hand_is_named_and_counted() {
     assert!(proxy.metric("lockwarden_twin_logins_total{result=\"failed\"}") > 0.0);
     proxy.logs(&["a twin cannot be used"]);
     let told = guarded.check(&users);
-    assert!(
-        told.contains("twin shop-lw of shop cannot log in"),
-        "{told}"
-    );
+    assert!(told.contains("twin shop-lw of shop cannot log in"), "{told}");
     guarded.admin("ACL SETUSER shop ~lock:*");
     let told = guarded.check(&users);
     assert!(told.contains("user shop may touch"), "{told}");
@@ -431,11 +356,7 @@ fn the_rules_are_printed_set_once_and_kept_away_from_who_runs_it() {
     let users = ["shop", "mixed"];
     let before = guarded.admin("ACL LIST");
     let (printed, code) = guarded.acl(&users, &[]);
-    assert_eq!(
-        guarded.admin("ACL LIST"),
-        before,
-        "printing changes nothing"
-    );
+    assert_eq!(guarded.admin("ACL LIST"), before, "printing changes nothing");
     assert_eq!(code, Some(1), "default has no twin: {printed}");
     for line in [
         "ACL SETUSER shop resetkeys ~ ~[^l]* ~l ~l[^ow]* ~lo ~lo[^c]* ~loc ~loc[^k]* ~lock ~lock[^:]* ~lw ~lw[^:]* -flushall",
@@ -446,18 +367,12 @@ fn the_rules_are_printed_set_once_and_kept_away_from_who_runs_it() {
     ] {
         assert!(printed.contains(line), "{line} is not in\n{printed}");
     }
-    assert!(
-        !printed.contains("SETUSER cache") && !printed.contains("SETUSER warden"),
-        "{printed}"
-    );
+    assert!(!printed.contains("SETUSER cache") && !printed.contains("SETUSER warden"), "{printed}");
     let (applied, code) = guarded.acl(&users, &["--apply"]);
     assert_eq!(code, Some(1), "{applied}");
     assert!(applied.contains("# 4 users set"), "{applied}");
     let mixed = guarded.admin("ACL LIST");
-    assert!(
-        mixed.contains("user mixed on") && !mixed.contains("~lock:mine &"),
-        "{mixed}"
-    );
+    assert!(mixed.contains("user mixed on") && !mixed.contains("~lock:mine &"), "{mixed}");
     let password = guarded.folder.path().join("shop-lw");
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&password).expect("it was made"));
     assert_eq!(mode & 0o777, 0o600);
@@ -498,11 +413,7 @@ fn without_a_login_of_its_own_lockwarden_bars_nobody() {
     let path = file.display().to_string();
     let ended = run_to_end(&mut lockwarden(&["acl", "--apply", "-c", &path]));
     assert_eq!(ended.code, Some(1));
-    assert!(
-        ended.stdout.contains("default is lockwarden's own login"),
-        "{}",
-        ended.stdout
-    );
+    assert!(ended.stdout.contains("default is lockwarden's own login"), "{}", ended.stdout);
     redis.client().sends("SETNX lock:a 1").gets(":1");
 }
 
@@ -545,22 +456,16 @@ fn commands_that_the_user_lost_go_on_through_the_proxy() {
     client.sends("PFADD b 1").gets(":1");
     client.sends("PFMERGE a b").gets("+OK");
     client.sends("GEOADD geo 13.3 38.1 here").gets(":1");
-    client
-        .sends("GEORADIUS geo 13 38 100 km STORE near")
-        .gets(":1");
+    client.sends("GEORADIUS geo 13 38 100 km STORE near").gets(":1");
     client.sends("PFMERGE lock:a").gets_error("LOCKDENIED");
-    client
-        .sends("GEORADIUS geo 13 38 100 km STORE near STORE lock:a")
-        .gets_error("LOCKDENIED");
+    client.sends("GEORADIUS geo 13 38 100 km STORE near STORE lock:a").gets_error("LOCKDENIED");
     // What administers the server does not.
     is_refused(&client, "CONFIG SET maxmemory 0");
     is_refused(&client, "ACL SETUSER shop ~*");
     client.sends("SET lock:a mine NX PX 9000").gets("+OK");
     client.sends("FLUSHALL").gets_error("LOCKDENIED");
     let fence = client.sends("LOCKWARDEN FENCE lock:a").integer();
-    client
-        .sends(format!("LOCKWARDEN CHECK lock:a {fence}"))
-        .gets(":1");
+    client.sends(format!("LOCKWARDEN CHECK lock:a {fence}")).gets(":1");
     client.sends("DEL lock:a").gets(":1");
     client.sends("FLUSHDB").gets("+OK");
 }
@@ -571,10 +476,7 @@ fn a_lock_is_proven_by_the_process_and_in_both_protocols() {
     guarded.bars(&["shop"]);
     let proxy = guarded.proxy(&["shop"]).default_ttl("9s").start();
     // One machine, and so one process.
-    let (one, other) = (
-        shop(proxy.client_from("127.0.0.9")),
-        proxy.client_from("127.0.0.9"),
-    );
+    let (one, other) = (shop(proxy.client_from("127.0.0.9")), proxy.client_from("127.0.0.9"));
     other.sends("HELLO 3 AUTH shop pw").reply();
     for _ in 0..3 {
         one.sends("SETNX lock:a 1").gets(":1");
@@ -603,23 +505,12 @@ fn selectors_and_patterns_for_reading_lose_the_locks_too() {
     }
     let guarded = Guarded::start();
     guarded.admin("ACL SETUSER shop resetkeys -@all ~app:* %R~* +@all -@dangerous");
-    let rules = [
-        "ACL",
-        "SETUSER",
-        "shop",
-        "clearselectors",
-        "(~lock:* +get)",
-        "(%W~* +set)",
-    ];
+    let rules = ["ACL", "SETUSER", "shop", "clearselectors", "(~lock:* +get)", "(%W~* +set)"];
     let root = guarded.redis.client();
     root.sends_arguments(&rules).gets("+OK");
-    root.sends("ACL SETUSER odd on >pw ~*foo*bar* -@all +get")
-        .gets("+OK");
+    root.sends("ACL SETUSER odd on >pw ~*foo*bar* -@all +get").gets("+OK");
     guarded.bars(&["shop"]);
-    let (around, inside) = (
-        shop(guarded.redis.client()),
-        guarded.proxy(&["shop"]).start(),
-    );
+    let (around, inside) = (shop(guarded.redis.client()), guarded.proxy(&["shop"]).start());
     is_refused(&around, "GET lock:a");
     is_refused(&around, "SET lock:a 1");
     around.sends("GET other").gets("nil");

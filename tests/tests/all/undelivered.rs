@@ -32,12 +32,7 @@ enum Leaving {
 }
 
 impl Leaving {
-    const ALL: [Leaving; 4] = [
-        Leaving::Closes,
-        Leaving::Resets,
-        Leaving::ClosesUnread,
-        Leaving::ResetsUnread,
-    ];
+    const ALL: [Leaving; 4] = [Leaving::Closes, Leaving::Resets, Leaving::ClosesUnread, Leaving::ResetsUnread];
 
     /// The client asks, Redis grants, and the client hears nothing of it.
     fn play(self, redis: &Redis, client: Client, line: &str) {
@@ -69,17 +64,13 @@ impl Leaving {
 /// Waits until so many acquires wait for a frozen Redis. The proxy's own heartbeat is shorter.
 #[track_caller]
 fn reaches_redis(redis: &Redis, acquires: usize) {
-    wait_for("the acquire to be sent to Redis", || {
-        redis.connections_waiting(60) == acquires
-    });
+    wait_for("the acquire to be sent to Redis", || redis.connections_waiting(60) == acquires);
 }
 
 #[track_caller]
 fn becomes_undelivered(redis: &Redis, key: &str) {
     wait_for("the lease to be marked as undelivered", || {
-        redis
-            .record(key)
-            .is_some_and(|record| record.is_undelivered())
+        redis.record(key).is_some_and(|record| record.is_undelivered())
     });
 }
 
@@ -88,18 +79,12 @@ in_every_world!(a_client_that_did_not_hear_of_its_grant_is_not_blocked_by_itself
 fn a_client_that_did_not_hear_of_its_grant_is_not_blocked_by_itself(world: &World) {
     for (round, leaving) in Leaving::ALL.into_iter().enumerate() {
         leaving.play(world.redis(), world.client_from("127.18.0.1"), ACQUIRE);
-        wait_for("the first try to succeed", || {
-            !world.redis().is_free("lock:job")
-        });
+        wait_for("the first try to succeed", || !world.redis().is_free("lock:job"));
         world.counts(MARKED, round as f64 + 1.0);
         let again = world.client_from("127.18.0.1");
         again.sends(ACQUIRE).gets(world.either("nil", "+OK"));
-        again
-            .sends("GET lock:job")
-            .gets(format!("${} {ALICES}", ALICES.len()));
-        again
-            .sends(format!("EVAL \"{RELEASE}\" 1 lock:job {ALICES}"))
-            .gets(":1");
+        again.sends("GET lock:job").gets(format!("${} {ALICES}", ALICES.len()));
+        again.sends(format!("EVAL \"{RELEASE}\" 1 lock:job {ALICES}")).gets(":1");
     }
     let (repeated, contended) = world.either((0, 4), (4, 0));
     world.acquires("acquired", 4);
@@ -116,9 +101,7 @@ fn a_repetition_has_the_same_lease_and_becomes_its_holder() {
     let fence = redis.fence("lock:job");
 
     let again = proxy.client_from("127.18.1.1");
-    again
-        .sends(format!("SET lock:job {ALICES} NX PX 3000"))
-        .gets("+OK");
+    again.sends(format!("SET lock:job {ALICES} NX PX 3000")).gets("+OK");
     assert_eq!(redis.fence("lock:job"), fence);
     assert!((1..=3000).contains(&redis.pttl("lock:job")));
     assert!(!redis.record("lock:job").expect("a record").is_undelivered());
@@ -133,23 +116,17 @@ fn a_repetition_has_the_same_lease_and_becomes_its_holder() {
 fn the_ttl_of_a_repetition_is_under_the_rules_of_any_acquire() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).ceiling("2s").start();
-    for (line, longest) in [
-        (format!("SET lock:job {ALICES} NX PX 9000"), 2_000),
-        (format!("SETNX lock:job {ALICES}"), 600),
-    ] {
+    for (line, longest) in
+        [(format!("SET lock:job {ALICES} NX PX 9000"), 2_000), (format!("SETNX lock:job {ALICES}"), 600)]
+    {
         let first = format!("SET lock:job {ALICES} NX PX 1500");
         Leaving::ResetsUnread.play(&redis, proxy.client_from("127.18.2.1"), &first);
         becomes_undelivered(&redis, "lock:job");
         let again = proxy.client_from("127.18.2.1");
-        assert!(matches!(
-            again.sends(line).reply().to_string().as_str(),
-            "+OK" | ":1"
-        ));
+        assert!(matches!(again.sends(line).reply().to_string().as_str(), "+OK" | ":1"));
         assert!((1..=longest).contains(&redis.pttl("lock:job")));
         // A TTL that the proxy chose is kept alive, now that somebody knows that he holds it.
-        wait_for("a renewal", || {
-            proxy.metric("lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}") >= 1.0
-        });
+        wait_for("a renewal", || proxy.metric("lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}") >= 1.0);
         again.sends("DEL lock:job").gets(":1");
     }
 }
@@ -161,28 +138,17 @@ fn nobody_else_is_taken_for_the_client_that_did_not_hear() {
     Leaving::ClosesUnread.play(&redis, proxy.client_from("127.18.3.1"), ACQUIRE);
     becomes_undelivered(&redis, "lock:job");
     let before = redis.lease("lock:job");
-    let (other, same) = (
-        proxy.client_from("127.18.3.2"),
-        proxy.client_from("127.18.3.1"),
-    );
+    let (other, same) = (proxy.client_from("127.18.3.2"), proxy.client_from("127.18.3.1"));
     other.sends(ACQUIRE).gets("nil");
-    same.sends("SET lock:job 5c9e2f70-bob-99-d1b3 NX PX 9000")
-        .gets("nil");
+    same.sends("SET lock:job 5c9e2f70-bob-99-d1b3 NX PX 9000").gets("nil");
     same.sends("CLIENT SETNAME worker-7").gets("+OK");
     same.sends(ACQUIRE).gets("nil");
     assert_eq!(redis.lease("lock:job"), before);
 
     // `1` is anybody's value.
-    Leaving::ClosesUnread.play(
-        &redis,
-        proxy.client_from("127.18.3.1"),
-        "SET lock:one 1 NX PX 9000",
-    );
+    Leaving::ClosesUnread.play(&redis, proxy.client_from("127.18.3.1"), "SET lock:one 1 NX PX 9000");
     becomes_undelivered(&redis, "lock:one");
-    proxy
-        .client_from("127.18.3.1")
-        .sends("SET lock:one 1 NX PX 9000")
-        .gets("nil");
+    proxy.client_from("127.18.3.1").sends("SET lock:one 1 NX PX 9000").gets("nil");
 }
 
 #[test]
@@ -197,9 +163,7 @@ fn a_grant_that_was_read_is_not_granted_again() {
     // She went on after it, so she had read it, however she goes.
     alice.sends("PING").gets("+PONG");
     alice.resets();
-    wait_for("her session to end", || {
-        proxy.metric("lockwarden_client_connections") == 1.0
-    });
+    wait_for("her session to end", || proxy.metric("lockwarden_client_connections") == 1.0);
     pooled.sends(ACQUIRE).gets("nil");
     assert!(!redis.record("lock:job").expect("a record").is_undelivered());
     assert_eq!(proxy.metric(MARKED), 0.0);
@@ -212,9 +176,7 @@ fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
     for name in [None, Some("worker-7")] {
         // A value that two names use is a shared one.
         let redis = Redis::start();
-        let proxy = Proxy::builder(&redis)
-            .namespace("on_repeat", "\"grant\"")
-            .start();
+        let proxy = Proxy::builder(&redis).namespace("on_repeat", "\"grant\"").start();
         let connect = |source: &str| {
             let client = proxy.client_from(source);
             if let Some(name) = name {
@@ -225,9 +187,7 @@ fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
         let [alice, pooled, other] = ["127.18.14.1", "127.18.14.1", "127.18.14.2"].map(connect);
         alice.sends(ACQUIRE).gets("+OK");
         let fence = redis.fence("lock:job");
-        pooled
-            .sends(format!("SET lock:job {ALICES} NX PX 7000"))
-            .gets("+OK");
+        pooled.sends(format!("SET lock:job {ALICES} NX PX 7000")).gets("+OK");
         assert!((1..=7000).contains(&redis.pttl("lock:job")), "{name:?}");
         for (client, line, reply) in [
             (&pooled, format!("SETNX lock:job {ALICES}"), ":1"),
@@ -235,25 +195,18 @@ fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
             (&alice, format!("SET lock:job {ALICES} NX GET"), "nil"),
             (
                 &pooled,
-                format!(
-                    "EVAL \"return redis.call('set',KEYS[1],ARGV[1],'NX','PX',9000)\" 1 lock:job {ALICES}"
-                ),
+                format!("EVAL \"return redis.call('set',KEYS[1],ARGV[1],'NX','PX',9000)\" 1 lock:job {ALICES}"),
                 "+OK",
             ),
         ] {
             client.sends(line).gets(reply);
         }
-        pooled.pipelines(
-            &["MULTI", ACQUIRE, ACQUIRE, "EXEC"],
-            &["+OK", "+QUEUED", "+QUEUED", "[+OK, +OK]"],
-        );
+        pooled.pipelines(&["MULTI", ACQUIRE, ACQUIRE, "EXEC"], &["+OK", "+QUEUED", "+QUEUED", "[+OK, +OK]"]);
         assert_eq!(redis.fence("lock:job"), fence, "{name:?}");
 
         let before = redis.lease("lock:job");
         other.sends(ACQUIRE).gets("nil");
-        pooled
-            .sends("SET lock:job 5c9e2f70-bob-99-d1b3 NX PX 9000")
-            .gets("nil");
+        pooled.sends("SET lock:job 5c9e2f70-bob-99-d1b3 NX PX 9000").gets("nil");
         let namesake = connect("127.18.14.1");
         namesake.sends("CLIENT SETNAME somebody-else").gets("+OK");
         namesake.sends(ACQUIRE).gets("nil");
@@ -270,18 +223,12 @@ fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
 #[test]
 fn a_holder_that_came_by_another_proxy_is_looked_up_by_that_one_for_a_repetition() {
     let redis = Redis::start();
-    let [here, there] = [0, 1].map(|_| {
-        Proxy::builder(&redis)
-            .namespace("on_repeat", "\"grant\"")
-            .start()
-    });
+    let [here, there] = [0, 1].map(|_| Proxy::builder(&redis).namespace("on_repeat", "\"grant\"").start());
     let first = here.client_from("127.18.15.1");
     first.sends(ACQUIRE).gets("+OK");
     let fence = redis.fence("lock:job");
     let again = there.client_from("127.18.15.1");
-    wait_for("the repetition to be granted", || {
-        again.sends(ACQUIRE).reply().to_string() == "+OK"
-    });
+    wait_for("the repetition to be granted", || again.sends(ACQUIRE).reply().to_string() == "+OK");
     assert_eq!(redis.fence("lock:job"), fence);
     // `1` is anybody's, and not even its holder's to repeat.
     first.sends("SET lock:one 1 NX PX 9000").gets("+OK");
@@ -300,19 +247,14 @@ fn an_acquire_that_meets_its_own_value_is_tried_once_more_and_no_other_is() {
     let console = redis.client();
     let scripts_run = || {
         let all = console.sends("INFO commandstats").text();
-        let line = all
-            .lines()
-            .find(|line| line.starts_with("cmdstat_evalsha:"));
+        let line = all.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
         let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
         calls.map_or(0, |calls| calls.parse::<u32>().expect("a number"))
     };
     let holder = proxy.client_from("127.18.13.1");
     holder.sends(ACQUIRE).gets("+OK");
     holder.sends("PING").gets("+PONG");
-    let (pooled, other) = (
-        proxy.client_from("127.18.13.1"),
-        proxy.client_from("127.18.13.2"),
-    );
+    let (pooled, other) = (proxy.client_from("127.18.13.1"), proxy.client_from("127.18.13.2"));
     for (client, line, tries) in [
         // Her connection may be about to end, as far as anybody can tell.
         (&pooled, ACQUIRE, 2),
@@ -342,9 +284,7 @@ fn a_client_that_half_closes_and_reads_its_reply_has_heard() {
         let all = client.reads_to_end();
         assert!(all.starts_with(b"+OK\r\n"), "{}", all.escape_ascii());
     }
-    wait_for("both sessions to end", || {
-        proxy.metric("lockwarden_client_connections") == 0.0
-    });
+    wait_for("both sessions to end", || proxy.metric("lockwarden_client_connections") == 0.0);
     for key in ["lock:a", "lock:b"] {
         assert!(!redis.record(key).expect("a record").is_undelivered());
     }
@@ -360,9 +300,7 @@ fn a_client_that_asks_for_no_reply_misses_none() {
     asks(&silent, ACQUIRE);
     wait_for("the grant", || !redis.is_free("lock:job"));
     silent.resets();
-    wait_for("its session to end", || {
-        proxy.metric("lockwarden_client_connections") == 0.0
-    });
+    wait_for("its session to end", || proxy.metric("lockwarden_client_connections") == 0.0);
     assert!(!redis.record("lock:job").expect("a record").is_undelivered());
 }
 
@@ -398,10 +336,7 @@ fn every_spelling_of_an_acquire_may_be_repeated_alone_or_in_a_block() {
     // All or none: several locks at once are not taken apart.
     Leaving::ClosesUnread.play(&redis, proxy.client_from("127.18.7.1"), ACQUIRE);
     becomes_undelivered(&redis, "lock:job");
-    proxy
-        .client_from("127.18.7.1")
-        .sends(format!("MSETNX lock:other {ALICES} lock:job {ALICES}"))
-        .gets(":0");
+    proxy.client_from("127.18.7.1").sends(format!("MSETNX lock:other {ALICES} lock:job {ALICES}")).gets(":0");
     assert!(redis.is_free("lock:other"));
 }
 
@@ -413,20 +348,14 @@ fn keep_alive_lets_an_undelivered_lease_go() {
     Leaving::ResetsUnread.play(&redis, proxy.client_from("127.18.8.1"), &line);
     becomes_undelivered(&redis, "lock:job");
     redis.becomes_free("lock:job");
-    assert_eq!(
-        proxy.metric("lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}"),
-        0.0
-    );
+    assert_eq!(proxy.metric("lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}"), 0.0);
 }
 
 #[test]
 fn the_repetition_may_come_through_another_proxy_and_before_the_first_try_is_answered() {
     let redis = Redis::start();
     let (here, there) = (Proxy::enforcing(&redis), Proxy::enforcing(&redis));
-    let (first, again) = (
-        here.client_from("127.18.9.1"),
-        there.client_from("127.18.9.1"),
-    );
+    let (first, again) = (here.client_from("127.18.9.1"), there.client_from("127.18.9.1"));
     for client in [&first, &again] {
         client.sends("PING").gets("+PONG");
     }
@@ -498,10 +427,7 @@ fn two_hundred_timeouts_block_nobody_and_make_no_two_holders() {
                     proxies[proxy % 2].client_from(&source)
                 };
                 while timeouts.load(Ordering::SeqCst) < TIMEOUTS {
-                    assert!(
-                        started.elapsed() < Duration::from_secs(90),
-                        "somebody is blocked"
-                    );
+                    assert!(started.elapsed() < Duration::from_secs(90), "somebody is blocked");
                     let client = connect();
                     dice ^= dice << 13;
                     dice ^= dice >> 7;
@@ -520,17 +446,11 @@ fn two_hundred_timeouts_block_nobody_and_make_no_two_holders() {
                         }
                         _ => {
                             if client.then().reply().to_string() == "+OK" {
-                                assert_eq!(
-                                    holders.fetch_add(1, Ordering::SeqCst),
-                                    0,
-                                    "two holders"
-                                );
+                                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                                 let held = redis.value("lock:job");
                                 assert_eq!(held, format!("${} {value}", value.len()));
                                 holders.fetch_sub(1, Ordering::SeqCst);
-                                client
-                                    .sends(format!("EVAL \"{RELEASE}\" 1 lock:job {value}"))
-                                    .gets(":1");
+                                client.sends(format!("EVAL \"{RELEASE}\" 1 lock:job {value}")).gets(":1");
                             }
                             continue;
                         }
@@ -569,9 +489,7 @@ fn a_reset_of_a_resting_connection_makes_no_second_holder() {
         holder.sends(lines[lines.len() - 1]).gets(reply);
         rests();
         holder.resets();
-        wait_for("the session to end", || {
-            proxy.metric("lockwarden_client_connections") == 0.0
-        });
+        wait_for("the session to end", || proxy.metric("lockwarden_client_connections") == 0.0);
         let second = proxy.client_from("127.18.16.1");
         second.sends(ACQUIRE).gets("nil");
         let record = redis.record("lock:job").expect("a record");
@@ -613,10 +531,7 @@ fn a_reply_that_never_left_is_unread_however_late_the_end_comes() {
 #[test]
 fn behind_a_balancer_a_repetition_is_granted_where_the_balancer_resets_at_once() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("proxy_protocol_from", "[\"127.0.0.0/8\"]")
-        .without_waiting()
-        .start();
+    let proxy = Proxy::builder(&redis).top("proxy_protocol_from", "[\"127.0.0.0/8\"]").without_waiting().start();
     wait_for("the proxy to be ready", || proxy.ready() == Some(200));
     let connect = || {
         let client = proxy.client();
@@ -642,9 +557,7 @@ fn behind_a_balancer_a_repetition_is_granted_where_the_balancer_resets_at_once()
     balancer.sends(ACQUIRE).gets("+OK");
     rests();
     balancer.resets();
-    wait_for("the session to end", || {
-        proxy.metric("lockwarden_client_connections") == 0.0
-    });
+    wait_for("the session to end", || proxy.metric("lockwarden_client_connections") == 0.0);
     connect().sends(ACQUIRE).gets("nil");
     assert_eq!(proxy.metric(MARKED), 2.0);
 }

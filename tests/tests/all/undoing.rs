@@ -12,10 +12,7 @@ const NOT_HIS: &str = "-LOCKDENIED not-owner key=lock:job";
 
 impl Held {
     fn effects_left(&self, count: f64) {
-        self.proxy.counts(
-            "lockwarden_script_effects_left_total{namespace=\"locks\"}",
-            count,
-        );
+        self.proxy.counts("lockwarden_script_effects_left_total{namespace=\"locks\"}", count);
     }
 }
 
@@ -36,10 +33,7 @@ fn a_queue_that_a_refused_script_has_moved_is_not_lost() {
         &["lock:job", "queue", "taken"],
         &[],
     );
-    assert!(
-        said.contains(" undone=locks hint=\"only the locks were put back"),
-        "{said}"
-    );
+    assert!(said.contains(" undone=locks hint=\"only the locks were put back"), "{said}");
     held.bob.sends("EXISTS queue").gets(":0");
     held.bob.sends("LLEN taken").gets(":3000");
     held.effects_left(1.0);
@@ -65,10 +59,7 @@ fn a_job_that_a_refused_script_has_moved_is_neither_lost_nor_doubled() {
             false => &["lock:job", "work"],
         };
         held.refuses(NOT_HIS, text, keys, &["queue"]);
-        let (left, moved) = (
-            held.bob.sends("LLEN queue").integer(),
-            held.bob.sends("LLEN work").integer(),
-        );
+        let (left, moved) = (held.bob.sends("LLEN queue").integer(), held.bob.sends("LLEN work").integer());
         assert_eq!(left + moved, jobs, "{left} and {moved}");
     }
 }
@@ -82,14 +73,9 @@ fn everything_is_put_back_that_a_copy_was_taken_of() {
     bob.sends("PEXPIREAT list 9000000000000").gets(":1");
     bob.sends("XADD stream 1-1 f v").gets("$3 1-1");
     bob.sends("XGROUP CREATE stream g 0").gets("+OK");
-    bob.sends("XREADGROUP GROUP g c COUNT 1 STREAMS stream >")
-        .reply();
+    bob.sends("XREADGROUP GROUP g c COUNT 1 STREAMS stream >").reply();
     bob.sends("HSET hash f 1").gets(":1");
-    let expires_fields = !bob
-        .sends("HPEXPIREAT hash 9000000000000 FIELDS 1 f")
-        .reply()
-        .to_string()
-        .starts_with('-');
+    let expires_fields = !bob.sends("HPEXPIREAT hash 9000000000000 FIELDS 1 f").reply().to_string().starts_with('-');
     let said = held.refuses(NOT_HIS, "redis.call('del', KEYS[2]) redis.call('xack', KEYS[3], 'g', '1-1') redis.call('xadd', KEYS[3], '2-1', 'f', 'w') \
          redis.call('hset', KEYS[4], 'f', 2) redis.call('set', KEYS[5], 'new') redis.call('set', ARGV[1] .. ':made', 1) \
          return redis.call('del', KEYS[1])",
@@ -100,12 +86,10 @@ fn everything_is_put_back_that_a_copy_was_taken_of() {
     bob.sends("LRANGE list 0 -1").gets("[$1 a, $1 b, $1 c]");
     assert!(held.redis.pttl("list") > 1_000_000_000);
     bob.sends("XLEN stream").gets(":1");
-    bob.sends("XPENDING stream g")
-        .gets("[:1, $3 1-1, $3 1-1, [[$1 c, $1 1]]]");
+    bob.sends("XPENDING stream g").gets("[:1, $3 1-1, $3 1-1, [[$1 c, $1 1]]]");
     bob.sends("HGET hash f").gets("$1 1");
     if expires_fields {
-        bob.sends("HPEXPIRETIME hash FIELDS 1 f")
-            .gets("[:9000000000000]");
+        bob.sends("HPEXPIRETIME hash FIELDS 1 f").gets("[:9000000000000]");
     }
     bob.sends("EXISTS fresh told:made").gets(":0");
     held.effects_left(0.0);
@@ -134,13 +118,9 @@ fn a_script_whose_effects_stand_is_answered_by_an_error() {
 #[test]
 fn what_stands_is_in_the_audit_trail() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .top("audit_file", "\"audit.jsonl\"")
-        .start();
+    let proxy = Proxy::builder(&redis).top("audit_file", "\"audit.jsonl\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     jobs(&bob, "queue", 3_000);
     let text = "redis.call('rpop', KEYS[2]) return redis.call('del', KEYS[1])";
     let said = bob.eval(text, &["lock:job", "queue"], &[]);
@@ -150,9 +130,7 @@ fn what_stands_is_in_the_audit_trail() {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         text.lines().any(|line| {
             line.contains("not-owner")
-                && line.contains(
-                    "only the locks were put back: what the script did to other keys stands",
-                )
+                && line.contains("only the locks were put back: what the script did to other keys stands")
         })
     });
 }
@@ -163,12 +141,9 @@ fn a_lock_is_put_back_when_memory_is_out() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
-    let enter =
-        "redis.call('hincrby', KEYS[1], ARGV[2], 1) return redis.call('pexpire', KEYS[1], ARGV[1])";
+    let enter = "redis.call('hincrby', KEYS[1], ARGV[2], 1) return redis.call('pexpire', KEYS[1], ARGV[1])";
     assert_eq!(alice.eval(enter, &["lock:h"], &["8000", hers]), ":1");
     bob.sends("RPUSH queue a b").gets(":2");
     let direct = redis.client();
@@ -200,27 +175,13 @@ fn nothing_is_copied_for_a_holder() {
     let dumps = || {
         let stats = direct.sends("INFO commandstats").text();
         let calls = stats.split("cmdstat_dump:calls=").nth(1);
-        calls.map_or(0, |rest| {
-            rest.split(',')
-                .next()
-                .unwrap_or_default()
-                .parse()
-                .expect("a number")
-        })
+        calls.map_or(0, |rest| rest.split(',').next().unwrap_or_default().parse().expect("a number"))
     };
     let before: u32 = dumps();
-    assert_eq!(
-        held.alice.eval(text, &["lock:job", "signal"], &[ALICES]),
-        ":0"
-    );
+    assert_eq!(held.alice.eval(text, &["lock:job", "signal"], &[ALICES]), ":0");
     let holders = dumps() - before;
-    held.alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
-    assert_eq!(
-        held.bob.eval(text, &["lock:job", "signal"], &["other"]),
-        ":1"
-    );
+    held.alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
+    assert_eq!(held.bob.eval(text, &["lock:job", "signal"], &["other"]), ":1");
     let strangers = dumps() - before - holders;
     let trials = u32::from(!Server::under_test().since(7, 0));
     assert_eq!(holders, trials);

@@ -7,9 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
-};
+use lockwarden_tests::{Client, Mode, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for};
 use tempfile::TempDir;
 
 use crate::jobs::{self, Job};
@@ -23,20 +21,12 @@ fn place() -> (TempDir, PathBuf) {
 
 /// A proxy with a unix socket beside its port.
 fn at(redis: &Redis, path: &Path) -> ProxyBuilder {
-    Proxy::builder(redis).more(&format!(
-        "[[listener]]\naddress = \"unix:{}\"\n",
-        path.display()
-    ))
+    Proxy::builder(redis).more(&format!("[[listener]]\naddress = \"unix:{}\"\n", path.display()))
 }
 
 /// What another process hears by the socket: redis-cli, one command a process.
 fn cli(path: &Path, words: &[&str]) -> String {
-    let output = Command::new("redis-cli")
-        .arg("-s")
-        .arg(path)
-        .args(words)
-        .output()
-        .expect("there is a redis-cli");
+    let output = Command::new("redis-cli").arg("-s").arg(path).args(words).output().expect("there is a redis-cli");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
@@ -58,10 +48,7 @@ fn processes_behind_one_socket_are_told_apart() {
 fn an_address_that_stands_for_a_process_does_not_make_a_socket_one() {
     let redis = Redis::start();
     let (_folder, path) = place();
-    let proxy = at(&redis, &path)
-        .default_ttl("5s")
-        .setting("owner-token", "trust_address", "\"process\"")
-        .start();
+    let proxy = at(&redis, &path).default_ttl("5s").setting("owner-token", "trust_address", "\"process\"").start();
     let ours = proxy.client_at(&path);
     ours.sends("SETNX lock:job 1").gets(":1");
     assert_eq!(cli(&path, &["DEL", "lock:job"]), "0");
@@ -81,9 +68,7 @@ fn the_kernel_says_which_process_has_connected() {
     let shown = || proxy.get("/api/v1/connections").1;
     assert!(shown().contains(&own), "{}", shown());
     // By what the process runs, where a client says nothing of itself.
-    wait_for("its program to be told", || {
-        shown().contains("\"application\":\"all")
-    });
+    wait_for("its program to be told", || shown().contains("\"application\":\"all"));
 }
 
 #[test]
@@ -117,11 +102,7 @@ fn a_lock_ends_with_the_process_behind_the_socket_and_not_before() {
     first.sends("SETNX lock:job 1").gets(":1");
     drop(first);
     // Another connection of the same process lives.
-    holds_for(
-        std::time::Duration::from_secs(3),
-        "the lock is held",
-        || !redis.is_free("lock:job"),
-    );
+    holds_for(std::time::Duration::from_secs(3), "the lock is held", || !redis.is_free("lock:job"));
     drop(second);
     redis.becomes_free("lock:job");
 }
@@ -133,10 +114,7 @@ fn a_backend_is_reached_by_its_socket_in_either_kind_of_session() {
         let (_folder, path) = place();
         let builder = ProxyBuilder::for_backend(&format!("{}?db=0", redis.socket_url()))
             .top("sessions", &format!("\"{sessions}\""))
-            .more(&format!(
-                "[[listener]]\naddress = \"unix:{}\"\n",
-                path.display()
-            ));
+            .more(&format!("[[listener]]\naddress = \"unix:{}\"\n", path.display()));
         let proxy = builder.start();
         for client in [proxy.client(), proxy.client_at(&path)] {
             client.sends("SET plain 1").gets("+OK");
@@ -151,11 +129,7 @@ fn a_backend_is_reached_by_its_socket_in_either_kind_of_session() {
         let by_socket = format!("{}:0", redis.socket().display());
         assert!(listed.contains(&by_socket), "{listed}");
         let by_port = listed.lines().filter(|line| line.contains(" addr=127."));
-        assert_eq!(
-            by_port.count(),
-            1,
-            "only this look goes by the port: {listed}"
-        );
+        assert_eq!(by_port.count(), 1, "only this look goes by the port: {listed}");
 
         redis.stop();
         wait_for("the proxy to say so", || proxy.ready() == Some(503));
@@ -173,9 +147,7 @@ fn a_grant_that_nobody_read_is_given_again_over_a_socket() {
     let lost = proxy.client_at(&path);
     let acquire = "SET lock:job 5c9e2f70-alice-d1b3 NX PX 9000";
     lost.sends("PING").gets("+PONG");
-    lost.write(&lockwarden_tests::encode(
-        &acquire.split(' ').collect::<Vec<_>>(),
-    ));
+    lost.write(&lockwarden_tests::encode(&acquire.split(' ').collect::<Vec<_>>()));
     lost.leaves_a_reply_unread();
     drop(lost);
     wait_for("the lease to be marked as undelivered", || {
@@ -208,10 +180,7 @@ fn a_socket_that_a_killed_proxy_left_is_used_again_and_one_in_use_is_not() {
     let proxy = at(&redis, &path).start();
     proxy.client_at(&path).sends("PING").gets("+PONG");
     let second = ends(&at(&redis, &path));
-    assert!(
-        second.contains("cannot listen on unix:") && second.contains("--takeover"),
-        "{second}"
-    );
+    assert!(second.contains("cannot listen on unix:") && second.contains("--takeover"), "{second}");
     proxy.client_at(&path).sends("PING").gets("+PONG");
 }
 
@@ -231,10 +200,7 @@ fn what_is_in_the_way_of_a_socket_is_said_and_stays() {
     let (folder, path) = place();
     fs::write(&path, "precious").expect("the folder is ours");
     let said = ends(&at(&redis, &path));
-    assert!(
-        said.contains("is no socket; remove it, or choose another path"),
-        "{said}"
-    );
+    assert!(said.contains("is no socket; remove it, or choose another path"), "{said}");
     assert_eq!(fs::read_to_string(&path).expect("it stays"), "precious");
 
     let missing = folder.path().join("missing/lw.sock");
@@ -243,10 +209,7 @@ fn what_is_in_the_way_of_a_socket_is_said_and_stays() {
 
     let other = folder.path().join("other.sock");
     let said = ends(&at(&redis, &other).more("group = \"nobody-has-this-group\"\n"));
-    assert!(
-        said.contains("there is no group nobody-has-this-group"),
-        "{said}"
-    );
+    assert!(said.contains("there is no group nobody-has-this-group"), "{said}");
 
     // Somebody else's, who does not speak Redis.
     let stranger = folder.path().join("stranger.sock");
@@ -267,26 +230,11 @@ fn check_says_what_is_wrong_with_an_address() {
     };
     let long = format!("listen = \"unix:/run/{}\"", "x".repeat(120));
     for (text, expected) in [
-        (
-            "listen = \"unix:lw.sock\"",
-            "has no whole path; write one, as in",
-        ),
-        (
-            &long,
-            "has a path of 125 bytes; the system takes at most 107",
-        ),
-        (
-            "listen = \"/run/lw.sock\"",
-            "is a path; write \"unix:/run/lw.sock\" for a unix socket",
-        ),
-        (
-            "listen = \"off\"",
-            "there is no [[listener]], so nobody could connect",
-        ),
-        (
-            "[[listener]]\nmode = \"0660\"",
-            "address is missing; write address =",
-        ),
+        ("listen = \"unix:lw.sock\"", "has no whole path; write one, as in"),
+        (&long, "has a path of 125 bytes; the system takes at most 107"),
+        ("listen = \"/run/lw.sock\"", "is a path; write \"unix:/run/lw.sock\" for a unix socket"),
+        ("listen = \"off\"", "there is no [[listener]], so nobody could connect"),
+        ("[[listener]]\nmode = \"0660\"", "address is missing; write address ="),
         (
             "[[listener]]\naddress = \"127.0.0.1:7000\"\nmode = \"0660\"",
             "listener #1: mode: only a unix socket has one",
@@ -299,10 +247,7 @@ fn check_says_what_is_wrong_with_an_address() {
             "listen = \"unix:/run/a.sock\"\n[[listener]]\naddress = \"unix:/run/a.sock\"",
             "listener: unix:/run/a.sock is the address of listen too; give each its own path",
         ),
-        (
-            "backend = \"redis+unix://redis.sock\"",
-            "the path of a unix socket has to be a whole one",
-        ),
+        ("backend = \"redis+unix://redis.sock\"", "the path of a unix socket has to be a whole one"),
     ] {
         let (code, said) = check(text);
         assert_eq!(code, Some(2), "{text}: {said}");
@@ -311,10 +256,7 @@ fn check_says_what_is_wrong_with_an_address() {
     let everybodys = folder.path().join("everybodys");
     fs::create_dir(&everybodys).expect("the folder is ours");
     fs::set_permissions(&everybodys, fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let (_, said) = check(&format!(
-        "listen = \"unix:{}/lw.sock\"",
-        everybodys.display()
-    ));
+    let (_, said) = check(&format!("listen = \"unix:{}/lw.sock\"", everybodys.display()));
     assert!(said.contains("anybody may write to"), "{said}");
 }
 
@@ -323,16 +265,10 @@ fn the_next_process_takes_the_socket_over_and_nobody_is_turned_away() {
     let redis = Redis::start();
     let (_folder, path) = place();
     let only = |builder: ProxyBuilder| builder.top("listen", "\"off\"");
-    let first = only(at(&redis, &path))
-        .default_ttl("5s")
-        .top("drain", "\"1m\"")
-        .start();
+    let first = only(at(&redis, &path)).default_ttl("5s").top("drain", "\"1m\"").start();
     let holder = first.client_at(&path);
     holder.sends("SETNX lock:job 1").gets(":1");
-    let second = only(at(&redis, &path))
-        .default_ttl("5s")
-        .argument("--takeover")
-        .start();
+    let second = only(at(&redis, &path)).default_ttl("5s").argument("--takeover").start();
     let newcomer = Client::connect_unix(&path);
     newcomer.sends("SETNX lock:other 1").gets(":1");
     first.asks_to_stop();
@@ -353,9 +289,7 @@ fn an_application_is_told_by_the_listener_that_its_clients_come_in_by() {
     let listeners: String = [("shop", &shop), ("stock", &stock)]
         .map(|(name, path)| {
             let address = format!("\"unix:{}\"", path.display());
-            format!(
-                "[[listener]]\naddress = {address}\n[[application]]\nname = \"{name}\"\nlistener = {address}\n"
-            )
+            format!("[[listener]]\naddress = {address}\n[[application]]\nname = \"{name}\"\nlistener = {address}\n")
         })
         .concat();
     // Only one of them is enforced, which is known before its first command is judged.
@@ -365,17 +299,13 @@ fn an_application_is_told_by_the_listener_that_its_clients_come_in_by() {
         .more(&listeners)
         .start();
     let holder = proxy.client();
-    holder
-        .sends("SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 9000")
-        .gets("+OK");
+    holder.sends("SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 9000").gets("+OK");
     assert_eq!(cli(&shop, &["DEL", "lock:a"]), "0");
     assert_eq!(cli(&stock, &["DEL", "lock:a"]), "1");
     proxy.logs(&["refused", "lock:a"]);
     wait_for("both to be listed", || {
         let report = proxy.get("/api/v1/report").1;
-        ["shop", "stock"]
-            .iter()
-            .all(|name| report.contains(&format!("\"application\":\"{name}\"")))
+        ["shop", "stock"].iter().all(|name| report.contains(&format!("\"application\":\"{name}\"")))
     });
 }
 
@@ -406,11 +336,7 @@ fn a_lock_of_phpredis_behind_the_socket_lives_as_long_as_its_process() {
         .expect("php runs");
     wait_for("the lock", || !redis.is_free("lock:php"));
     // Kept alive past its TTL of 600 ms, and nobody else gives it back.
-    holds_for(
-        std::time::Duration::from_millis(1500),
-        "the lock is held",
-        || !redis.is_free("lock:php"),
-    );
+    holds_for(std::time::Duration::from_millis(1500), "the lock is held", || !redis.is_free("lock:php"));
     assert_eq!(cli(&path, &["DEL", "lock:php"]), "0");
     assert_eq!(proxy.client_at(&path).sends("DEL lock:php").integer(), 0);
     drop(php.stdin.take());

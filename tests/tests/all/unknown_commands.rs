@@ -38,9 +38,7 @@ fn a_flush_by_another_name_empties_nothing() {
     let stranger = proxy.client();
     for line in ["WIPE", "wipe ASYNC", "EXCHANGE 0 1"] {
         let name = line.split(' ').next().unwrap_or_default().to_uppercase();
-        let error = stranger
-            .sends(line)
-            .gets_error("LOCKDENIED bulk-delete cmd=");
+        let error = stranger.sends(line).gets_error("LOCKDENIED bulk-delete cmd=");
         assert!(error.contains(&format!("cmd={name} ")), "{error}");
         assert!(error.contains("unknown_commands"), "{error}");
     }
@@ -60,9 +58,7 @@ fn a_block_may_begin_with_a_name_that_was_not_asked_for() {
     let client = proxy.client();
     client.sends("MULTI").gets("+OK");
     client.sends("ATTACH plain x").gets("+QUEUED");
-    client
-        .sends("ATTACH lock:job x")
-        .gets_error("LOCKDENIED opaque-write key=lock:job cmd=ATTACH");
+    client.sends("ATTACH lock:job x").gets_error("LOCKDENIED opaque-write key=lock:job cmd=ATTACH");
     client.sends("EXEC").gets_error("EXECABORT");
     client.sends("MULTI").gets("+OK");
     client.sends("ATTACH plain x").gets("+QUEUED");
@@ -76,14 +72,8 @@ fn a_lock_among_the_words_of_an_unknown_command_refuses_it() {
     let redis = renamed();
     let (proxy, _holder) = held(&redis, |proxy| proxy);
     let stranger = proxy.client();
-    for line in [
-        "LENGTH lock:job",
-        "ATTACH lock:job x",
-        "length LOCK lock:job",
-    ] {
-        let error = stranger
-            .sends(line)
-            .gets_error("LOCKDENIED opaque-write key=lock:job cmd=");
+    for line in ["LENGTH lock:job", "ATTACH lock:job x", "length LOCK lock:job"] {
+        let error = stranger.sends(line).gets_error("LOCKDENIED opaque-write key=lock:job cmd=");
         assert!(!error.contains("UNKNOWN"), "{error}");
     }
     stranger.sends("ATTACH plain x").gets(":1");
@@ -105,9 +95,7 @@ fn the_operator_says_what_passes_and_what_does_not() {
     client
         .sends("LENGTH lw:{}:lockwarden-prefix")
         .gets_error("LOCKDENIED opaque-write key=lw:{}:lockwarden-prefix cmd=LENGTH");
-    client
-        .sends("ATTACH plain x")
-        .gets_error("LOCKDENIED bulk-delete cmd=ATTACH");
+    client.sends("ATTACH plain x").gets_error("LOCKDENIED bulk-delete cmd=ATTACH");
     redis.client().sends("SET plain x").gets("+OK");
     client.sends("WIPE").gets("+OK");
     redis.client().sends("EXISTS plain lock:job").gets(":0");
@@ -118,16 +106,11 @@ fn who_may_administer_may_do_so_by_another_name() {
     let redis = renamed();
     let user = "ACL SETUSER ops on >pw ~* &* +@all";
     redis.client().sends(user).gets("+OK");
-    let (proxy, _holder) = held(&redis, |proxy| {
-        proxy
-            .top("server_commands", "\"refuse\"")
-            .top("admin_identities", "[\"user:ops\"]")
-    });
+    let (proxy, _holder) =
+        held(&redis, |proxy| proxy.top("server_commands", "\"refuse\"").top("admin_identities", "[\"user:ops\"]"));
     let (stranger, ops) = (proxy.client(), proxy.client());
     ops.sends("AUTH ops pw").gets("+OK");
-    stranger
-        .sends("SETTINGS SET maxmemory-samples 5")
-        .gets_error("NOPERM");
+    stranger.sends("SETTINGS SET maxmemory-samples 5").gets_error("NOPERM");
     stranger.sends("WIPE").gets_error("NOPERM");
     ops.sends("SETTINGS SET maxmemory-samples 5").gets("+OK");
     ops.sends("WIPE").gets("+OK");
@@ -147,9 +130,7 @@ fn where_all_is_only_watched_they_are_counted_and_named() {
     }
     let would = "lockwarden_decisions_total{decision=\"would-deny\",reason=\"bulk-delete\"}";
     proxy.counts(would, 1.0);
-    client
-        .sends("SETTINGS GET maxmemory-samples")
-        .gets("[$17 maxmemory-samples, $1 5]");
+    client.sends("SETTINGS GET maxmemory-samples").gets("[$17 maxmemory-samples, $1 5]");
 }
 
 /// The server's own words: it does not know the commands of KeyDB, and neither takes anything.
@@ -158,19 +139,13 @@ fn commands_of_keydb_do_nothing_to_a_lock() {
     let redis = Redis::start();
     let (proxy, holder) = held(&redis, |proxy| proxy);
     let stranger = proxy.client();
-    for line in [
-        "KEYDB.NHSET lock:job f 1",
-        "KEYDB.HRENAME lock:job a b",
-        "EXPDEL lock:job",
-    ] {
+    for line in ["KEYDB.NHSET lock:job f 1", "KEYDB.HRENAME lock:job a b", "EXPDEL lock:job"] {
         stranger.sends(line).gets_error("ERR unknown command");
     }
     stranger
         .sends("KEYDB.CRON c SINGLE 200 \"redis.call('del','lock:job')\" 1 lock:job")
         .gets_error("LOCKDENIED unsafe-script cmd=KEYDB.CRON");
-    stranger
-        .sends("RREPLAY uuid text")
-        .gets_error("LOCKDENIED unsafe-script cmd=RREPLAY");
+    stranger.sends("RREPLAY uuid text").gets_error("LOCKDENIED unsafe-script cmd=RREPLAY");
     holder.sends("GET lock:job").gets("$2 a1");
 }
 
@@ -181,27 +156,16 @@ fn msetex_takes_all_locks_or_none_with_its_ttl() {
     let redis = Redis::with_arguments(&["--rename-command", "COMMAND", ""]);
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends("MSETEX 2 lock:{x}:1 a1 lock:{x}:2 a2 NX PX 9000")
-        .gets(":1");
+    alice.sends("MSETEX 2 lock:{x}:1 a1 lock:{x}:2 a2 NX PX 9000").gets(":1");
     for key in ["lock:{x}:1", "lock:{x}:2"] {
         let left = redis.pttl(key);
-        assert!(
-            (5_000..=9_000).contains(&left),
-            "{key} has a PTTL of {left}"
-        );
+        assert!((5_000..=9_000).contains(&left), "{key} has a PTTL of {left}");
         assert!(redis.fence(key) > 0);
     }
-    bob.sends("MSETEX 2 lock:{x}:2 b lock:{x}:3 b EX 9 NX")
-        .gets(":0");
+    bob.sends("MSETEX 2 lock:{x}:2 b lock:{x}:3 b EX 9 NX").gets(":0");
     assert!(redis.is_free("lock:{x}:3"), "all or none");
-    for line in [
-        "MSETEX 1 lock:{x}:2 b",
-        "MSETEX 1 lock:{x}:2 b XX",
-        "MSETEX 2 lock:{x}:3 b plain b NX",
-    ] {
-        bob.sends(line)
-            .gets_error("LOCKDENIED opaque-write key=lock:{x}:");
+    for line in ["MSETEX 1 lock:{x}:2 b", "MSETEX 1 lock:{x}:2 b XX", "MSETEX 2 lock:{x}:3 b plain b NX"] {
+        bob.sends(line).gets_error("LOCKDENIED opaque-write key=lock:{x}:");
     }
     bob.sends("DEL lock:{x}:1 lock:{x}:2").gets(":0");
     alice.sends("DEL lock:{x}:1 lock:{x}:2").gets(":2");

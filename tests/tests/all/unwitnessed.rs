@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Reply, wait_for};
 
-const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-const EXTEND: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+const EXTEND: &str =
+    "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
 const ALICES: &str = "5c9e2f70-alice-d1b3";
 
 /// Has the server know a script before any proxy comes.
@@ -66,12 +68,8 @@ fn a_release_by_a_script_that_nobody_has_seen_is_not_a_lease_that_ran_out() {
     let proxy = Proxy::monitoring(&redis);
     let alice = alice(&proxy);
     for _ in 0..3 {
-        alice
-            .sends(format!("SET lock:job {ALICES} NX EX 2"))
-            .gets("+OK");
-        alice
-            .sends(format!("EVALSHA {release} 1 lock:job {ALICES}"))
-            .gets(":1");
+        alice.sends(format!("SET lock:job {ALICES} NX EX 2")).gets("+OK");
+        alice.sends(format!("EVALSHA {release} 1 lock:job {ALICES}")).gets(":1");
     }
     ends_unseen(&proxy, 3);
     // The last of them is noticed when its TTL is over, if anybody looks.
@@ -89,17 +87,12 @@ fn nobody_is_late_whose_release_may_not_have_been_seen() {
     let (redis, release) = warm();
     let proxy = Proxy::monitoring(&redis);
     let (alice, bob) = (alice(&proxy), proxy.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 300"))
-        .gets("+OK");
-    alice
-        .sends(format!("EVALSHA {release} 1 lock:job {ALICES}"))
-        .gets(":1");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 300")).gets("+OK");
+    alice.sends(format!("EVALSHA {release} 1 lock:job {ALICES}")).gets(":1");
     // Its TTL would be over.
     std::thread::sleep(Duration::from_millis(400));
     alice.sends("DEL lock:job").gets(":0");
-    bob.sends("SET lock:job bobs-own-value-7712 NX PX 60000")
-        .gets("+OK");
+    bob.sends("SET lock:job bobs-own-value-7712 NX PX 60000").gets("+OK");
     alice.sends("DEL lock:job").gets(":1");
     proxy.counts("lockwarden_locks_held{namespace=\"locks\"}", 0.0);
     ends_unseen(&proxy, 1);
@@ -113,23 +106,14 @@ fn two_proxies_and_the_next_one_know_it_from_the_record() {
     let (one, two) = (Proxy::monitoring(&redis), Proxy::monitoring(&redis));
     let (alice, bob) = (alice(&one), two.client());
     for _ in 0..3 {
-        alice
-            .sends(format!("SET lock:job {ALICES} NX PX 60000"))
-            .gets("+OK");
-        alice
-            .sends(format!("EVALSHA {release} 1 lock:job {ALICES}"))
-            .gets(":1");
-        bob.sends("SET lock:job bobs-own-value-7712 NX PX 60000")
-            .gets("+OK");
+        alice.sends(format!("SET lock:job {ALICES} NX PX 60000")).gets("+OK");
+        alice.sends(format!("EVALSHA {release} 1 lock:job {ALICES}")).gets(":1");
+        bob.sends("SET lock:job bobs-own-value-7712 NX PX 60000").gets("+OK");
         bob.sends("DEL lock:job").gets(":1");
     }
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 60000")).gets("+OK");
     // By another connection than the one that took it, and over the other proxy.
-    two.client()
-        .sends(format!("EVALSHA {release} 1 lock:job {ALICES}"))
-        .gets(":1");
+    two.client().sends(format!("EVALSHA {release} 1 lock:job {ALICES}")).gets(":1");
     for proxy in [&one, &two] {
         nothing_is_held_against_anybody(proxy);
     }
@@ -138,9 +122,7 @@ fn two_proxies_and_the_next_one_know_it_from_the_record() {
     one.kill();
     let three = Proxy::monitoring(&redis);
     let carol = three.client();
-    carol
-        .sends("SET lock:job carols-value-0f31 NX PX 60000")
-        .gets("+OK");
+    carol.sends("SET lock:job carols-value-0f31 NX PX 60000").gets("+OK");
     nothing_is_held_against_anybody(&three);
     // And where it is enforced from then on, nobody owes a release.
     assert_eq!(three.switch("locks", Mode::Enforce), 200);
@@ -154,12 +136,8 @@ fn a_lease_that_is_seen_to_go_on_ends_as_any_other() {
     let extend = loaded(&redis, EXTEND);
     let proxy = Proxy::monitoring(&redis);
     let alice = alice(&proxy);
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 60000"))
-        .gets("+OK");
-    alice
-        .sends(format!("EVALSHA {extend} 1 lock:job {ALICES} 50000"))
-        .gets(":1");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 60000")).gets("+OK");
+    alice.sends(format!("EVALSHA {extend} 1 lock:job {ALICES} 50000")).gets(":1");
     ends_unseen(&proxy, 1);
     alice.sends("PEXPIRE lock:job 200").gets(":1");
     proxy.counts("lockwarden_lock_expired_while_held_total", 1.0);
@@ -193,16 +171,12 @@ fn a_call_inside_a_block_and_one_that_reads_under_tracking_are_answered_as_ever(
 fn a_user_that_may_run_nothing_of_the_proxys_is_not_asked_again_and_again() {
     let (redis, release) = warm();
     let admin = redis.client();
-    admin
-        .sends("ACL SETUSER worker on >pw ~lock:* +@all")
-        .gets("+OK");
+    admin.sends("ACL SETUSER worker on >pw ~lock:* +@all").gets("+OK");
     let proxy = Proxy::monitoring(&redis);
     let worker = proxy.client();
     worker.sends("AUTH worker pw").gets("+OK");
     for _ in 0..20 {
-        worker
-            .sends(format!("EVALSHA {release} 1 lock:job {ALICES}"))
-            .gets(":0");
+        worker.sends(format!("EVALSHA {release} 1 lock:job {ALICES}")).gets(":0");
     }
     let log = admin.sends("ACL LOG").reply();
     let tries = log.elements().iter().map(|entry| &entry.elements()[1]);
@@ -217,24 +191,14 @@ fn a_lock_of_which_nobody_has_said_that_it_is_one_does_not_run_out_so_either() {
     let expired = |proxy: &Proxy| {
         let found = proxy.api("discovery");
         let pattern = found["patterns"].as_array().cloned().unwrap_or_default();
-        pattern
-            .first()
-            .map(|one| (one["granted"].as_u64(), one["ran_out"].as_u64()))
+        pattern.first().map(|one| (one["granted"].as_u64(), one["ran_out"].as_u64()))
     };
     for job in 0..3 {
-        alice
-            .sends(format!("SET mutex:job:{job} {ALICES} NX PX 200"))
-            .gets("+OK");
-        alice
-            .sends(format!("EVALSHA {release} 1 mutex:job:{job} {ALICES}"))
-            .gets(":1");
+        alice.sends(format!("SET mutex:job:{job} {ALICES} NX PX 200")).gets("+OK");
+        alice.sends(format!("EVALSHA {release} 1 mutex:job:{job} {ALICES}")).gets(":1");
     }
-    alice
-        .sends(format!("SET mutex:job:7 {ALICES} NX PX 200"))
-        .gets("+OK");
-    wait_for("the one that was not given back to be found", || {
-        expired(&proxy) == Some((Some(4), Some(1)))
-    });
+    alice.sends(format!("SET mutex:job:7 {ALICES} NX PX 200")).gets("+OK");
+    wait_for("the one that was not given back to be found", || expired(&proxy) == Some((Some(4), Some(1))));
     // Half a second after their TTLs the others would have been, too.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(expired(&proxy), Some((Some(4), Some(1))));
@@ -247,16 +211,12 @@ fn a_lock_that_a_script_deletes_under_a_name_that_it_computes_did_not_run_out() 
     let proxy = Proxy::monitoring(&redis);
     let (alice, inspector) = (alice(&proxy), proxy.client());
     for _ in 0..2 {
-        alice
-            .sends(format!("SET lock:job {ALICES} NX PX 60000"))
-            .gets("+OK");
+        alice.sends(format!("SET lock:job {ALICES} NX PX 60000")).gets("+OK");
         let deletes = "return redis.call('del', redis.call('echo', ARGV[1]))";
         assert_eq!(inspector.eval(deletes, &[], &["lock:job"]), ":1");
         inspector.sends("PING").gets("+PONG");
     }
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 60000")).gets("+OK");
     ends_unseen(&proxy, 2);
     nothing_is_held_against_anybody(&proxy);
     owes_nothing(&redis, "lock:job");

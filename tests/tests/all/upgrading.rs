@@ -67,10 +67,7 @@ fn the_same_is_told_to_programs() {
     assert_eq!(told["starts"], true, "{told}");
     assert_eq!(told["errors"], Value::Array(Vec::new()), "{told}");
     let changes = told["changes"].as_array().expect("a list");
-    let scripts = changes
-        .iter()
-        .find(|one| one["key"] == "opaque_scripts")
-        .expect("it is there");
+    let scripts = changes.iter().find(|one| one["key"] == "opaque_scripts").expect("it is there");
     assert_eq!(scripts["kind"], "default");
     assert_eq!(scripts["table"], "namespace");
     assert_eq!(scripts["names"], serde_json::json!(["orders"]));
@@ -140,9 +137,7 @@ fn a_file_that_this_version_refuses_is_told_with_its_places() {
         assert!(end.stdout.contains(words), "{words:?}: {}", end.stdout);
     }
     // A policy's own opinion is asked once the rest is right.
-    let mended = text
-        .replace("colour = \"red\"\n", "")
-        .replace("counter_lock ", "counter_locks ");
+    let mended = text.replace("colour = \"red\"\n", "").replace("counter_lock ", "counter_locks ");
     let end = checked(&mended, &["--from", env!("CARGO_PKG_VERSION")]);
     assert_eq!(end.code, Some(1), "{end:?}");
     assert!(end.stdout.contains("ceilling"), "{end:?}");

@@ -8,7 +8,8 @@ use lockwarden_tests::{Proxy, Redis, wait_for};
 const RAN_OUT: &str = "lockwarden_lock_expired_while_held_total{namespace=\"locks\"}";
 const OVERLAPS: &str = "lockwarden_lock_overlaps_total{namespace=\"locks\"}";
 const LAPSED: &str = "lockwarden_keep_alive_lapsed_total";
-const COMPARE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const COMPARE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// What the report calls `RAN OUT` of the namespace.
 fn report(proxy: &Proxy) -> i64 {
@@ -33,17 +34,11 @@ fn the_release_of_a_lease_that_redis_has_evicted_says_that_it_ran_out() {
     evicts(&redis, "lock:a");
     alice.sends("DEL lock:a").gets(":0");
     proxy.counts(RAN_OUT, 1.0);
-    proxy.logs(&[
-        "are gone",
-        "\"key\":\"lock:a\"",
-        "evicted or deleted on Redis itself",
-    ]);
+    proxy.logs(&["are gone", "\"key\":\"lock:a\"", "evicted or deleted on Redis itself"]);
 
     alice.sends("SET lock:b b1 NX PX 60000").gets("+OK");
     evicts(&redis, "lock:b");
-    alice
-        .sends_arguments(&["EVAL", COMPARE, "1", "lock:b", "b1"])
-        .gets(":0");
+    alice.sends_arguments(&["EVAL", COMPARE, "1", "lock:b", "b1"]).gets(":0");
     proxy.counts(RAN_OUT, 2.0);
     alice.sends("SET lock:c c1 NX PX 60000").gets("+OK");
     evicts(&redis, "lock:c");
@@ -75,18 +70,14 @@ fn the_holder_of_an_evicted_lease_is_late_once_another_has_the_lock() {
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
     for lock in ["lock:a", "lock:b", "lock:c"] {
-        alice
-            .sends(format!("SET {lock} a1 NX PX 60000"))
-            .gets("+OK");
+        alice.sends(format!("SET {lock} a1 NX PX 60000")).gets("+OK");
         evicts(&redis, lock);
         bob.sends(format!("SET {lock} b1 NX PX 60000")).gets("+OK");
     }
     proxy.counts(RAN_OUT, 3.0);
     alice.sends("DEL lock:a").gets(":0");
     proxy.counts(OVERLAPS, 1.0);
-    alice
-        .sends_arguments(&["EVAL", COMPARE, "1", "lock:b", "a1"])
-        .gets(":0");
+    alice.sends_arguments(&["EVAL", COMPARE, "1", "lock:b", "a1"]).gets(":0");
     proxy.counts(OVERLAPS, 2.0);
     // To have read the lock of the next holder makes nobody its holder.
     alice.sends("GET lock:c").gets("$2 b1");
@@ -115,10 +106,7 @@ fn a_kept_lease_whose_record_or_lock_is_gone_is_said_to_be_lost() {
     for (gone, why) in [
         ("lw:{0j4}:lock:a", "its record was evicted or deleted"),
         ("lock:a", "its key was evicted or deleted"),
-        (
-            "lock:a lw:{0j4}:lock:a",
-            "its record was evicted or deleted",
-        ),
+        ("lock:a lw:{0j4}:lock:a", "its record was evicted or deleted"),
     ] {
         let redis = Redis::start();
         let proxy = Proxy::builder(&redis).default_ttl("2s").start();

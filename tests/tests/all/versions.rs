@@ -28,9 +28,7 @@ fn digest(bytes: &[u8]) -> String {
 fn policies(list: &Value) -> Vec<(String, String)> {
     let list = list.as_array().unwrap_or_else(|| panic!("{list}"));
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    list.iter()
-        .map(|one| (text(&one["name"]), text(&one["sha256"])))
-        .collect()
+    list.iter().map(|one| (text(&one["name"]), text(&one["sha256"]))).collect()
 }
 
 #[test]
@@ -46,10 +44,7 @@ fn the_policies_that_are_built_in_are_told_with_their_digests() {
     // The modules are in the binary as they are, and nothing else in there has their digests.
     let bytes = fs::read(binary()).expect("the binary");
     let starts = bytes.windows(8).enumerate();
-    let starts: Vec<usize> = starts
-        .filter(|(_, eight)| *eight == b"\0asm\x01\0\0\0")
-        .map(|(at, _)| at)
-        .collect();
+    let starts: Vec<usize> = starts.filter(|(_, eight)| *eight == b"\0asm\x01\0\0\0").map(|(at, _)| at).collect();
     for (name, sha256) in &built_in {
         let found = starts.iter().any(|&start| {
             let rest = &bytes[start..];
@@ -114,17 +109,9 @@ fn a_configuration_and_a_proxy_tell_which_policies_they_have() {
     let (_, sha256) = &built_in[0];
     assert_eq!(short[0]["digest"], sha256[..12], "{short}");
     let text = version(&["--running", &address]).stdout;
-    assert!(
-        text.contains(&format!("the proxy at {address}:\n")),
-        "{text}"
-    );
-    assert!(
-        text.contains(&format!("policy in force owner-token sha256 {sha256}\n")),
-        "{text}"
-    );
-    let by_variable = run_to_end(
-        lockwarden(&["version", "--running", "-o", "json"]).env("LOCKWARDEN_ADMIN", &address),
-    );
+    assert!(text.contains(&format!("the proxy at {address}:\n")), "{text}");
+    assert!(text.contains(&format!("policy in force owner-token sha256 {sha256}\n")), "{text}");
+    let by_variable = run_to_end(lockwarden(&["version", "--running", "-o", "json"]).env("LOCKWARDEN_ADMIN", &address));
     assert_eq!(by_variable.code, Some(0), "{by_variable:?}");
     assert!(by_variable.stdout.contains(&address), "{by_variable:?}");
 }
@@ -139,11 +126,8 @@ fn what_cannot_be_asked_is_one_line_and_a_code() {
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(end.stderr.contains("colour"), "{end:?}");
     // Nobody has asked about them, so they are in nobody's way.
-    let end = run_to_end(
-        lockwarden(&["version"])
-            .env("LOCKWARDEN_CONFIG", &config)
-            .env("LOCKWARDEN_ADMIN", "127.0.0.1:1"),
-    );
+    let end =
+        run_to_end(lockwarden(&["version"]).env("LOCKWARDEN_CONFIG", &config).env("LOCKWARDEN_ADMIN", "127.0.0.1:1"));
     assert_eq!(end.code, Some(0), "{end:?}");
     let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
     let nobody = listener.local_addr().expect("it has one").to_string();

@@ -29,10 +29,7 @@ fn named(proxy: &Proxy, name: &str) -> Client {
 
 fn events(lock: &Value) -> Vec<&str> {
     let timeline = lock["timeline"].as_array().expect("a list");
-    timeline
-        .iter()
-        .map(|moment| moment["event"].as_str().expect("a word"))
-        .collect()
+    timeline.iter().map(|moment| moment["event"].as_str().expect("a word")).collect()
 }
 
 /// The application with this name, in a list of them.
@@ -69,21 +66,13 @@ fn a_lock_is_shown_with_its_holder_its_waiters_and_its_story() {
     assert_eq!(lock["seen"], "acquire");
     proxy.counts("lockwarden_lock_waiters{namespace=\"locks\"}", 1.0);
 
-    let shown = comes_to(
-        &proxy,
-        "locks/lock:order:42",
-        "/timeline/3/event",
-        &json!("refused"),
-    );
+    let shown = comes_to(&proxy, "locks/lock:order:42", "/timeline/3/event", &json!("refused"));
     let story = ["acquired", "contended", "observed", "refused"];
     assert_eq!(events(&shown), story);
     assert_eq!(shown["timeline"][2]["kind"], "refused-then-released");
     assert_eq!(shown["waiters"][0]["client"]["name"], "stock-2");
     assert_eq!(shown["waiters"][0]["tries"], 2);
-    let id = shown["timeline"][3]["id"]
-        .as_str()
-        .expect("an id")
-        .to_owned();
+    let id = shown["timeline"][3]["id"].as_str().expect("an id").to_owned();
     let decision = proxy.api(&format!("decisions?id={id}"));
     assert_eq!(decision[0]["reason"], "not-owner");
     assert_eq!(decision[0]["client"]["name"], "stock-2");
@@ -125,10 +114,7 @@ fn work_that_outlives_its_ttl_is_told_in_words() {
         assert_eq!(list["unseen"], 0);
         let shown = proxy.api("locks/lock:a");
         let remark = shown["remarks"][0].as_str().expect("a remark");
-        assert!(
-            remark.starts_with("billing-3's work took ") && remark.contains("its TTL was 400 ms"),
-            "{remark}"
-        );
+        assert!(remark.starts_with("billing-3's work took ") && remark.contains("its TTL was 400 ms"), "{remark}");
         if let Mode::Enforce = mode {
             assert_eq!(shown["lock"]["state"], "overlap");
             assert_eq!(shown["lock"]["holder"]["name"], "billing-7");
@@ -137,14 +123,8 @@ fn work_that_outlives_its_ttl_is_told_in_words() {
         }
         let report = proxy.api("report");
         let application = application(&report["applications"], "billing-3");
-        assert!(
-            misuse(application, "refusals", "expired").is_some(),
-            "{application}"
-        );
-        assert!(
-            misuse(application, "findings", "ran-out").is_some(),
-            "{application}"
-        );
+        assert!(misuse(application, "refusals", "expired").is_some(), "{application}");
+        assert!(misuse(application, "findings", "ran-out").is_some(), "{application}");
         assert_eq!(report["namespaces"][0]["ready"], false);
     }
 }
@@ -168,18 +148,11 @@ fn clients_that_wait_for_each_other_are_shown_as_long_as_they_do() {
         .expect("a list")
         .iter()
         .map(|member| {
-            [
-                &member["client"]["name"],
-                &member["holds"],
-                &member["waits_for"],
-            ]
-            .map(|text| text.as_str().expect("a word"))
+            [&member["client"]["name"], &member["holds"], &member["waits_for"]]
+                .map(|text| text.as_str().expect("a word"))
         })
         .collect();
-    assert_eq!(
-        members,
-        [["one", "lock:a", "lock:b"], ["other", "lock:b", "lock:a"]]
-    );
+    assert_eq!(members, [["one", "lock:a", "lock:b"], ["other", "lock:b", "lock:a"]]);
     assert_eq!(proxy.api("locks?problems=true")["matching"], 2);
     assert_eq!(proxy.api("locks/lock:a")["lock"]["state"], "deadlock");
     other.sends("DEL lock:b").gets(":1");
@@ -207,10 +180,7 @@ fn what_enforce_mode_would_break_is_told_by_application() {
     let namespace = &report["namespaces"][0];
     assert_eq!(namespace["ready"], false);
     let verdict = namespace["verdict"].as_str().expect("words");
-    assert!(
-        verdict.starts_with("would refuse 3 of 6 calls (50.0 %): 3 not-owner (most by bad)"),
-        "{verdict}"
-    );
+    assert!(verdict.starts_with("would refuse 3 of 6 calls (50.0 %): 3 not-owner (most by bad)"), "{verdict}");
     let clients = proxy.api("clients");
     assert_eq!(clients[0]["application"], "bad", "worst first");
     let (good, bad) = (application(&clients, "good"), application(&clients, "bad"));
@@ -248,14 +218,10 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     let (around, alice) = (redis.client(), named(&proxy, "alice"));
     let value = "alices-own-value-1";
 
-    alice
-        .sends(format!("SET lock:e {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:e {value} NX PX 60000")).gets("+OK");
 
     // Given back through the other proxy, erased through this one, run out: somebody has seen it.
-    alice
-        .sends(format!("SET lock:a {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:a {value} NX PX 60000")).gets("+OK");
     let delete = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) end return 0";
     let words = ["EVAL", delete, "1", "lock:a", value];
     second.client().sends_arguments(&words).gets(":1");
@@ -265,12 +231,7 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     alice.sends("SET lock:short x NX PX 300").gets("+OK");
     redis.becomes_free("lock:short");
     alice.sends("DEL lock:short").gets(":0");
-    comes_to(
-        &proxy,
-        "locks/lock:short",
-        "/timeline/3/event",
-        &json!("absent"),
-    );
+    comes_to(&proxy, "locks/lock:short", "/timeline/3/event", &json!("absent"));
     assert_eq!(proxy.metric(BYPASS), 0.0);
 
     // Deleted around them: that is no lease that ran out, and is counted once.
@@ -278,16 +239,12 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     let ran_out = proxy.metric(expired);
     let reported = || proxy.api("report")["namespaces"][0]["ran_out"].clone();
     let reported_before = reported();
-    alice
-        .sends(format!("SET lock:b {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:b {value} NX PX 60000")).gets("+OK");
     around.sends("DEL lock:b").gets(":1");
     alice.sends("DEL lock:b").gets(":0");
     proxy.counts(BYPASS, 1.0);
     assert_eq!(proxy.metric(expired), ran_out);
-    alice
-        .sends(format!("SET lock:x {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:x {value} NX PX 60000")).gets("+OK");
     around.sends("DEL lock:x").gets(":1");
     alice.sends("PEXPIRE lock:x 60000").gets(":0");
     alice.sends("DEL lock:x").gets(":0");
@@ -300,9 +257,7 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     assert!(remark.contains("around the proxy"), "{remark}");
 
     // Written over around them.
-    alice
-        .sends(format!("SET lock:c {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:c {value} NX PX 60000")).gets("+OK");
     around.sends("SET lock:c somebody").gets("+OK");
     alice.sends("DEL lock:c").gets(":1");
     proxy.counts(BYPASS, 3.0);
@@ -310,27 +265,20 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
 
     // Deleted around them, and taken by somebody who came through the proxy: that is no lease that ran out.
     let bob = named(&proxy, "bob");
-    alice
-        .sends(format!("SET lock:d {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:d {value} NX PX 60000")).gets("+OK");
     around.sends("DEL lock:d").gets(":1");
-    bob.sends("SET lock:d bobs-own-value-22 NX PX 60000")
-        .gets("+OK");
+    bob.sends("SET lock:d bobs-own-value-22 NX PX 60000").gets("+OK");
     proxy.counts(BYPASS, 4.0);
     let shown = comes_to(&proxy, "locks/lock:d", "/lock/holder/name", &json!("bob"));
     assert!(shown["remarks"].to_string().contains("around the proxy"));
-    assert_eq!(
-        (proxy.metric(expired), reported()),
-        (ran_out, reported_before)
-    );
+    assert_eq!((proxy.metric(expired), reported()), (ran_out, reported_before));
     // One of another proxy, of which this one knows nothing, is no bypass either.
     let words = ["EVAL", delete, "1", "lock:e", value];
     second.client().sends_arguments(&words).gets(":1");
     let brief = "SET lock:e another-value-333 NX PX 50";
     second.client().sends(brief).gets("+OK");
     redis.becomes_free("lock:e");
-    bob.sends("SET lock:e bobs-own-value-22 NX PX 60000")
-        .gets("+OK");
+    bob.sends("SET lock:e bobs-own-value-22 NX PX 60000").gets("+OK");
     proxy.counts(expired, ran_out + 1.0);
     assert_eq!(proxy.metric(BYPASS), 4.0);
 }
@@ -373,9 +321,7 @@ fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
     // It grants the lock once the proxy stands still.
     redis.freeze();
     let granted = alice.sends(take("lock:a"));
-    wait_for("the server to be asked", || {
-        redis.connections_waiting(100) == 1
-    });
+    wait_for("the server to be asked", || redis.connections_waiting(100) == 1);
     proxy.freeze();
     redis.thaw();
     wait_for("the grant", || !redis.is_free("lock:a"));
@@ -389,26 +335,18 @@ fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
     redis.freeze();
     proxy.freeze();
     let frozen = Instant::now();
-    wait_for("the time to pass", || {
-        frozen.elapsed() > Duration::from_secs(3)
-    });
+    wait_for("the time to pass", || frozen.elapsed() > Duration::from_secs(3));
     redis.thaw();
     proxy.thaw();
     alice.sends("DEL lock:b").gets(":0");
     proxy.counts(expired, 2.0);
     let remarks = |lock: &str| proxy.api(&format!("locks/{lock}"))["remarks"].to_string();
     for lock in ["lock:a", "lock:b"] {
-        assert!(
-            !remarks(lock).contains("around the proxy"),
-            "{}",
-            remarks(lock)
-        );
+        assert!(!remarks(lock).contains("around the proxy"), "{}", remarks(lock));
     }
     assert_eq!(proxy.metric(BYPASS), 0.0);
     // The real thing is told afterwards as before.
-    alice
-        .sends(format!("SET lock:c {value} NX PX 60000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:c {value} NX PX 60000")).gets("+OK");
     redis.client().sends("DEL lock:c").gets(":1");
     alice.sends("DEL lock:c").gets(":0");
     proxy.counts(BYPASS, 1.0);
@@ -421,9 +359,7 @@ fn a_walk_finds_what_was_changed_around_the_proxy_and_what_never_ends() {
     let proxy = Proxy::builder(&redis).top("sweep", "\"100ms\"").start();
     let around = redis.client();
     let alice = named(&proxy, "alice");
-    alice
-        .sends("SET lock:a alices-own-value-1 NX PX 600000")
-        .gets("+OK");
+    alice.sends("SET lock:a alices-own-value-1 NX PX 600000").gets("+OK");
     around.sends("SET lock:a somebody").gets("+OK");
     around.sends("SET lock:for-ever somebody").gets("+OK");
     proxy.counts("lockwarden_lock_bypass_total", 1.0);
@@ -444,12 +380,7 @@ fn keys_are_spelled_so_that_they_can_be_read_and_asked_for() {
     client.sends_arguments(&words).gets("+OK");
     let list = comes_to(&proxy, "locks", "/matching", &json!(1));
     assert_eq!(list["locks"][0]["key"], r"lock:\xff\x0a<b>\\");
-    let shown = comes_to(
-        &proxy,
-        "locks/lock:%5Cxff%5Cx0a%3Cb%3E%5C%5C",
-        "/timeline/0/event",
-        &json!("acquired"),
-    );
+    let shown = comes_to(&proxy, "locks/lock:%5Cxff%5Cx0a%3Cb%3E%5C%5C", "/timeline/0/event", &json!("acquired"));
     assert_eq!(shown["key"], list["locks"][0]["key"]);
     assert_eq!(proxy.api("locks?contains=%5Cx0a")["matching"], 1);
 }
@@ -465,13 +396,8 @@ fn namespaces_policies_and_the_server_are_described() {
     }
     let overview = comes_to(&proxy, "overview", "/namespaces/0/holds/count", &json!(3));
     assert_eq!(overview["backend"]["up"], true);
-    let version = overview["backend"]["version"]
-        .as_str()
-        .expect("it was asked");
-    assert!(
-        version.starts_with("redis ") || version.starts_with("valkey "),
-        "{version}"
-    );
+    let version = overview["backend"]["version"].as_str().expect("it was asked");
+    assert!(version.starts_with("redis ") || version.starts_with("valkey "), "{version}");
     assert_eq!(proxy.api("config"), overview["namespaces"]);
     let policies = proxy.api("policies");
     assert_eq!(policies, overview["policies"]);
@@ -484,9 +410,7 @@ fn what_a_flush_erased_is_no_bypass_and_is_not_shown() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
     let alice = named(&proxy, "alice");
-    alice
-        .sends("SET lock:a alices-own-value-1 NX PX 60000")
-        .gets("+OK");
+    alice.sends("SET lock:a alices-own-value-1 NX PX 60000").gets("+OK");
     comes_to(&proxy, "locks", "/matching", &json!(1));
     proxy.client().sends("FLUSHALL").gets("+OK");
     comes_to(&proxy, "locks", "/matching", &json!(0));

@@ -8,15 +8,14 @@ use std::process::Command;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockwarden_tests::{
-    Client, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 use crate::discovering::{discover, found};
 
 /// The release of half the libraries, on one line as bsm/redislock sends it.
-const COMPARE_AND_DELETE: &str = "if redis.call(\"get\", KEYS[1]) == ARGV[1] then return redis.call(\"del\", KEYS[1]) else return 0 end";
+const COMPARE_AND_DELETE: &str =
+    "if redis.call(\"get\", KEYS[1]) == ARGV[1] then return redis.call(\"del\", KEYS[1]) else return 0 end";
 /// No library's.
 const HOME_MADE: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'EX', '7')";
 
@@ -42,9 +41,7 @@ fn libraries(of: &str) -> Option<PathBuf> {
 }
 
 fn here(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/all/warm_cache")
-        .join(file)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/warm_cache").join(file)
 }
 
 /// The programs of this test, each with the folder or interpreter that it needs.
@@ -86,31 +83,18 @@ fn a_release_by_a_known_digest_is_judged_though_its_text_was_never_seen() {
         let sha = loaded(&redis, COMPARE_AND_DELETE);
         let proxy = Proxy::builder(&redis).mode(mode).start();
         let (alice, bob) = (proxy.client(), proxy.client());
-        alice
-            .sends("SET lock:job alices-token-0123456789 NX PX 8000")
-            .gets("+OK");
-        assert_eq!(
-            calls(&bob, &sha, "lock:job", "bobs-token-0123456789ab"),
-            ":0"
-        );
+        alice.sends("SET lock:job alices-token-0123456789 NX PX 8000").gets("+OK");
+        assert_eq!(calls(&bob, &sha, "lock:job", "bobs-token-0123456789ab"), ":0");
         assert_eq!(redis.value("lock:job"), "$23 alices-token-0123456789");
-        assert_eq!(
-            calls(&alice, &sha, "lock:job", "alices-token-0123456789"),
-            ":1"
-        );
+        assert_eq!(calls(&alice, &sha, "lock:job", "alices-token-0123456789"), ":1");
         assert!(redis.is_free("lock:job"));
         let released = "lockwarden_lock_releases_total{outcome=\"released\"}";
         assert_eq!(proxy.metrics().get(released), 1.0, "{}", proxy.log());
 
         // In a block no client can be asked for the text.
-        alice
-            .sends("SET lock:job alices-token-0123456789 NX PX 8000")
-            .gets("+OK");
+        alice.sends("SET lock:job alices-token-0123456789 NX PX 8000").gets("+OK");
         alice.sends("MULTI").gets("+OK");
-        assert_eq!(
-            calls(&alice, &sha, "lock:job", "alices-token-0123456789"),
-            "+QUEUED"
-        );
+        assert_eq!(calls(&alice, &sha, "lock:job", "alices-token-0123456789"), "+QUEUED");
         alice.sends("EXEC").gets("[:1]");
         assert!(redis.is_free("lock:job"));
         let unjudged = "lockwarden_unjudged_commands_total{why=\"unknown-script\"}";
@@ -134,9 +118,7 @@ fn a_script_that_redis_has_not_got_either_is_not_unjudged() {
     let client = proxy.client();
     let token = "alices-token-0123456789";
     let takes = || {
-        client
-            .sends(format!("SET lock:job {token} NX PX 8000"))
-            .gets("+OK");
+        client.sends(format!("SET lock:job {token} NX PX 8000")).gets("+OK");
     };
     let why = "lockwarden_unjudged_commands_total{why=\"unknown-script\"}";
     let is_ready = || proxy.api("report?enough=2")["namespaces"][0]["ready"] == true;
@@ -148,9 +130,7 @@ fn a_script_that_redis_has_not_got_either_is_not_unjudged() {
     let said = calls(&client, &sha, "lock:job", token);
     assert_eq!(said, calls(&redis.client(), &sha, "lock:job", token));
     assert!(said.starts_with("-NOSCRIPT"), "{said}");
-    client
-        .sends_arguments(&["EVAL", &text, "1", "lock:job", token])
-        .gets(":1");
+    client.sends_arguments(&["EVAL", &text, "1", "lock:job", token]).gets(":1");
     assert_eq!(proxy.metrics().get(why), 0.0, "{}", proxy.log());
     wait_for("the report to be ready", is_ready);
 
@@ -192,10 +172,7 @@ fn named(proxy: &Proxy, name: &str) -> Client {
 
 /// What a call of a script that the server need not even have comes to. Numbers of a thousand and more are TTLs, which pass.
 fn comes_to(client: &Client, sha: &str, words: &str) -> String {
-    let words: Vec<&str> = ["EVALSHA", sha]
-        .into_iter()
-        .chain(words.split(' '))
-        .collect();
+    let words: Vec<&str> = ["EVALSHA", sha].into_iter().chain(words.split(' ')).collect();
     let reply = client.sends_arguments(&words).reply().to_string();
     match reply.strip_prefix(':').map(str::len) {
         Some(4..) => "a TTL".to_owned(),
@@ -213,42 +190,20 @@ fn all_were_judged(proxy: &Proxy) {
 #[test]
 fn a_lock_of_redisson_is_judged_though_no_text_of_its_scripts_was_seen() {
     let [take, give_back, renew, read, write, read_no_more] = REDISSON;
-    let (alice_1, bob_1) = (
-        "0f8fad5b-d9cb-469f-a165-70867728950e:1",
-        "7c9e6679-7425-40de-944b-e07fc1f90ae7:1",
-    );
+    let (alice_1, bob_1) = ("0f8fad5b-d9cb-469f-a165-70867728950e:1", "7c9e6679-7425-40de-944b-e07fc1f90ae7:1");
     for mode in [Mode::Enforce, Mode::Monitor] {
         let redis = Redis::start();
         let proxy = Proxy::builder(&redis).mode(mode).ceiling("60s").start();
         let (alice, bob) = (named(&proxy, "alice"), named(&proxy, "bob"));
         let unlock = |client: &Client, owner: &str, request: u8| {
             let keys = format!("3 lock:r redisson_lock__channel:{{lock:r}} latch:{request}");
-            comes_to(
-                client,
-                give_back,
-                &format!("{keys} 0 30000 {owner} publish 5000"),
-            )
+            comes_to(client, give_back, &format!("{keys} 0 30000 {owner} publish 5000"))
         };
-        assert_eq!(
-            comes_to(&alice, take, &format!("1 lock:r 30000 {alice_1}")),
-            "nil"
-        );
-        assert_eq!(
-            comes_to(&alice, take, &format!("1 lock:r 30000 {alice_1}")),
-            "nil"
-        );
-        assert_eq!(
-            comes_to(&bob, take, &format!("1 lock:r 30000 {bob_1}")),
-            "a TTL"
-        );
-        assert_eq!(
-            comes_to(&alice, renew, &format!("1 lock:r 30000 {alice_1}")),
-            ":1"
-        );
-        assert_eq!(
-            comes_to(&bob, renew, &format!("1 lock:r 30000 {bob_1}")),
-            ":0"
-        );
+        assert_eq!(comes_to(&alice, take, &format!("1 lock:r 30000 {alice_1}")), "nil");
+        assert_eq!(comes_to(&alice, take, &format!("1 lock:r 30000 {alice_1}")), "nil");
+        assert_eq!(comes_to(&bob, take, &format!("1 lock:r 30000 {bob_1}")), "a TTL");
+        assert_eq!(comes_to(&alice, renew, &format!("1 lock:r 30000 {alice_1}")), ":1");
+        assert_eq!(comes_to(&bob, renew, &format!("1 lock:r 30000 {bob_1}")), ":0");
         assert_eq!(unlock(&bob, bob_1, 1), "nil");
         // The record says whose it is, whatever the command.
         if let Mode::Enforce = mode {
@@ -263,26 +218,15 @@ fn a_lock_of_redisson_is_judged_though_no_text_of_its_scripts_was_seen() {
         // Readers share it, each with a key for its own time beside the lock; the writer waits.
         let reads = |client: &Client, owner: &str| {
             let times = format!("{{lock:w}}:{owner}:rwlock_timeout");
-            comes_to(
-                client,
-                read,
-                &format!("2 lock:w {times} 30000 {owner} {owner}:write"),
-            )
+            comes_to(client, read, &format!("2 lock:w {times} 30000 {owner} {owner}:write"))
         };
         let reads_no_more = |client: &Client, owner: &str| {
             let keys = format!(
                 "5 lock:w redisson_rwlock:{{lock:w}} {{lock:w}}:{owner}:rwlock_timeout {{lock:w}} latch:{owner}"
             );
-            comes_to(
-                client,
-                read_no_more,
-                &format!("{keys} 0 {owner} publish 5000"),
-            )
+            comes_to(client, read_no_more, &format!("{keys} 0 {owner} publish 5000"))
         };
-        assert_eq!(
-            (&*reads(&alice, alice_1), &*reads(&bob, bob_1)),
-            ("nil", "nil")
-        );
+        assert_eq!((&*reads(&alice, alice_1), &*reads(&bob, bob_1)), ("nil", "nil"));
         let writer = format!("1 lock:w 30000 {alice_1}:write");
         assert_eq!(comes_to(&alice, write, &writer), "a TTL");
         assert_eq!(reads_no_more(&alice, alice_1), ":0");
@@ -301,30 +245,20 @@ fn a_lock_of_symfony_is_judged_though_no_text_of_its_scripts_was_seen() {
         let proxy = Proxy::builder(&redis).mode(mode).start();
         let (alice, bob) = (named(&proxy, "alice"), named(&proxy, "bob"));
         for take in [by_client, by_server] {
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .expect("it is later");
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later");
             let now = format!("{:.3}", now.as_secs_f64());
-            let takes = |client: &Client, owner: &str| {
-                comes_to(client, take, &format!("1 lock:s {now} {owner} 20000"))
-            };
+            let takes = |client: &Client, owner: &str| comes_to(client, take, &format!("1 lock:s {now} {owner} 20000"));
             assert_eq!(takes(&alice, "alices-token-0123456789"), ":1");
             assert_eq!(takes(&bob, "bobs-token-0123456789ab"), "nil");
             let words = format!("1 lock:s {now} alices-token-0123456789 25000");
             assert_eq!(comes_to(&alice, extend, &words), ":1");
             let words = format!("1 lock:s {now} bobs-token-0123456789ab 25000");
             assert_eq!(comes_to(&bob, extend, &words), "nil");
-            assert_eq!(
-                comes_to(&bob, give_back, "1 lock:s bobs-token-0123456789ab"),
-                "nil"
-            );
+            assert_eq!(comes_to(&bob, give_back, "1 lock:s bobs-token-0123456789ab"), "nil");
             if let Mode::Enforce = mode {
                 bob.sends("DEL lock:s").gets(":0");
             }
-            assert_eq!(
-                comes_to(&alice, give_back, "1 lock:s alices-token-0123456789"),
-                ":1"
-            );
+            assert_eq!(comes_to(&alice, give_back, "1 lock:s alices-token-0123456789"), ":1");
             assert!(redis.is_free("lock:s"));
         }
         proxy.counts("lockwarden_lock_acquires_total{outcome=\"acquired\"}", 2.0);
@@ -342,9 +276,7 @@ fn a_known_digest_is_no_text_that_was_seen() {
     let client = proxy.client();
     client.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
     assert_eq!(loaded(&redis, COMPARE_AND_DELETE), sha);
-    client
-        .sends_arguments(&["SCRIPT", "LOAD", COMPARE_AND_DELETE])
-        .gets(format!("$40 {sha}"));
+    client.sends_arguments(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).gets(format!("$40 {sha}"));
     client.sends(format!("SCRIPT EXISTS {sha}")).gets("[:1]");
     // One that the server does not have is not there, as ever, unless it is about a lock: then it is the proxy that runs it.
     redis.client().sends("SCRIPT FLUSH").gets("+OK");
@@ -358,10 +290,7 @@ fn libraries_go_on_in_both_modes_on_a_server_that_has_their_scripts() {
         let redis = Redis::start();
         run(&mut programs, redis.address().port(), 1);
         let keys = "[\"acct-*:lock\", \"lock:report-*\", \"redlock:*\", \"stock:*:lock\", \"cart:*:lock\"]";
-        let proxy = Proxy::builder(&redis)
-            .mode(mode)
-            .namespace("keys", keys)
-            .start();
+        let proxy = Proxy::builder(&redis).mode(mode).namespace("keys", keys).start();
         run(&mut programs, proxy.address().port(), 3);
         let unjudged = "lockwarden_unjudged_commands_total{why=\"unknown-script\"}";
         assert_eq!(proxy.metrics().get(unjudged), 0.0, "{}", proxy.log());
@@ -372,12 +301,7 @@ fn libraries_go_on_in_both_modes_on_a_server_that_has_their_scripts() {
 fn locks_of_libraries_are_discovered_on_a_server_that_has_their_scripts() {
     let mut programs = programs();
     let expected: &[&str] = match programs.len() {
-        2 => &[
-            "acct-*:lock",
-            "redlock:page-*",
-            "stock:*:lock",
-            "cart:*:lock",
-        ],
+        2 => &["acct-*:lock", "redlock:page-*", "stock:*:lock", "cart:*:lock"],
         _ => return,
     };
     let redis = Redis::start();
@@ -399,10 +323,7 @@ fn locks_of_libraries_are_discovered_on_a_server_that_has_their_scripts() {
         let all = expected.iter().all(|one| is_lock(one));
         all.then_some(found)
     });
-    assert_eq!(
-        (&found["unseen"], &found["unknown_scripts"]),
-        (&0.into(), &Value::Array(Vec::new()))
-    );
+    assert_eq!((&found["unseen"], &found["unknown_scripts"]), (&0.into(), &Value::Array(Vec::new())));
     let toml = discover(&proxy, "toml").stdout;
     assert!(!toml.contains("keep_alive = \"off\""), "{toml}");
 }
@@ -422,32 +343,20 @@ fn a_script_that_nobody_knows_is_listed_until_its_text_is_seen() {
     });
     assert_eq!(said.code, Some(1), "something was not seen");
     let one = &found(&said)["unknown_scripts"][0];
-    assert_eq!(
-        (&one["pattern"], &one["calls"]),
-        (&"acct:*".into(), &30.into())
-    );
+    assert_eq!((&one["pattern"], &one["calls"]), (&"acct:*".into(), &30.into()));
     assert_eq!(one["scripts"], serde_json::json!([sha]));
     let words = discover(&proxy, "text").stdout;
     let line = format!("  acct:*: 30 calls of a script that is not known here ({sha})");
-    for expected in [
-        &*line,
-        "`SCRIPT FLUSH` on the server, once",
-        "--from-monitor 60",
-    ] {
+    for expected in [&*line, "`SCRIPT FLUSH` on the server, once", "--from-monitor 60"] {
         assert!(words.contains(expected), "{words}");
     }
     assert!(!words.contains("too many at once"), "{words}");
     let (status, page) = proxy.get("/discovery");
-    assert!(
-        status == 200 && page.contains("Scripts that are not known here"),
-        "{page}"
-    );
+    assert!(status == 200 && page.contains("Scripts that are not known here"), "{page}");
 
     redis.client().sends("SCRIPT FLUSH").gets("+OK");
     assert!(calls(&client, &sha, "acct:7", "t").starts_with("-NOSCRIPT"));
-    client
-        .sends_arguments(&["EVAL", HOME_MADE, "1", "acct:50", "t"])
-        .gets("+OK");
+    client.sends_arguments(&["EVAL", HOME_MADE, "1", "acct:50", "t"]).gets("+OK");
     wait_for("it to be known", || {
         let said = discover(&proxy, "json");
         let found = found(&said);
@@ -473,11 +382,7 @@ fn what_seems_never_to_be_given_back_is_a_guess_where_a_script_may_have_done_it(
         (found["unseen"] == 30).then_some(found)
     });
     let one = &found["patterns"][0];
-    assert_eq!(
-        (&one["granted"], &one["released"]),
-        (&30.into(), &0.into()),
-        "{one:#}"
-    );
+    assert_eq!((&one["granted"], &one["released"]), (&30.into(), &0.into()), "{one:#}");
     assert_eq!(one["confidence"], "a guess", "{one:#}");
     let why = one["why"].as_str().expect("text");
     let words = "but 30 calls of scripts that are not known here may have given it back";
@@ -493,35 +398,20 @@ fn monitor_shows_what_the_scripts_of_a_warm_server_do() {
     let url = format!("redis://{}", redis.address());
     let said = thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let words = [
-                "discover",
-                "--from-monitor",
-                "4",
-                "-o",
-                "json",
-                "--backend-url",
-                &url,
-            ];
+            let words = ["discover", "--from-monitor", "4", "-o", "json", "--backend-url", &url];
             run_to_end(&mut lockwarden(&words))
         });
         let client = redis.client();
-        wait_for("MONITOR", || {
-            client.sends("CLIENT LIST").text().contains("cmd=monitor")
-        });
+        wait_for("MONITOR", || client.sends("CLIENT LIST").text().contains("cmd=monitor"));
         for number in 10..40 {
             let key = format!("acct:{number}");
-            client
-                .sends(format!("SET {key} token-{number} NX PX 8000"))
-                .gets("+OK");
+            client.sends(format!("SET {key} token-{number} NX PX 8000")).gets("+OK");
             assert_eq!(calls(&client, &sha, &key, &format!("token-{number}")), ":1");
         }
         watching.join().expect("it ends")
     });
     let found = found(&said);
-    assert_eq!(
-        (&found["patterns"][0]["kind"], &found["unseen"]),
-        (&"lock".into(), &0.into())
-    );
+    assert_eq!((&found["patterns"][0]["kind"], &found["unseen"]), (&"lock".into(), &0.into()));
     assert_eq!(found["patterns"][0]["released"], 30, "{found:#}");
 }
 
@@ -536,24 +426,14 @@ fn a_server_that_goes_away_ends_a_look_with_what_was_seen() {
         });
         {
             let client = redis.client();
-            wait_for("MONITOR", || {
-                client.sends("CLIENT LIST").text().contains("cmd=monitor")
-            });
+            wait_for("MONITOR", || client.sends("CLIENT LIST").text().contains("cmd=monitor"));
         }
         redis.stop();
         watching.join().expect("it ends")
     });
     assert_eq!(said.code, Some(1), "{}", said.stdout);
-    assert!(
-        said.stderr.contains("the server went away"),
-        "{}",
-        said.stderr
-    );
-    assert!(
-        said.stderr.contains("look again when it answers"),
-        "{}",
-        said.stderr
-    );
+    assert!(said.stderr.contains("the server went away"), "{}", said.stderr);
+    assert!(said.stderr.contains("look again when it answers"), "{}", said.stderr);
 }
 
 /// A server that answers the first page of a walk, and is gone.
@@ -565,11 +445,7 @@ fn a_walk_that_is_broken_off_tells_what_was_there_until_then() {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().expect("it connects");
             let mut asked = [0; 4096];
-            for answer in [
-                "*2\r\n$1\r\n7\r\n*1\r\n$6\r\nmutex1\r\n",
-                "+string\r\n:-1\r\n:5\r\n:1\r\n",
-                "",
-            ] {
+            for answer in ["*2\r\n$1\r\n7\r\n*1\r\n$6\r\nmutex1\r\n", "+string\r\n:-1\r\n:5\r\n:1\r\n", ""] {
                 let read = stream.read(&mut asked).expect("it asks");
                 assert!(read > 0);
                 stream.write_all(answer.as_bytes()).expect("it reads");

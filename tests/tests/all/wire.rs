@@ -107,9 +107,7 @@ fn empty_frames_are_ignored() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
-    client
-        .sends_bytes(b"*0\r\n\r\n*-1\r\n*-10\r\n\n   \r\nPING\r\n")
-        .gets("+PONG");
+    client.sends_bytes(b"*0\r\n\r\n*-1\r\n*-10\r\n\n   \r\nPING\r\n").gets("+PONG");
     client.hears_nothing_for(Duration::from_millis(50));
 }
 
@@ -149,29 +147,20 @@ fn numbers_before_a_request_mean_what_they_mean_to_the_server() {
         "*1\r\n$-0",
     ] {
         let bytes = format!("{begins}\r\nPING\r\nQUIT\r\n");
-        let [straight, through] =
-            [redis.address(), proxy.address()].map(|address| answered(address, bytes.as_bytes()));
-        assert_eq!(
-            through.escape_ascii().to_string(),
-            straight.escape_ascii().to_string(),
-            "{begins:?}"
-        );
+        let [straight, through] = [redis.address(), proxy.address()].map(|address| answered(address, bytes.as_bytes()));
+        assert_eq!(through.escape_ascii().to_string(), straight.escape_ascii().to_string(), "{begins:?}");
     }
 }
 
 #[test]
 fn replies_that_are_none_are_counted_by_what_is_wrong_with_them() {
     let redis = Redis::start();
-    for (reply, kind) in [
-        (&b"?what\r\n"[..], "malformed"),
-        (b"$5368709120\r\n", "limit"),
-    ] {
+    for (reply, kind) in [(&b"?what\r\n"[..], "malformed"), (b"$5368709120\r\n", "limit")] {
         let relay = garbling(redis.address(), b"garble", reply);
         let proxy = ProxyBuilder::for_backend(&format!("redis://{relay}")).start();
         let client = proxy.client();
         client.sends("SET plain garble").gets_close();
-        let series =
-            format!("lockwarden_protocol_errors_total{{side=\"backend\",kind=\"{kind}\"}}");
+        let series = format!("lockwarden_protocol_errors_total{{side=\"backend\",kind=\"{kind}\"}}");
         proxy.counts(&series, 1.0);
     }
 }
@@ -185,10 +174,7 @@ fn garbling(server: SocketAddr, word: &'static [u8], reply: &'static [u8]) -> So
             let Ok(mut backend) = TcpStream::connect(server) else {
                 return;
             };
-            let (mut from, mut to) = (
-                backend.try_clone().expect("a socket"),
-                client.try_clone().expect("a socket"),
-            );
+            let (mut from, mut to) = (backend.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
             let mut client = client;
             std::thread::spawn(move || {
@@ -214,15 +200,11 @@ fn inline_commands_are_judged_like_any_other() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends_bytes(b"SETNX \"\\x6cock:job\" 'a1'\r\n")
-        .gets(":1");
+    alice.sends_bytes(b"SETNX \"\\x6cock:job\" 'a1'\r\n").gets(":1");
     assert!((1..=600).contains(&redis.pttl("lock:job")));
     bob.sends_bytes(b"del lock:job\n").gets(":0");
-    bob.sends_bytes(b"  SET   lock:job\tthief  \r\n")
-        .gets_error("LOCKDENIED overwrite");
-    bob.sends_bytes(b"SET plain \"a \\\"b\\\" \\n\\t\\\\\"\r\nGET plain\r\n")
-        .gets("+OK");
+    bob.sends_bytes(b"  SET   lock:job\tthief  \r\n").gets_error("LOCKDENIED overwrite");
+    bob.sends_bytes(b"SET plain \"a \\\"b\\\" \\n\\t\\\\\"\r\nGET plain\r\n").gets("+OK");
     bob.then().gets("$9 a \\\"b\\\" \\n\\t\\\\");
     alice.sends_bytes(b"DEL lock:job\r\n").gets(":1");
 }
@@ -255,20 +237,14 @@ fn an_announced_length_reserves_nothing() {
     }
     proxy.client().sends("PING").gets("+PONG");
     let grown = proxy.metric("process_resident_memory_bytes") - before;
-    assert!(
-        grown < 100e6,
-        "{grown} bytes more for a few hundred that came"
-    );
+    assert!(grown < 100e6, "{grown} bytes more for a few hundred that came");
 }
 
 #[test]
 fn two_hundred_thousand_commands_in_one_write_are_answered_before_anybody_reads() {
     let redis = Redis::start();
     // A busy machine takes longer for this than the usual lease lasts.
-    let proxy = Proxy::builder(&redis)
-        .ceiling("10m")
-        .default_ttl("10m")
-        .start();
+    let proxy = Proxy::builder(&redis).ceiling("10m").default_ttl("10m").start();
     for client in [redis.client(), proxy.client()] {
         let start = Instant::now();
         let command = encode(&["SET", "plain", "some value of thirty-two bytes.."]);
@@ -282,10 +258,7 @@ fn two_hundred_thousand_commands_in_one_write_are_answered_before_anybody_reads(
         }
         client.then().gets(":1");
         for _ in 0..99_998 {
-            assert_eq!(
-                client.raw_reply(),
-                b"$32\r\nsome value of thirty-two bytes..\r\n"
-            );
+            assert_eq!(client.raw_reply(), b"$32\r\nsome value of thirty-two bytes..\r\n");
         }
         client.then().gets(":1");
         eprintln!("200,000 commands took {:?}", start.elapsed());
@@ -322,10 +295,7 @@ fn a_pipeline_of_lock_commands_keeps_its_order() {
 fn a_client_that_never_reads_harms_nobody_else() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    redis
-        .client()
-        .sends(format!("SET big {}", "x".repeat(1 << 20)))
-        .gets("+OK");
+    redis.client().sends(format!("SET big {}", "x".repeat(1 << 20))).gets("+OK");
     let deaf = proxy.client();
     deaf.write(&encode(&["GET", "big"]).repeat(64));
     let other = proxy.client();

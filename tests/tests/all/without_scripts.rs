@@ -63,15 +63,8 @@ fn monitored_everything_is_answered_by_redis_itself_and_counted() {
 fn enforced_no_client_is_served_and_one_line_says_why() {
     for missing in ["EVAL", "EVALSHA"] {
         let redis = without(missing);
-        let proxy = Proxy::builder(&redis)
-            .mode(Mode::Enforce)
-            .without_waiting()
-            .start();
-        proxy.logs(&[
-            "ERROR",
-            "no client is served",
-            "the server has no EVAL or no EVALSHA",
-        ]);
+        let proxy = Proxy::builder(&redis).mode(Mode::Enforce).without_waiting().start();
+        proxy.logs(&["ERROR", "no client is served", "the server has no EVAL or no EVALSHA"]);
         assert_eq!(proxy.ready(), Some(503));
         assert!(redis.is_free("lock:a"));
         assert_eq!(proxy.logged(&["no client is served"]), 1);

@@ -8,13 +8,9 @@ const TOKEN: &str = "very-secret-owner-token-1";
 #[test]
 fn a_refusal_is_one_line_of_a_code_a_reason_and_named_facts() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("on_violation", "\"error\"")
-        .start();
+    let proxy = Proxy::builder(&redis).namespace("on_violation", "\"error\"").start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice
-        .sends(format!("SET lock:job {TOKEN} NX PX 9000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {TOKEN} NX PX 9000")).gets("+OK");
     let mut ids = Vec::new();
     for (line, reason, command) in [
         ("DEL lock:job", "not-owner", "DEL"),
@@ -25,27 +21,15 @@ fn a_refusal_is_one_line_of_a_code_a_reason_and_named_facts() {
         ("PERSIST lock:job", "no-ttl", "PERSIST"),
         ("FCALL steal 1 lock:job", "unsafe-script", "FCALL"),
     ] {
-        let text = bob.sends(line).gets_error(&format!(
-            "LOCKDENIED {reason} key=lock:job cmd={command} policy="
-        ));
+        let text = bob.sends(line).gets_error(&format!("LOCKDENIED {reason} key=lock:job cmd={command} policy="));
         assert!(text.len() <= 512, "{} bytes: {text}", text.len());
         assert!(text.ends_with('"') && text.contains(" hint=\""), "{text}");
         assert!(!text.contains(TOKEN), "{text}");
         assert!(!text.contains(&alice.source().ip().to_string()), "{text}");
-        for retried in [
-            "BUSY",
-            "LOADING",
-            "TRYAGAIN",
-            "NOSCRIPT",
-            "ERR unknown command",
-            "ERR syntax error",
-        ] {
+        for retried in ["BUSY", "LOADING", "TRYAGAIN", "NOSCRIPT", "ERR unknown command", "ERR syntax error"] {
             assert!(!text.contains(retried), "{text}");
         }
-        let id = text
-            .split(" id=")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').next());
+        let id = text.split(" id=").nth(1).and_then(|rest| rest.split(' ').next());
         ids.push(id.expect("an id to look it up by").to_owned());
     }
     let told = ids.len();
@@ -62,14 +46,9 @@ fn a_key_of_unprintable_bytes_or_great_length_is_shown_safely() {
     let text = bob
         .sends_arguments(&[b"APPEND".as_slice(), b"lock:\r\n+OK\r\n\x00\xff\"", b"x"])
         .gets_error("LOCKDENIED opaque-write key=lock:");
-    assert!(
-        text.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
-        "{text:?}"
-    );
+    assert!(text.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{text:?}");
     let long = format!("lock:{}", "k".repeat(900));
-    let text = bob
-        .sends(format!("APPEND {long} x"))
-        .gets_error("LOCKDENIED opaque-write key=lock:");
+    let text = bob.sends(format!("APPEND {long} x")).gets_error("LOCKDENIED opaque-write key=lock:");
     assert!(text.len() <= 512 && !text.contains(&long), "{text}");
     bob.sends("PING").gets("+PONG");
 }
@@ -80,12 +59,8 @@ fn keys_and_values_beyond_the_limits_are_refused_as_such() {
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client();
     let key = format!("lock:{}", "k".repeat(1_100));
-    alice
-        .sends(format!("SETNX {key} v"))
-        .gets_error("LOCKLIMIT");
-    alice
-        .sends(format!("SETNX lock:job {}", "v".repeat(17_000)))
-        .gets_error("LOCKLIMIT");
+    alice.sends(format!("SETNX {key} v")).gets_error("LOCKLIMIT");
+    alice.sends(format!("SETNX lock:job {}", "v".repeat(17_000))).gets_error("LOCKLIMIT");
     assert!(redis.is_free("lock:job") && redis.is_free(&key));
 }
 
@@ -142,10 +117,7 @@ fn the_gauges_follow_the_leases() {
     alice.sends("SET lock:1 a1 NX PX 9000").gets("+OK");
     alice.sends("SETNX lock:2 a1").gets(":1");
     proxy.counts(held, 2.0);
-    assert!(
-        proxy.metric("lockwarden_oldest_lock_acquired_timestamp_seconds{namespace=\"locks\"}")
-            > 1.6e9
-    );
+    assert!(proxy.metric("lockwarden_oldest_lock_acquired_timestamp_seconds{namespace=\"locks\"}") > 1.6e9);
     alice.sends("DEL lock:1").gets(":1");
     proxy.counts(held, 1.0);
     proxy.counts("lockwarden_client_connections", 1.0);
@@ -153,14 +125,8 @@ fn the_gauges_follow_the_leases() {
     redis.becomes_free("lock:2");
     proxy.counts(held, 0.0);
     proxy.counts("lockwarden_client_connections", 0.0);
-    proxy.counts(
-        "lockwarden_lock_expired_while_held_total{namespace=\"locks\"}",
-        1.0,
-    );
-    proxy.counts(
-        "lockwarden_lock_hold_duration_seconds_count{namespace=\"locks\",end=\"released\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}", 1.0);
+    proxy.counts("lockwarden_lock_hold_duration_seconds_count{namespace=\"locks\",end=\"released\"}", 1.0);
 }
 
 #[test]
@@ -171,15 +137,10 @@ fn neither_metrics_nor_the_log_tell_an_owner_token_and_no_label_a_key() {
         let proxy = Proxy::builder(&redis).mode(mode).start();
         let (alice, bob) = (proxy.client(), proxy.client());
         alice.sends("CLIENT SETNAME billing-7").gets("+OK");
-        alice
-            .sends(format!("SET lock:very-special-key {TOKEN} NX PX 9000"))
-            .gets("+OK");
-        bob.sends(format!("SETNX lock:very-special-key other-{TOKEN}"))
-            .gets(":0");
+        alice.sends(format!("SET lock:very-special-key {TOKEN} NX PX 9000")).gets("+OK");
+        bob.sends(format!("SETNX lock:very-special-key other-{TOKEN}")).gets(":0");
         bob.sends("DEL lock:very-special-key").reply();
-        alice
-            .sends(format!("APPEND lock:very-special-key {TOKEN}"))
-            .reply();
+        alice.sends(format!("APPEND lock:very-special-key {TOKEN}")).reply();
         let metrics = proxy.metrics();
         for (family, label, value) in metrics.label_values() {
             for secret in [TOKEN, "very-special-key", "127.16.", "billing-7"] {

@@ -21,16 +21,10 @@ fn a_script_takes_a_lock() {
     assert_eq!(alice.eval(TAKE, &["lock:a", "tries"], &[ALICES]), "$4 mine");
     let ttl = redis.pttl("lock:a");
     assert!((4000..=5000).contains(&ttl), "the default: {ttl}");
-    assert_eq!(
-        alice.eval(TAKE, &["lock:b", "tries"], &[ALICES, "86400000"]),
-        "$4 mine"
-    );
+    assert_eq!(alice.eval(TAKE, &["lock:b", "tries"], &[ALICES, "86400000"]), "$4 mine");
     let ttl = redis.pttl("lock:b");
     assert!((9000..=10_000).contains(&ttl), "the ceiling: {ttl}");
-    assert_eq!(
-        alice.eval(TAKE, &["lock:c", "tries"], &[ALICES, "2000"]),
-        "$4 mine"
-    );
+    assert_eq!(alice.eval(TAKE, &["lock:c", "tries"], &[ALICES, "2000"]), "$4 mine");
     assert!((1000..=2000).contains(&redis.pttl("lock:c")));
     let first = redis.fence("lock:a");
 
@@ -44,22 +38,14 @@ fn a_script_takes_a_lock() {
     assert_eq!(bob.eval(TAKE, &["lock:a", "tries"], &[BOBS]), "$4 mine");
     assert!(redis.fence("lock:a") > first);
     assert_eq!(redis.value("tries"), "$1 5");
-    proxy.counts(
-        "lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"acquired\"}",
-        4.0,
-    );
-    proxy.counts(
-        "lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"contended\"}",
-        1.0,
-    );
+    proxy.counts("lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"acquired\"}", 4.0);
+    proxy.counts("lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"contended\"}", 1.0);
 }
 
 /// B1 in a script without a comparison: everything it did to its keys is put back.
 fn a_script_deletes_a_strangers_lock(world: &World) {
     let (alice, bob) = (world.client(), world.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     bob.sends("RPUSH queue one two").gets(":2");
     bob.sends("PEXPIRE queue 9000").gets(":1");
     let before = world.redis().lease("lock:job");
@@ -70,10 +56,7 @@ fn a_script_deletes_a_strangers_lock(world: &World) {
         assert_eq!(said, "$4 gone");
         world.redis().becomes_free("lock:job");
     } else {
-        assert!(
-            said.starts_with("-LOCKDENIED not-owner key=lock:job cmd=EVAL policy=owner-token"),
-            "{said}"
-        );
+        assert!(said.starts_with("-LOCKDENIED not-owner key=lock:job cmd=EVAL policy=owner-token"), "{said}");
         assert_eq!(world.redis().lease("lock:job"), before);
         bob.sends("LRANGE queue 0 -1").gets("[$3 one, $3 two]");
         assert!((8000..=9000).contains(&world.redis().pttl("queue")));
@@ -88,35 +71,13 @@ in_every_world!(a_script_deletes_a_strangers_lock);
 fn a_script_overwrites_and_prolongs_a_strangers_lock(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     for (key, text, reason) in [
-        (
-            "lock:1",
-            "return redis.call('set', KEYS[1], 'thief', 'PX', 9000)",
-            "overwrite",
-        ),
-        (
-            "lock:2",
-            "return redis.call('append', KEYS[1], 'x')",
-            "overwrite",
-        ),
-        (
-            "lock:3",
-            "return redis.call('pexpire', KEYS[1], 100)",
-            "not-owner",
-        ),
-        (
-            "lock:4",
-            "return redis.call('del', KEYS[1]) + redis.call('lpush', KEYS[1], 'x')",
-            "overwrite",
-        ),
-        (
-            "lock:5",
-            "return redis.call('rename', KEYS[1], KEYS[2])",
-            "not-owner",
-        ),
+        ("lock:1", "return redis.call('set', KEYS[1], 'thief', 'PX', 9000)", "overwrite"),
+        ("lock:2", "return redis.call('append', KEYS[1], 'x')", "overwrite"),
+        ("lock:3", "return redis.call('pexpire', KEYS[1], 100)", "not-owner"),
+        ("lock:4", "return redis.call('del', KEYS[1]) + redis.call('lpush', KEYS[1], 'x')", "overwrite"),
+        ("lock:5", "return redis.call('rename', KEYS[1], KEYS[2])", "not-owner"),
     ] {
-        alice
-            .sends(format!("SET {key} {ALICES} NX PX 8000"))
-            .gets("+OK");
+        alice.sends(format!("SET {key} {ALICES} NX PX 8000")).gets("+OK");
         let before = world.redis().lease(key);
         let said = bob.eval(text, &[key, "elsewhere"], &[]);
         if world.is_harmed() {
@@ -135,9 +96,7 @@ in_every_world!(a_script_overwrites_and_prolongs_a_strangers_lock);
 /// Whoever gives the script the stored value has named the lock, over whichever connection.
 fn the_holders_own_scripts(world: &World) {
     let (alice, pooled) = (world.client(), world.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 3000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 3000")).gets("+OK");
     let extend = "redis.call('incr', KEYS[2]) \
         if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], 7000) end return 'no'";
     let keys = ["lock:job", "beats"];
@@ -192,19 +151,12 @@ fn a_lock_that_is_a_hash(world: &World) {
         assert_eq!(thief.eval(FORCE, &with_channel, &[]), ":1");
     } else {
         let said = thief.eval(FORCE, &with_channel, &[]);
-        assert!(
-            said.starts_with("-LOCKDENIED not-owner key=lock:h"),
-            "{said}"
-        );
+        assert!(said.starts_with("-LOCKDENIED not-owner key=lock:h"), "{said}");
         // Nor by any plain command.
         thief.sends("DEL lock:h").gets(":0");
         thief.sends("PEXPIRE lock:h 1").gets(":0");
-        thief
-            .sends("HSET lock:h x 1")
-            .gets_error("LOCKDENIED opaque-write");
-        thief
-            .sends("SET lock:h x")
-            .gets_error("LOCKDENIED overwrite");
+        thief.sends("HSET lock:h x 1").gets_error("LOCKDENIED opaque-write");
+        thief.sends("SET lock:h x").gets_error("LOCKDENIED overwrite");
         thief.sends("SETNX lock:h x").gets(":0");
         thief.sends("SET lock:h x NX").gets("nil");
         thief.sends("UNLINK lock:h plain").gets(":0");
@@ -227,9 +179,7 @@ fn a_hash_has_a_ceiling_a_fence_and_keep_alive() {
     let fence = redis.fence("lock:h");
     assert!(fence > 0);
     lockwarden_tests::wait_for("four renewals", || {
-        proxy
-            .metric("lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}")
-            >= 4.0
+        proxy.metric("lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}") >= 4.0
     });
     one.sends("EXISTS lock:h").gets(":1");
     assert_eq!(redis.fence("lock:h"), fence);
@@ -239,7 +189,8 @@ fn a_hash_has_a_ceiling_a_fence_and_keep_alive() {
 
 /// Readers share a lock; nobody but a reader takes a share away.
 fn a_lock_with_several_readers(world: &World) {
-    const JOIN: &str = "redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1) return redis.call('pexpire', KEYS[1], ARGV[2])";
+    const JOIN: &str =
+        "redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1) return redis.call('pexpire', KEYS[1], ARGV[2])";
     const PART: &str = "redis.call('hdel', KEYS[1], ARGV[1]) \
         if redis.call('hlen', KEYS[1]) > 1 then return redis.call('pexpire', KEYS[1], ARGV[2]) end \
         redis.call('del', KEYS[1]) return 'last'";
@@ -255,10 +206,7 @@ fn a_lock_with_several_readers(world: &World) {
     if world.is_harmed() {
         assert_eq!(said, ":2");
     } else {
-        assert!(
-            said.starts_with("-LOCKDENIED not-owner key=lock:rw"),
-            "{said}"
-        );
+        assert!(said.starts_with("-LOCKDENIED not-owner key=lock:rw"), "{said}");
         thief.sends("DEL lock:rw").gets(":0");
         assert_eq!(two.eval(PART, &["lock:rw"], &[second, "4000"]), "$4 last");
     }
@@ -269,10 +217,7 @@ in_every_world!(a_lock_with_several_readers);
 /// What lock libraries offer for cleaning up names no holder. It is the holder's application that may, over any
 /// of its connections, and nobody else's share goes with it.
 fn a_lock_is_unlocked_by_force(world: &World) {
-    let (one, mate) = (
-        world.client_from("127.9.1.1"),
-        world.client_from("127.9.1.1"),
-    );
+    let (one, mate) = (world.client_from("127.9.1.1"), world.client_from("127.9.1.1"));
     let thief = world.client();
     let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
     let his = "7c9e6679-7425-40de-944b-e07fc1f90ae7:1";
@@ -282,18 +227,14 @@ fn a_lock_is_unlocked_by_force(world: &World) {
         assert_eq!(mate.eval(FORCE, &with_channel, &[]), ":1");
         assert!(world.redis().is_free("lock:f"));
     }
-    let join =
-        "redis.call('hset', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 1";
+    let join = "redis.call('hset', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 1";
     assert_eq!(one.eval(join, &["lock:f"], &["5000", hers]), ":1");
     assert_eq!(thief.eval(join, &["lock:f"], &["5000", his]), ":1");
     let said = mate.eval(FORCE, &with_channel, &[]);
     if world.is_harmed() {
         assert_eq!(said, ":1");
     } else {
-        assert!(
-            said.starts_with("-LOCKDENIED not-owner key=lock:f"),
-            "{said}"
-        );
+        assert!(said.starts_with("-LOCKDENIED not-owner key=lock:f"), "{said}");
         one.sends(format!("HGET lock:f {his}")).gets("$1 1");
     }
 }
@@ -315,11 +256,7 @@ fn many_locks_in_one_hash(world: &World) {
     let (one, two, thief) = (world.client(), world.client(), world.client());
     let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
     let his = "7c9e6679-7425-40de-944b-e07fc1f90ae7:1";
-    let (x, y, z) = (
-        "aontSToqYqQXNA8h9vd9SA",
-        "UAtNwcfhLzLiIyViPu3ySw",
-        "wDpdcGUTKRa7KkkIo8XXyg",
-    );
+    let (x, y, z) = ("aontSToqYqQXNA8h9vd9SA", "UAtNwcfhLzLiIyViPu3ySw", "wDpdcGUTKRa7KkkIo8XXyg");
     assert_eq!(one.eval(HOLD, &["lock:g"], &["5000", hers, x, y]), "nil");
     assert_eq!(two.eval(HOLD, &["lock:g"], &["5000", his, z]), "nil");
     let waits = two.eval(HOLD, &["lock:g"], &["5000", his, y]);
@@ -330,14 +267,10 @@ fn many_locks_in_one_hash(world: &World) {
         assert_eq!(said, ":1");
         return;
     }
-    assert!(
-        said.starts_with("-LOCKDENIED not-owner key=lock:g"),
-        "{said}"
-    );
+    assert!(said.starts_with("-LOCKDENIED not-owner key=lock:g"), "{said}");
     // Each leaves over another connection than it came.
     assert_eq!(two.eval(DROP, &["lock:g"], &[hers, x, y]), ":1");
-    two.sends(format!("HGET lock:g {z}"))
-        .gets(format!("${} {his}", his.len()));
+    two.sends(format!("HGET lock:g {z}")).gets(format!("${} {his}", his.len()));
     assert_eq!(one.eval(DROP, &["lock:g"], &[his, z]), ":1");
     assert!(world.redis().is_free("lock:g"));
 }
@@ -360,11 +293,7 @@ fn a_lock_that_is_a_sorted_set(world: &World) {
     two.sends("DEL lock:z").gets(world.either(":1", ":0"));
     if !world.is_harmed() {
         assert!(redis_fence_is_new(world, "lock:z"));
-        assert_eq!(
-            two.eval(GIVE, &keys, &[ALICES]),
-            ":1",
-            "by its name, from anywhere"
-        );
+        assert_eq!(two.eval(GIVE, &keys, &[ALICES]), ":1", "by its name, from anywhere");
     }
     assert_eq!(two.eval(SAVE, &keys, &[BOBS, "5000"]), ":1");
 }
@@ -383,9 +312,7 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
         "[:2, :2, $6 lock:w, $5 plain, $3 one, $3 two]"
     );
     assert_eq!(
-        said(
-            "local n = 0 for _ in ipairs(KEYS) do n = n + 1 end for _ in pairs(ARGV) do n = n + 1 end return n"
-        ),
+        said("local n = 0 for _ in ipairs(KEYS) do n = n + 1 end for _ in pairs(ARGV) do n = n + 1 end return n"),
         ":4"
     );
     assert_eq!(said("return"), "nil");
@@ -393,25 +320,14 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
     assert_eq!(said("return false"), "nil");
     assert_eq!(said("return true"), ":1");
     assert_eq!(said("return 3.99"), ":3");
-    assert_eq!(
-        said("return {1, {2, 'three', {}}, false, 'four'}"),
-        "[:1, [:2, $5 three, []], nil, $4 four]"
-    );
+    assert_eq!(said("return {1, {2, 'three', {}}, false, 'four'}"), "[:1, [:2, $5 three, []], nil, $4 four]");
     assert_eq!(said("return redis.status_reply('FINE')"), "+FINE");
     assert_eq!(said("return {ok = 'GOOD'}"), "+GOOD");
-    assert_eq!(
-        said("return redis.error_reply('MINE own words')"),
-        "-MINE own words"
-    );
-    assert_eq!(
-        said("return redis.sha1hex('')"),
-        "$40 da39a3ee5e6b4b0d3255bfef95601890afd80709"
-    );
+    assert_eq!(said("return redis.error_reply('MINE own words')"), "-MINE own words");
+    assert_eq!(said("return redis.sha1hex('')"), "$40 da39a3ee5e6b4b0d3255bfef95601890afd80709");
     assert_eq!(said("return 1 -- a comment at the end"), ":1");
     assert_eq!(
-        said(
-            "local function f(n) if n == 0 then return 'deep' end return f(n - 1) end return f(100)"
-        ),
+        said("local function f(n) if n == 0 then return 'deep' end return f(n - 1) end return f(100)"),
         "$4 deep"
     );
     assert_eq!(said("return redis.call('select', 1)"), "+OK");
@@ -436,10 +352,7 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
         "return loadstring('return nosuch')()",
     ] {
         let here = said(broken);
-        let there = world
-            .redis()
-            .client()
-            .eval(broken, &["lock:w", "plain"], &["one", "two"]);
+        let there = world.redis().client().eval(broken, &["lock:w", "plain"], &["one", "two"]);
         if there == ":1" {
             // Redis 6.2 lets a text end the function that it is made into; the wrap does not.
             assert!(here.starts_with("-ERR Error compiling script") || world.proxy().is_none());
@@ -450,30 +363,14 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
     }
     let sha = alice.sends("SCRIPT LOAD \"return nosuch\"").text();
     let by_name = format!("EVALSHA {sha} 1 lock:w");
-    assert_eq!(
-        alice.sends(&by_name).reply().to_string(),
-        world.redis().client().sends(&by_name).reply().to_string()
-    );
+    assert_eq!(alice.sends(&by_name).reply().to_string(), world.redis().client().sends(&by_name).reply().to_string());
     assert_eq!(
         said("#!lua flags=allow-oom\nreturn nosuch"),
-        world.redis().client().eval(
-            "#!lua flags=allow-oom\nreturn nosuch",
-            &["lock:w", "plain"],
-            &[]
-        )
+        world.redis().client().eval("#!lua flags=allow-oom\nreturn nosuch", &["lock:w", "plain"], &[])
     );
     let shebang = "#!lua\nredis.call('set', KEYS[2], 'y') return #KEYS";
-    assert_eq!(
-        said(shebang),
-        world
-            .redis()
-            .client()
-            .eval(shebang, &["lock:w", "plain"], &[])
-    );
-    assert_eq!(
-        said("#!nosuch\nreturn 1"),
-        world.redis().client().eval("#!nosuch\nreturn 1", &[], &[])
-    );
+    assert_eq!(said(shebang), world.redis().client().eval(shebang, &["lock:w", "plain"], &[]));
+    assert_eq!(said("#!nosuch\nreturn 1"), world.redis().client().eval("#!nosuch\nreturn 1", &[], &[]));
 }
 in_every_world!(a_wrapped_script_sees_and_says_what_it_always_did);
 
@@ -497,11 +394,7 @@ fn a_wrapped_script_in_resp3(world: &World) {
         "return redis.call('get', 'nosuch')",
     ] {
         let keys = ["lock:3", "h"];
-        assert_eq!(
-            alice.eval(text, &keys, &[]),
-            direct.eval(text, &keys, &[]),
-            "{text}"
-        );
+        assert_eq!(alice.eval(text, &keys, &[]), direct.eval(text, &keys, &[]), "{text}");
     }
 }
 in_every_world!(a_wrapped_script_in_resp3);
@@ -510,16 +403,11 @@ in_every_world!(a_wrapped_script_in_resp3);
 /// lock is put back.
 fn a_script_that_fails_half_way(world: &World) {
     let (alice, bob) = (world.client(), world.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     let take = "redis.call('set', KEYS[1], ARGV[1], 'px', 5000) redis.call('incr', KEYS[2]) error('half-way')";
     let said = bob.eval(take, &["lock:new", "n"], &[BOBS]);
     assert!(said.contains("user_script:1: half-way"), "{said}");
-    assert_eq!(
-        world.redis().value("lock:new"),
-        format!("${} {BOBS}", BOBS.len())
-    );
+    assert_eq!(world.redis().value("lock:new"), format!("${} {BOBS}", BOBS.len()));
     bob.sends("DEL lock:new").gets(":1");
     let steal = "redis.call('incr', KEYS[2]) redis.call('del', KEYS[1]) error('half-way')";
     let said = bob.eval(steal, &["lock:job", "n"], &[]);
@@ -528,10 +416,7 @@ fn a_script_that_fails_half_way(world: &World) {
         assert!(world.redis().is_free("lock:job"));
     } else {
         assert!(said.starts_with("-LOCKDENIED not-owner"), "{said}");
-        assert_eq!(
-            world.redis().value("lock:job"),
-            format!("${} {ALICES}", ALICES.len())
-        );
+        assert_eq!(world.redis().value("lock:job"), format!("${} {ALICES}", ALICES.len()));
         assert_eq!(world.redis().value("n"), "$1 1", "nothing half-done");
     }
 }
@@ -543,42 +428,20 @@ fn nothing_breaks_out_of_the_wrap() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let (alice, thief) = (proxy.client(), proxy.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     let before = redis.lease("lock:job");
-    let record = redis
-        .client()
-        .sends("KEYS lw:{*}:lock:job")
-        .reply()
-        .to_string();
-    let companion = record
-        .trim_matches(['[', ']'])
-        .split(' ')
-        .nth(1)
-        .expect("a record")
-        .to_owned();
+    let record = redis.client().sends("KEYS lw:{*}:lock:job").reply().to_string();
+    let companion = record.trim_matches(['[', ']']).split(' ').nth(1).expect("a record").to_owned();
     let fence = redis.fence("lock:job");
     let steal = "redis.call('del', KEYS[1])";
     // Before Redis 6.2.7 a script can replace what all other scripts call (CVE-2022-24735): no
     // script is safe on such a server, and neither are the proxy's.
-    let read_only = redis
-        .client()
-        .sends("EVAL \"redis.call = redis.call return 1\" 0")
-        .reply()
-        .to_string()
-        .starts_with('-');
+    let read_only =
+        redis.client().sends("EVAL \"redis.call = redis.call return 1\" 0").reply().to_string().starts_with('-');
     let poison = |text: &str| {
-        [
-            "redis.call =",
-            "redis.pcall =",
-            "rawset(redis",
-            "rawset(_G",
-            "setmetatable(_G",
-            "getmetatable(",
-        ]
-        .iter()
-        .any(|word| text.contains(word))
+        ["redis.call =", "redis.pcall =", "rawset(redis", "rawset(_G", "setmetatable(_G", "getmetatable("]
+            .iter()
+            .any(|word| text.contains(word))
     };
     for text in [
         // Ends the function that it is wrapped into.
@@ -611,10 +474,7 @@ fn nothing_breaks_out_of_the_wrap() {
             "redis.call('del', '{{'..'x') redis.call('del', 'lw'..'{}') {steal}",
             companion.trim_start_matches("lw")
         ),
-        format!(
-            "redis.call('setrange', 'lw'..'{}', 1, 'R')",
-            companion.trim_start_matches("lw")
-        ),
+        format!("redis.call('setrange', 'lw'..'{}', 1, 'R')", companion.trim_start_matches("lw")),
         // Comes back with the same value, and another's TTL; or as something else.
         "redis.call('set', KEYS[1], redis.call('get', KEYS[1]), 'px', 1)".to_owned(),
         format!("local v = redis.call('get', KEYS[1]) {steal} redis.call('rpush', KEYS[1], v)"),
@@ -648,15 +508,11 @@ fn nothing_breaks_out_of_the_wrap() {
 fn a_wrapped_script_by_its_sha_and_in_a_block(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     let sha = alice.sends_arguments(&["SCRIPT", "LOAD", TAKE]).text();
-    alice
-        .sends(format!("EVALSHA {sha} 2 lock:a tries {ALICES} 5000"))
-        .gets("$4 mine");
+    alice.sends(format!("EVALSHA {sha} 2 lock:a tries {ALICES} 5000")).gets("$4 mine");
     bob.sends("MULTI").gets("+OK");
     bob.sends("SET plain 1").gets("+QUEUED");
-    bob.sends(format!("EVALSHA {sha} 2 lock:a tries {BOBS} 5000"))
-        .gets("+QUEUED");
-    bob.sends(format!("EVALSHA {sha} 2 lock:b tries {BOBS} 5000"))
-        .gets("+QUEUED");
+    bob.sends(format!("EVALSHA {sha} 2 lock:a tries {BOBS} 5000")).gets("+QUEUED");
+    bob.sends(format!("EVALSHA {sha} 2 lock:b tries {BOBS} 5000")).gets("+QUEUED");
     bob.sends_arguments(&[
         "EVAL",
         "redis.call('incr', KEYS[1]) redis.call('pexpire', KEYS[2], 9000) return {KEYS[2]}",
@@ -666,25 +522,18 @@ fn a_wrapped_script_by_its_sha_and_in_a_block(world: &World) {
     ])
     .gets("+QUEUED");
     bob.sends("GET plain").gets("+QUEUED");
-    bob.sends("EXEC").gets(format!(
-        "[+OK, ${} {ALICES}, $4 mine, [$6 lock:b], $1 1]",
-        ALICES.len()
-    ));
+    bob.sends("EXEC").gets(format!("[+OK, ${} {ALICES}, $4 mine, [$6 lock:b], $1 1]", ALICES.len()));
     assert!(world.redis().pttl("lock:b") > 8000);
     bob.sends("DEL lock:b").gets(":1");
     bob.sends("MULTI").gets("+OK");
     let steal = "redis.call('incr', KEYS[2]) redis.call('del', KEYS[1]) return 'gone'";
-    bob.sends_arguments(&["EVAL", steal, "2", "lock:a", "tries"])
-        .gets("+QUEUED");
+    bob.sends_arguments(&["EVAL", steal, "2", "lock:a", "tries"]).gets("+QUEUED");
     bob.sends("SET plain 2").gets("+QUEUED");
     let exec = bob.sends("EXEC").reply().to_string();
     if world.is_harmed() {
         assert_eq!(exec, "[$4 gone, +OK]");
     } else {
-        assert!(
-            exec.starts_with("[-LOCKDENIED not-owner key=lock:a cmd=EVAL"),
-            "{exec}"
-        );
+        assert!(exec.starts_with("[-LOCKDENIED not-owner key=lock:a cmd=EVAL"), "{exec}");
         assert!(exec.ends_with(", +OK]"), "{exec}");
         alice.sends("DEL lock:a").gets(":1");
     }
@@ -694,70 +543,39 @@ in_every_world!(a_wrapped_script_by_its_sha_and_in_a_block);
 #[test]
 fn an_operator_may_refuse_such_scripts_or_let_them_run() {
     let redis = Redis::start();
-    let refusing = Proxy::builder(&redis)
-        .namespace("opaque_scripts", "\"deny\"")
-        .start();
+    let refusing = Proxy::builder(&redis).namespace("opaque_scripts", "\"deny\"").start();
     let said = refusing.client().eval(TAKE, &["lock:a", "n"], &[ALICES]);
-    assert!(
-        said.starts_with("-LOCKDENIED unsafe-script key=lock:a cmd=EVAL policy=scripts"),
-        "{said}"
-    );
+    assert!(said.starts_with("-LOCKDENIED unsafe-script key=lock:a cmd=EVAL policy=scripts"), "{said}");
     assert!(redis.is_free("lock:a"));
-    let forwarding = Proxy::builder(&redis)
-        .namespace("opaque_scripts", "\"forward\"")
-        .start();
-    assert_eq!(
-        forwarding.client().eval(TAKE, &["lock:a", "n"], &[ALICES]),
-        "$4 mine"
-    );
+    let forwarding = Proxy::builder(&redis).namespace("opaque_scripts", "\"forward\"").start();
+    assert_eq!(forwarding.client().eval(TAKE, &["lock:a", "n"], &[ALICES]), "$4 mine");
     assert_eq!(redis.pttl("lock:a"), -1);
-    forwarding.counts(
-        "lockwarden_unjudged_commands_total{namespace=\"locks\",why=\"forwarded-script\"}",
-        1.0,
-    );
+    forwarding.counts("lockwarden_unjudged_commands_total{namespace=\"locks\",why=\"forwarded-script\"}", 1.0);
 }
 
 /// A policy's word on a script: what it did is put back.
 #[test]
 fn a_lease_above_its_longest_hold_is_not_extended_by_a_script() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting("ttl-ceiling", "max_hold", "\"200ms\"")
-        .start();
+    let proxy = Proxy::builder(&redis).setting("ttl-ceiling", "max_hold", "\"200ms\"").start();
     let alice = proxy.client();
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     lockwarden_tests::wait_for("the longest hold to pass", || redis.pttl("lock:job") < 7700);
     let text = "redis.call('incr', KEYS[2]) return redis.call('pexpire', KEYS[1], 9000)";
     let said = alice.eval(text, &["lock:job", "n"], &[]);
-    assert!(
-        said.starts_with("-LOCKDENIED limited key=lock:job cmd=EVAL policy=ttl-ceiling"),
-        "{said}"
-    );
+    assert!(said.starts_with("-LOCKDENIED limited key=lock:job cmd=EVAL policy=ttl-ceiling"), "{said}");
     assert!(redis.pttl("lock:job") <= 8000);
 }
 
 /// A lock that a script names in its text, or is handed in an argument, counts as any other.
 fn a_script_that_names_a_lock_in_its_text(world: &World) {
     let (alice, bob) = (world.client(), world.client());
-    alice
-        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-        .gets("+OK");
+    alice.sends(format!("SET lock:job {ALICES} NX PX 8000")).gets("+OK");
     let before = world.redis().lease("lock:job");
     for (text, reason) in [
-        (
-            "return redis.call('set', 'lock:job', 'x', 'px', 8000)",
-            "overwrite",
-        ),
-        (
-            "return redis.call('set', 'lock:' .. ARGV[1], 'x', 'px', 8000)",
-            "overwrite",
-        ),
-        (
-            "return redis.call('set', ARGV[2], 'x', 'px', 8000)",
-            "overwrite",
-        ),
+        ("return redis.call('set', 'lock:job', 'x', 'px', 8000)", "overwrite"),
+        ("return redis.call('set', 'lock:' .. ARGV[1], 'x', 'px', 8000)", "overwrite"),
+        ("return redis.call('set', ARGV[2], 'x', 'px', 8000)", "overwrite"),
         (
             "for _, k in ipairs(redis.call('keys', 'lock:j*')) do redis.call('set', k, 'x', 'px', 8000) end",
             "unsafe-script",
@@ -769,10 +587,7 @@ fn a_script_that_names_a_lock_in_its_text(world: &World) {
                 assert!(!said.starts_with('-'), "{said}");
                 assert_eq!(world.redis().value("lock:job"), "$1 x");
             } else {
-                assert!(
-                    said.starts_with(&format!("-LOCKDENIED {reason} key=lock:j")),
-                    "{text}: {said}"
-                );
+                assert!(said.starts_with(&format!("-LOCKDENIED {reason} key=lock:j")), "{text}: {said}");
                 assert_eq!(world.redis().lease("lock:job"), before);
             }
         }
@@ -784,14 +599,7 @@ fn a_script_that_names_a_lock_in_its_text(world: &World) {
     if !world.is_harmed() {
         let text = "redis.call('incr', 'n') return redis.call('del', 'lock:' .. ARGV[1])";
         assert_eq!(alice.eval(text, &[], &["job"]), ":1");
-        assert_eq!(
-            bob.eval(
-                "return redis.call('set', ARGV[1], ARGV[2], 'nx')",
-                &[],
-                &["lock:job", BOBS]
-            ),
-            "+OK"
-        );
+        assert_eq!(bob.eval("return redis.call('set', ARGV[1], ARGV[2], 'nx')", &[], &["lock:job", BOBS]), "+OK");
         assert!(world.redis().pttl("lock:job") > 0, "it has the default TTL");
         bob.sends("DEL lock:job").gets(":1");
     }
@@ -802,17 +610,12 @@ in_every_world!(a_script_that_names_a_lock_in_its_text);
 fn a_script_that_only_sets_ttls(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     for key in ["lock:1", "lock:2"] {
-        alice
-            .sends(format!("SET {key} {ALICES} NX PX 8000"))
-            .gets("+OK");
+        alice.sends(format!("SET {key} {ALICES} NX PX 8000")).gets("+OK");
     }
     let before = world.redis().lease("lock:1");
     let text = "local set = 0 for i = 1, #KEYS do \
         if redis.call('pexpire', KEYS[i], ARGV[1]) == 1 then set = 1 end end return set";
-    assert_eq!(
-        bob.eval(text, &["lock:1", "lock:2"], &["900"]),
-        world.either(":1", ":0")
-    );
+    assert_eq!(bob.eval(text, &["lock:1", "lock:2"], &["900"]), world.either(":1", ":0"));
     if !world.is_harmed() {
         assert_eq!(world.redis().lease("lock:1"), before);
         assert_eq!(alice.eval(text, &["lock:1", "lock:2"], &["900"]), ":1");

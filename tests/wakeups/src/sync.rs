@@ -92,10 +92,7 @@ pub(crate) struct OnceLock<T> {
 
 impl<T> OnceLock<T> {
     pub(crate) fn new() -> OnceLock<T> {
-        OnceLock {
-            is_set: AtomicBool::new(false),
-            value: std::sync::OnceLock::new(),
-        }
+        OnceLock { is_set: AtomicBool::new(false), value: std::sync::OnceLock::new() }
     }
 
     pub(crate) fn get(&self) -> Option<&T> {

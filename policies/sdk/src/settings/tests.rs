@@ -102,10 +102,7 @@ fn lists_are_joined_by_commas() {
         }
     }
     let mut texts = settings(&[("teams", "a, b ,c")]);
-    assert_eq!(
-        texts.list("teams"),
-        Some(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])
-    );
+    assert_eq!(texts.list("teams"), Some(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]));
     assert_eq!(texts.list("others"), None);
 }
 
@@ -115,10 +112,7 @@ fn numbers_are_whole() {
     assert_eq!(settings.number("limit", 1), 7);
     assert_eq!(settings.number("rate", 1), 1);
     assert_eq!(settings.number("burst", 3), 3);
-    assert_eq!(
-        settings.finish().unwrap_err(),
-        "rate = \"often\": not a whole number"
-    );
+    assert_eq!(settings.finish().unwrap_err(), "rate = \"often\": not a whole number");
 }
 
 #[test]

@@ -20,9 +20,7 @@ const _: () = {
     use std::sync::OnceLock;
 
     use bindings::lockwarden::policy::clients;
-    use bindings::lockwarden::policy::types::{
-        Code, Decision, Denial, Operations, Request, Setting,
-    };
+    use bindings::lockwarden::policy::types::{Code, Decision, Denial, Operations, Request, Setting};
 
     static SUFFIX: OnceLock<String> = OnceLock::new();
 
@@ -40,10 +38,7 @@ const _: () = {
             let name = name.unwrap_or_else(|| "nobody".to_owned());
             let key = String::from_utf8_lossy(&request.key).into_owned();
             let suffix = SUFFIX.get().map_or("", String::as_str);
-            Decision::Deny(Denial {
-                code: Code::Other,
-                detail: Some(format!("{name} asks for {key}{suffix}")),
-            })
+            Decision::Deny(Denial { code: Code::Other, detail: Some(format!("{name} asks for {key}{suffix}")) })
         }
     }
 

@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Fence, Obligations, Operation, Policy, Proofs, Request, Settings, certificate,
-    describe, export_policy,
+    Code, Decision, Fence, Obligations, Operation, Policy, Proofs, Request, Settings, certificate, describe,
+    export_policy,
 };
 
 struct Naughty {
@@ -55,11 +55,8 @@ impl Policy for Naughty {
             _ => {}
         }
         let require = settings.choices("require", &PROOFS);
-        let fence = settings.choice(
-            "fence",
-            &[("hybrid", Fence::Hybrid), ("sequential", Fence::Sequential)],
-            Fence::None,
-        );
+        let fence =
+            settings.choice("fence", &[("hybrid", Fence::Hybrid), ("sequential", Fence::Sequential)], Fence::None);
         let samples = settings.text("samples");
         let trap_on_samples = samples.as_deref() == Some("trap");
         let denies_samples = samples.as_deref() == Some("deny");
@@ -123,26 +120,17 @@ impl Policy for Naughty {
             b"lines" => return Decision::deny(Code::Other, "a\r\n-b\0c"),
             b"who" => return who(describe(request)),
             b"who else" => {
-                return who(describe(&Request {
-                    client: request.client + 1,
-                    ..request.clone()
-                }));
+                return who(describe(&Request { client: request.client + 1, ..request.clone() }));
             }
             b"certificate" => return named(certificate(request)),
             b"certificate of another" => {
-                return named(certificate(&Request {
-                    client: request.client + 1,
-                    ..request.clone()
-                }));
+                return named(certificate(&Request { client: request.client + 1, ..request.clone() }));
             }
             b"echo" => return Decision::deny(Code::Other, format!("{request:?}")),
             key if self.denies_samples && key.starts_with(SAMPLE) => {
                 return Decision::deny(Code::Other, "no samples");
             }
-            key if self.trap_on_samples
-                && key.starts_with(SAMPLE)
-                && request.operation == Operation::Extend =>
-            {
+            key if self.trap_on_samples && key.starts_with(SAMPLE) && request.operation == Operation::Extend => {
                 panic!("as told")
             }
             _ => {}

@@ -41,12 +41,7 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
 fn ruled(line: &str, server_commands: ServerCommands, listed: bool, mode: Mode) -> &'static str {
     let namespaces = namespaces(&["lock:*"]);
     let command = admin(line, &namespaces).expect("an administration command");
-    let setting = Setting {
-        server_commands,
-        listed,
-        namespaces: &namespaces,
-        mode: &|_| mode,
-    };
+    let setting = Setting { server_commands, listed, namespaces: &namespaces, mode: &|_| mode };
     match rule(command, &setting) {
         Ruling::Forward(forward) => {
             assert!(!forward.pass().frame().is_empty());
@@ -77,118 +72,20 @@ fn a_ruling_depends_on_who_asks_and_on_what_is_enforced() {
     use Mode::{Enforce, Monitor};
     use ServerCommands::{Forward, Refuse};
     for (line, forward, monitor, listed, refuse, refuse_listed) in [
-        (
-            "CONFIG SET a b",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "CONFIG GET MaxMemory save",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-        ),
-        (
-            "CONFIG GET maxmemory requirepass",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "CONFIG GET max*",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "SHUTDOWN",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "FUNCTION FLUSH",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "FLUSHALL ASYNC",
-            "stopped by leases",
-            "looked at",
-            "looked at",
-            "not permitted",
-            "looked at",
-        ),
-        (
-            "flushdb",
-            "stopped by leases",
-            "looked at",
-            "looked at",
-            "not permitted",
-            "looked at",
-        ),
-        (
-            "SCRIPT DEBUG yes",
-            "no debugger",
-            "watched",
-            "listed",
-            "not permitted",
-            "listed",
-        ),
-        (
-            "script debug NO",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "SWAPDB 0 1",
-            "no swap",
-            "watched",
-            "listed",
-            "not permitted",
-            "listed",
-        ),
-        (
-            "MIGRATE h 1 lock:a 0 9",
-            "judged",
-            "judged",
-            "listed",
-            "not permitted",
-            "listed",
-        ),
-        (
-            "MIGRATE h 1 plain 0 9",
-            "forwarded",
-            "forwarded",
-            "forwarded",
-            "not permitted",
-            "forwarded",
-        ),
-        (
-            "RESTORE lock:a 0 x",
-            "judged",
-            "judged",
-            "listed",
-            "judged",
-            "listed",
-        ),
+        ("CONFIG SET a b", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("CONFIG GET MaxMemory save", "forwarded", "forwarded", "forwarded", "forwarded", "forwarded"),
+        ("CONFIG GET maxmemory requirepass", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("CONFIG GET max*", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("SHUTDOWN", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("FUNCTION FLUSH", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("FLUSHALL ASYNC", "stopped by leases", "looked at", "looked at", "not permitted", "looked at"),
+        ("flushdb", "stopped by leases", "looked at", "looked at", "not permitted", "looked at"),
+        ("SCRIPT DEBUG yes", "no debugger", "watched", "listed", "not permitted", "listed"),
+        ("script debug NO", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("SWAPDB 0 1", "no swap", "watched", "listed", "not permitted", "listed"),
+        ("MIGRATE h 1 lock:a 0 9", "judged", "judged", "listed", "not permitted", "listed"),
+        ("MIGRATE h 1 plain 0 9", "forwarded", "forwarded", "forwarded", "not permitted", "forwarded"),
+        ("RESTORE lock:a 0 x", "judged", "judged", "listed", "judged", "listed"),
     ] {
         assert_eq!(ruled(line, Forward, false, Enforce), forward, "{line}");
         assert_eq!(ruled(line, Forward, false, Monitor), monitor, "{line}");
@@ -220,11 +117,7 @@ fn where_no_key_is_a_lock_a_flush_is_nobodys_business() {
 #[test]
 fn a_companion_is_for_no_administrator_either() {
     let namespaces = namespaces(&["lock:*"]);
-    for line in [
-        "MIGRATE h 1 lw:{0j4}:lock:a 0 9",
-        "RESTORE lw:{0j4}:lock:a 0 x",
-        "SET a b",
-    ] {
+    for line in ["MIGRATE h 1 lw:{0j4}:lock:a 0 9", "RESTORE lw:{0j4}:lock:a 0 x", "SET a b"] {
         assert!(admin(line, &namespaces).is_none(), "{line}");
     }
 }
@@ -236,12 +129,8 @@ fn a_flush_carries_the_globs_in_their_order_and_the_clients_own_words() {
         0 => Mode::Monitor,
         _ => Mode::Enforce,
     };
-    let setting = Setting {
-        server_commands: ServerCommands::Forward,
-        listed: false,
-        namespaces: &namespaces,
-        mode: &mode,
-    };
+    let setting =
+        Setting { server_commands: ServerCommands::Forward, listed: false, namespaces: &namespaces, mode: &mode };
     let command = admin("FlushAll ASYNC", &namespaces).expect("an administration command");
     let Ruling::Flush(flush) = rule(command, &setting) else {
         panic!("it is looked at");
@@ -250,12 +139,8 @@ fn a_flush_carries_the_globs_in_their_order_and_the_clients_own_words() {
     plan::flush(&flush, &namespaces, &mode, b"l[w:").put(&mut out, Form::Sha);
     let mut decoder = RequestDecoder::new(RequestLimits::default());
     decoder.decode(&out).expect("a canonical request");
-    let words: Vec<String> = decoder
-        .request(&out)
-        .args()
-        .skip(2)
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect();
+    let words: Vec<String> =
+        decoder.request(&out).args().skip(2).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     let expected = [
         "0",
         "a",

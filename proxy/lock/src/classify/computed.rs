@@ -130,10 +130,7 @@ impl UnseenScript {
     pub(super) fn of(request: &Request<'_>) -> UnseenScript {
         let (frame, sha) = (request.frame(), request.arg(1));
         let at = sha.as_ptr() as usize - frame.as_ptr() as usize;
-        UnseenScript {
-            frame: Bytes::copy_from_slice(frame),
-            sha: at..at + sha.len(),
-        }
+        UnseenScript { frame: Bytes::copy_from_slice(frame), sha: at..at + sha.len() }
     }
 
     /// The script's name as the client gave it.
@@ -164,8 +161,7 @@ mod tests {
     fn a_script_that_nobody_has_seen_is_asked_for_by_the_name_of_none() {
         let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
         for (sha, sent) in [(sha, &"0".repeat(40)), ("e0e1", &"e0e1".to_owned())] {
-            let words =
-                |sha: &str| OwnedRequest::new(["evalSHA", sha, "1", "k"].map(str::to_owned));
+            let words = |sha: &str| OwnedRequest::new(["evalSHA", sha, "1", "k"].map(str::to_owned));
             let request = words(sha);
             let unseen = UnseenScript::of(&request.request());
             assert_eq!(unseen.sha(), sha.as_bytes());

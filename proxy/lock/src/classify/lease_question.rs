@@ -117,24 +117,12 @@ mod tests {
     fn a_question_is_read_in_any_spelling_and_a_mistake_is_named() {
         let fence = |number| About::Fence(FencingToken(number));
         for (line, expected) in [
-            (
-                "LOCKWARDEN LEASE lock:a",
-                question("lock:a", About::Everything),
-            ),
-            (
-                "lockwarden Lease lock:a",
-                question("lock:a", About::Everything),
-            ),
+            ("LOCKWARDEN LEASE lock:a", question("lock:a", About::Everything)),
+            ("lockwarden Lease lock:a", question("lock:a", About::Everything)),
             ("LOCKWARDEN CHECK lock:a 42", question("lock:a", fence(42))),
             // As a record has it.
-            (
-                "lockwarden check lock:a 0000000000000042",
-                question("lock:a", fence(42)),
-            ),
-            (
-                "LOCKWARDEN CHECK lock:a 9999999999999999",
-                question("lock:a", fence(9_999_999_999_999_999)),
-            ),
+            ("lockwarden check lock:a 0000000000000042", question("lock:a", fence(42))),
+            ("LOCKWARDEN CHECK lock:a 9999999999999999", question("lock:a", fence(9_999_999_999_999_999))),
             ("LOCKWARDEN LEASE", Err(Mistake::Lease)),
             ("LOCKWARDEN LEASE a b", Err(Mistake::Lease)),
             ("LOCKWARDEN CHECK a", Err(Mistake::Check)),
@@ -152,12 +140,7 @@ mod tests {
         }
         let long = format!("LOCKWARDEN LEASE {}", "k".repeat(MAX_KEY_BYTES + 1));
         assert_eq!(read(&long), Some(Err(Mistake::Key)));
-        for line in [
-            "LOCKWARDEN",
-            "LOCKWARDEN FENCE a",
-            "LOCKWARDEN LOCKS",
-            "LEASE a",
-        ] {
+        for line in ["LOCKWARDEN", "LOCKWARDEN FENCE a", "LOCKWARDEN LOCKS", "LEASE a"] {
             assert_eq!(read(line), None, "{line}");
         }
     }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use lockwarden_lua::{Analysis, DeleteCommand, Extension, Meaning, Recipe, Replies, TtlUnit};
 
 use crate::op::{
-    AcquireReply, Arguments, AskedTtl, ComparedBy, Comparison, ExpireCondition, ExtendSpelling,
-    LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake, Target, Test,
+    AcquireReply, Arguments, AskedTtl, ComparedBy, Comparison, ExpireCondition, ExtendSpelling, LockOp,
+    ReleaseSpelling, ScriptedAcquire, ScriptedTake, Target, Test,
 };
 use crate::table::parse_integer;
 use crate::token::OwnerToken;
@@ -18,10 +18,7 @@ use super::MAX_VALUE_BYTES;
 const MAX_RECIPE_TTL_MS: i64 = 8_000_000_000_000;
 
 /// What a call of a script comes to.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "made once a call and taken apart at once"
-)]
+#[expect(clippy::large_enum_variant, reason = "made once a call and taken apart at once")]
 pub(super) enum Script {
     /// This operation.
     Operation(LockOp),
@@ -61,32 +58,16 @@ fn keys_and_arguments(argv: &Arguments) -> Option<(&[Bytes], &[Bytes])> {
 fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
     let target = target.clone();
     match recipe {
-        Recipe::CompareAndDelete {
-            token,
-            command,
-            replies,
-        } => {
+        Recipe::CompareAndDelete { token, command, replies } => {
             let (name, spelling) = match command {
                 DeleteCommand::Del => ("DEL", ReleaseSpelling::Del),
                 DeleteCommand::Unlink => ("UNLINK", ReleaseSpelling::Unlink),
             };
             let then = words(name, &target.key, []);
-            Some(LockOp::Release {
-                target,
-                spelling,
-                comparison: Some(comparison(token, replies, then)?),
-            })
+            Some(LockOp::Release { target, spelling, comparison: Some(comparison(token, replies, then)?) })
         }
-        Recipe::CompareAndExtend {
-            token,
-            extension,
-            replies,
-        } => extend(target, token, extension, replies),
-        Recipe::Acquire {
-            value,
-            ttl_ms,
-            replies,
-        } => {
+        Recipe::CompareAndExtend { token, extension, replies } => extend(target, token, extension, replies),
+        Recipe::Acquire { value, ttl_ms, replies } => {
             let mut then = words("SET", &target.key, [value.clone(), word_of("NX")]);
             if let Some(ms) = ttl_ms {
                 then.extend([word_of("PX"), number(ms)]);
@@ -98,22 +79,14 @@ fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
                 reply: AcquireReply::Scripted(Box::new(ScriptedAcquire { replies, then })),
             })
         }
-        Recipe::AcquireOrExtend {
-            value,
-            owner,
-            ttl_ms,
-            by_expire,
-            replies,
-        } => (value.len() <= MAX_VALUE_BYTES).then(|| LockOp::Take {
-            target,
-            value,
-            ttl: AskedTtl::For(ttl_ms),
-            script: Box::new(ScriptedTake {
-                owner,
-                by_expire,
-                replies,
-            }),
-        }),
+        Recipe::AcquireOrExtend { value, owner, ttl_ms, by_expire, replies } => {
+            (value.len() <= MAX_VALUE_BYTES).then(|| LockOp::Take {
+                target,
+                value,
+                ttl: AskedTtl::For(ttl_ms),
+                script: Box::new(ScriptedTake { owner, by_expire, replies }),
+            })
+        }
     }
 }
 
@@ -124,19 +97,13 @@ fn extend(target: Target, token: Bytes, extension: Extension, replies: Replies) 
     };
     let key = &target.key;
     let (ttl, then) = match extension {
-        Extension::Expire(TtlUnit::Seconds, seconds) => (
-            AskedTtl::For(seconds.checked_mul(1000)?),
-            words("EXPIRE", key, [number(seconds)]),
-        ),
-        Extension::Expire(TtlUnit::Milliseconds, ms) => {
-            (AskedTtl::For(ms), words("PEXPIRE", key, [number(ms)]))
+        Extension::Expire(TtlUnit::Seconds, seconds) => {
+            (AskedTtl::For(seconds.checked_mul(1000)?), words("EXPIRE", key, [number(seconds)]))
         }
+        Extension::Expire(TtlUnit::Milliseconds, ms) => (AskedTtl::For(ms), words("PEXPIRE", key, [number(ms)])),
         Extension::Prolong(ms) => (AskedTtl::Further(ms), words("PEXPIRE", key, [number(ms)])),
         Extension::Persist => (AskedTtl::None, words("PERSIST", key, [])),
-        Extension::Store(ms) => (
-            AskedTtl::For(ms),
-            words("SET", key, [token.clone(), word_of("PX"), number(ms)]),
-        ),
+        Extension::Store(ms) => (AskedTtl::For(ms), words("SET", key, [token.clone(), word_of("PX"), number(ms)])),
     };
     Some(LockOp::Extend {
         target,

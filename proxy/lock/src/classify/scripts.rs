@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use super::recipes::{self, Script};
 use super::{
-    Class, Classifier, ComputedNames, ComputedScript, FunctionCall, MAX_KEY_BYTES,
-    MAX_WRAPPED_BYTES, MAX_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
+    Class, Classifier, ComputedNames, ComputedScript, FunctionCall, MAX_KEY_BYTES, MAX_WRAPPED_BYTES,
+    MAX_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
 };
 use crate::companion::may_be_about_no_lock;
 use crate::namespace::NamespaceId;
@@ -56,10 +56,9 @@ impl Classifier<'_> {
         match verb {
             ScriptVerb::ScriptLoad => return Class::ScriptLoad(pass),
             ScriptVerb::ScriptExists => return Class::ScriptExists(pass),
-            ScriptVerb::ScriptFlush
-            | ScriptVerb::EvalRo
-            | ScriptVerb::EvalShaRo
-            | ScriptVerb::FcallRo => return Class::PassThrough(pass),
+            ScriptVerb::ScriptFlush | ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo => {
+                return Class::PassThrough(pass);
+            }
             ScriptVerb::Eval | ScriptVerb::EvalSha | ScriptVerb::Fcall => {}
         }
         let declared = match self.first_written_lock(spec, &request) {
@@ -190,12 +189,7 @@ impl Classifier<'_> {
                 }
             },
         };
-        Class::Judge(Box::new(LockCommand {
-            name: spec.name,
-            op,
-            argv,
-            frame,
-        }))
+        Class::Judge(Box::new(LockCommand { name: spec.name, op, argv, frame }))
     }
 
     /// What a call of this script may write.
@@ -209,9 +203,7 @@ impl Classifier<'_> {
                 && seen.insert(key)
             {
                 let key = Bytes::copy_from_slice(key);
-                named
-                    .locks
-                    .push((Target { namespace, key }, KeyPlace(named.keys)));
+                named.locks.push((Target { namespace, key }, KeyPlace(named.keys)));
             }
         });
         if names.come_from_keys() {
@@ -223,28 +215,21 @@ impl Classifier<'_> {
         }
         let words: Vec<&[u8]> = request.args().skip(3).collect();
         let (keys, arguments) = words.split_at(named.keys.min(words.len()));
-        if names
-            .commands_in_call(arguments)
-            .any(script_facts::may_write)
-        {
+        if names.commands_in_call(arguments).any(script_facts::may_write) {
             self.may_be_named(&mut named, b"", b"");
             return named;
         }
         let mut others = HashSet::new();
-        names.in_call(
-            keys,
-            arguments,
-            &mut |pattern: &Pattern| match pattern.exact() {
-                Some(name) if keys.contains(&name) || others.contains(name) => {}
-                Some(name) if others.len() < MAX_NAMED => {
-                    others.insert(name.to_vec());
-                    self.also_named(&mut named, name);
-                }
-                Some(_) | None => {
-                    self.may_be_named(&mut named, pattern.beginning(), pattern.ending());
-                }
-            },
-        );
+        names.in_call(keys, arguments, &mut |pattern: &Pattern| match pattern.exact() {
+            Some(name) if keys.contains(&name) || others.contains(name) => {}
+            Some(name) if others.len() < MAX_NAMED => {
+                others.insert(name.to_vec());
+                self.also_named(&mut named, name);
+            }
+            Some(_) | None => {
+                self.may_be_named(&mut named, pattern.beginning(), pattern.ending());
+            }
+        });
         named
     }
 
@@ -253,9 +238,7 @@ impl Classifier<'_> {
         named.others.push(key.clone());
         if let Some(namespace) = self.namespaces.find(name) {
             let place = named.keys + named.others.len();
-            named
-                .locks
-                .push((Target { namespace, key }, KeyPlace(place)));
+            named.locks.push((Target { namespace, key }, KeyPlace(place)));
         } else if named.own.is_none() || self.is_about_all(name) {
             named.own = self.companion(name).or(named.own.take());
         }
@@ -268,11 +251,7 @@ impl Classifier<'_> {
         let may_be_record = beginning.starts_with(prefix) || prefix.starts_with(beginning);
         let any: &[u8] = if may_be_record { b"" } else { beginning };
         let is_anything = may_be_about_no_lock(prefix, beginning, ending);
-        let (any, end): (&[u8], &[u8]) = if is_anything {
-            (b"", b"")
-        } else {
-            (any, ending)
-        };
+        let (any, end): (&[u8], &[u8]) = if is_anything { (b"", b"") } else { (any, ending) };
         let possible = || {
             let all = self.namespaces.globs().map(|(namespace, _)| namespace);
             let fitting = self.namespaces.find_between(any, end);
@@ -281,9 +260,8 @@ impl Classifier<'_> {
         let enforced = possible().find(|namespace| (self.enforces)(*namespace));
         let is_better = |target: &Target| (self.enforces)(target.namespace);
         let namespace = enforced.or(possible().next());
-        let is_certain = namespace.is_some_and(|namespace| {
-            self.is_certainly_of((self.enforces)(namespace), beginning, ending)
-        });
+        let is_certain =
+            namespace.is_some_and(|namespace| self.is_certainly_of((self.enforces)(namespace), beginning, ending));
         let has_better = named.possible.as_ref().is_some_and(is_better);
         if has_better && (named.is_certain || !(is_certain && enforced.is_some())) {
             return;
@@ -306,8 +284,7 @@ impl Classifier<'_> {
 
     /// Adds what stands for the locks that an operator lets this script touch without declaring them; returns whether there are any.
     fn adopt_locks(&self, named: &mut Named, facts: &ScriptFacts) -> bool {
-        let (Some(possible), ComputedNames::Watch(_)) = (&named.possible, self.computed_names)
-        else {
+        let (Some(possible), ComputedNames::Watch(_)) = (&named.possible, self.computed_names) else {
             return false;
         };
         let key = possible.key.clone();
@@ -316,10 +293,7 @@ impl Classifier<'_> {
             false => (self.trusted_script)(&facts.sha),
         };
         for namespace in &trusting {
-            let target = Target {
-                namespace: *namespace,
-                key: key.clone(),
-            };
+            let target = Target { namespace: *namespace, key: key.clone() };
             named.locks.push((target, KeyPlace::ANY));
         }
         !trusting.is_empty()
@@ -328,8 +302,7 @@ impl Classifier<'_> {
     /// A script whose meaning is not known; `None` if it names too many locks, its text is too long to be
     /// sent along, or what it may name is refused.
     fn wrapped(&self, named: Named, facts: Arc<ScriptFacts>, is_trusted: bool) -> Option<LockOp> {
-        let bounded =
-            named.locks.len() <= MAX_WRAPPED_LOCKS && facts.text.len() <= MAX_WRAPPED_BYTES;
+        let bounded = named.locks.len() <= MAX_WRAPPED_LOCKS && facts.text.len() <= MAX_WRAPPED_BYTES;
         let enforced = |target: &Target| (self.enforces)(target.namespace);
         let reach = match (&named.possible, self.computed_names) {
             (None, _) if !named.computes => Reach::Nothing,
@@ -337,8 +310,7 @@ impl Classifier<'_> {
             (Some(_), ComputedNames::Forward) => Reach::Anything,
             (Some(_), ComputedNames::Watch(guard)) if is_trusted => Reach::Trusted(guard.clone()),
             (Some(target), ComputedNames::Watch(guard))
-                if !facts.calls_others
-                    && (enforced(target) || (facts.has_room && !facts.minds_guard)) =>
+                if !facts.calls_others && (enforced(target) || (facts.has_room && !facts.minds_guard)) =>
             {
                 Reach::Guarded(guard.clone())
             }
@@ -363,22 +335,12 @@ fn computed<'r>(
     (target, is_certain): (Target, bool),
 ) -> Class<'r> {
     let (frame, argv) = copied(request);
-    Class::Computed(Box::new(ComputedScript {
-        name: spec.name,
-        script,
-        target,
-        is_certain,
-        argv,
-        frame,
-    }))
+    Class::Computed(Box::new(ComputedScript { name: spec.name, script, target, is_certain, argv, frame }))
 }
 
 /// Stands for the locks whose names begin and end like this.
 fn possible_target(namespace: NamespaceId, beginning: &[u8], ending: &[u8]) -> Target {
     let beginning = &beginning[..beginning.len().min(MAX_KEY_BYTES / 2)];
     let ending = &ending[ending.len().saturating_sub(MAX_KEY_BYTES / 2)..];
-    Target {
-        namespace,
-        key: Bytes::from([beginning, b"*", ending].concat()),
-    }
+    Target { namespace, key: Bytes::from([beginning, b"*", ending].concat()) }
 }

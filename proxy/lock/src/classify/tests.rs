@@ -59,15 +59,7 @@ fn error(line: &str) -> String {
 
 #[test]
 fn what_touches_no_lock_passes_through() {
-    for line in [
-        "PING",
-        "SET a b",
-        "GET a",
-        "DEL a b c",
-        "SETNX other 1",
-        "NOSUCH a b",
-        "SETNX lock:a",
-    ] {
+    for line in ["PING", "SET a b", "GET a", "DEL a b c", "SETNX other 1", "NOSUCH a b", "SETNX lock:a"] {
         classified(line, |class| {
             assert!(matches!(class, Class::PassThrough(_)), "{line}: {class:?}");
         });
@@ -98,45 +90,19 @@ fn set_is_read_in_every_spelling() {
         LockOp::Acquire { ttl, reply, .. } => (ttl, reply),
         other => panic!("{line}: {other:?}"),
     };
-    assert_eq!(
-        acquire("SETNX lock:a 1"),
-        (AskedTtl::None, AcquireReply::Integer)
-    );
-    assert_eq!(
-        acquire("set lock:a 1 nx ex 5"),
-        (AskedTtl::For(5000), AcquireReply::OkOrNil)
-    );
-    assert_eq!(
-        acquire("SET lock:a 1 PX 5 NX"),
-        (AskedTtl::For(5), AcquireReply::OkOrNil)
-    );
-    assert_eq!(
-        acquire("SET lock:a 1 GET NX"),
-        (AskedTtl::None, AcquireReply::OldValue)
-    );
-    assert_eq!(
-        acquire("SET lock:a 1 NX EX 5 EX 6"),
-        (AskedTtl::For(6000), AcquireReply::OkOrNil)
-    );
+    assert_eq!(acquire("SETNX lock:a 1"), (AskedTtl::None, AcquireReply::Integer));
+    assert_eq!(acquire("set lock:a 1 nx ex 5"), (AskedTtl::For(5000), AcquireReply::OkOrNil));
+    assert_eq!(acquire("SET lock:a 1 PX 5 NX"), (AskedTtl::For(5), AcquireReply::OkOrNil));
+    assert_eq!(acquire("SET lock:a 1 GET NX"), (AskedTtl::None, AcquireReply::OldValue));
+    assert_eq!(acquire("SET lock:a 1 NX EX 5 EX 6"), (AskedTtl::For(6000), AcquireReply::OkOrNil));
     assert_eq!(acquire("SET lock:a 1 NX PXAT 9").0, AskedTtl::Until(9));
     let store = |line| match op(line) {
-        LockOp::Store {
-            ttl,
-            only_if_exists,
-            wants_old,
-            ..
-        } => (ttl, only_if_exists, wants_old),
+        LockOp::Store { ttl, only_if_exists, wants_old, .. } => (ttl, only_if_exists, wants_old),
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(store("SET lock:a 1"), (AskedTtl::None, false, false));
-    assert_eq!(
-        store("SET lock:a 1 XX KEEPTTL"),
-        (AskedTtl::Keep, true, false)
-    );
-    assert_eq!(
-        store("SETEX lock:a 3 v"),
-        (AskedTtl::For(3000), false, false)
-    );
+    assert_eq!(store("SET lock:a 1 XX KEEPTTL"), (AskedTtl::Keep, true, false));
+    assert_eq!(store("SETEX lock:a 3 v"), (AskedTtl::For(3000), false, false));
     assert_eq!(store("GETSET lock:a v"), (AskedTtl::None, false, true));
 }
 
@@ -148,40 +114,16 @@ fn bad_options_get_the_errors_of_redis() {
         ("SET lock:a 1 EX 5 PX 5", "ERR syntax error"),
         ("SET lock:a 1 EX 5 KEEPTTL", "ERR syntax error"),
         ("SET lock:a 1 BOGUS", "ERR syntax error"),
-        (
-            "SET lock:a 1 EX +5",
-            "ERR value is not an integer or out of range",
-        ),
-        (
-            "SET lock:a 1 EX 0",
-            "ERR invalid expire time in 'set' command",
-        ),
-        (
-            "SET lock:a 1 EX 9223372036854775807",
-            "ERR invalid expire time in 'set' command",
-        ),
-        (
-            "SETEX lock:a -1 v",
-            "ERR invalid expire time in 'setex' command",
-        ),
+        ("SET lock:a 1 EX +5", "ERR value is not an integer or out of range"),
+        ("SET lock:a 1 EX 0", "ERR invalid expire time in 'set' command"),
+        ("SET lock:a 1 EX 9223372036854775807", "ERR invalid expire time in 'set' command"),
+        ("SETEX lock:a -1 v", "ERR invalid expire time in 'setex' command"),
         ("SET lock:a 1 PX nought WHAT", "ERR syntax error"),
-        (
-            "EXPIRE lock:a x",
-            "ERR value is not an integer or out of range",
-        ),
+        ("EXPIRE lock:a x", "ERR value is not an integer or out of range"),
         ("EXPIRE lock:a 5 NOW", "ERR Unsupported option NOW"),
-        (
-            "EXPIRE lock:a 5 NX GT",
-            "ERR NX and XX, GT or LT options at the same time are not compatible",
-        ),
-        (
-            "EXPIRE lock:a 5 GT LT",
-            "ERR GT and LT options at the same time are not compatible",
-        ),
-        (
-            "EXPIRE lock:a 9223372036854775807",
-            "ERR invalid expire time in 'expire' command",
-        ),
+        ("EXPIRE lock:a 5 NX GT", "ERR NX and XX, GT or LT options at the same time are not compatible"),
+        ("EXPIRE lock:a 5 GT LT", "ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE lock:a 9223372036854775807", "ERR invalid expire time in 'expire' command"),
     ] {
         assert_eq!(error(line), text, "{line}");
     }
@@ -190,44 +132,15 @@ fn bad_options_get_the_errors_of_redis() {
 #[test]
 fn the_expire_family_is_an_extension() {
     for (line, asked, when) in [
-        (
-            "EXPIRE lock:a 5",
-            AskedTtl::For(5000),
-            ExpireCondition::Always,
-        ),
-        (
-            "PEXPIRE lock:a -5",
-            AskedTtl::For(-5),
-            ExpireCondition::Always,
-        ),
-        (
-            "EXPIREAT lock:a 5 XX",
-            AskedTtl::Until(5000),
-            ExpireCondition::Xx,
-        ),
-        (
-            "PEXPIREAT lock:a 5 xx lt",
-            AskedTtl::Until(5),
-            ExpireCondition::XxLt,
-        ),
-        (
-            "EXPIRE lock:a 5 XX GT",
-            AskedTtl::For(5000),
-            ExpireCondition::Gt,
-        ),
+        ("EXPIRE lock:a 5", AskedTtl::For(5000), ExpireCondition::Always),
+        ("PEXPIRE lock:a -5", AskedTtl::For(-5), ExpireCondition::Always),
+        ("EXPIREAT lock:a 5 XX", AskedTtl::Until(5000), ExpireCondition::Xx),
+        ("PEXPIREAT lock:a 5 xx lt", AskedTtl::Until(5), ExpireCondition::XxLt),
+        ("EXPIRE lock:a 5 XX GT", AskedTtl::For(5000), ExpireCondition::Gt),
     ] {
         match op(line) {
-            LockOp::Extend {
-                ttl,
-                condition,
-                spelling,
-                ..
-            } => {
-                assert_eq!(
-                    (ttl, condition, spelling),
-                    (asked, when, ExtendSpelling::Expire),
-                    "{line}"
-                );
+            LockOp::Extend { ttl, condition, spelling, .. } => {
+                assert_eq!((ttl, condition, spelling), (asked, when, ExtendSpelling::Expire), "{line}");
             }
             other => panic!("{line}: {other:?}"),
         }
@@ -237,11 +150,7 @@ fn the_expire_family_is_an_extension() {
 #[test]
 fn a_delete_of_several_keys_names_each_lock_once() {
     match op("DEL lock:a x lock:a mutex y") {
-        LockOp::ReleaseMany {
-            locks,
-            others,
-            unlink,
-        } => {
+        LockOp::ReleaseMany { locks, others, unlink } => {
             let names: Vec<_> = locks.iter().map(|lock| lock.key.clone()).collect();
             assert_eq!(names, ["lock:a", "mutex"]);
             assert_eq!(others, ["x", "y"]);
@@ -249,13 +158,7 @@ fn a_delete_of_several_keys_names_each_lock_once() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(
-        op("UNLINK mutex"),
-        LockOp::Release {
-            spelling: ReleaseSpelling::Unlink,
-            ..
-        }
-    ));
+    assert!(matches!(op("UNLINK mutex"), LockOp::Release { spelling: ReleaseSpelling::Unlink, .. }));
 }
 
 #[test]
@@ -263,10 +166,7 @@ fn msetnx_of_locks_only_is_an_acquire() {
     match op("MSETNX lock:a 1 mutex 2 lock:a 3") {
         LockOp::AcquireAll { locks, ttl } => {
             assert_eq!(ttl, AskedTtl::None);
-            let pairs: Vec<_> = locks
-                .iter()
-                .map(|(lock, value)| (&lock.key[..], &value[..]))
-                .collect();
+            let pairs: Vec<_> = locks.iter().map(|(lock, value)| (&lock.key[..], &value[..])).collect();
             assert_eq!(pairs, [(&b"mutex"[..], &b"2"[..]), (b"lock:a", b"3")]);
         }
         other => panic!("{other:?}"),
@@ -297,29 +197,20 @@ fn other_writes_are_opaque() {
         assert!(is_opaque(line), "{line}");
     }
     assert!(matches!(op("EVAL x 1 lock:a"), LockOp::Wrapped { .. }));
-    classified(
-        "EVALSHA 0000000000000000000000000000000000000000 1 lock:a",
-        |class| {
-            assert!(matches!(class, Class::UnknownScript(_)), "{class:?}");
-        },
-    );
+    classified("EVALSHA 0000000000000000000000000000000000000000 1 lock:a", |class| {
+        assert!(matches!(class, Class::UnknownScript(_)), "{class:?}");
+    });
 }
 
 #[test]
 fn long_names_and_values_are_not_judged() {
     let key = format!("lock:{}", "k".repeat(MAX_KEY_BYTES));
     classified(&format!("SETNX {key} 1"), |class| {
-        assert!(
-            matches!(class, Class::TooLong(_, TooLong::Key)),
-            "{class:?}"
-        );
+        assert!(matches!(class, Class::TooLong(_, TooLong::Key)), "{class:?}");
     });
     let value = "v".repeat(MAX_VALUE_BYTES + 1);
     classified(&format!("SET lock:a {value}"), |class| {
-        assert!(
-            matches!(class, Class::TooLong(_, TooLong::Value)),
-            "{class:?}"
-        );
+        assert!(matches!(class, Class::TooLong(_, TooLong::Value)), "{class:?}");
     });
 }
 
@@ -339,51 +230,20 @@ fn comparing_commands_say_when_they_act_and_what_every_server_can_run() {
     for (line, test, claim, then) in [
         ("DELEX lock:a IFEQ v", Test::Equal, "v", "DEL lock:a"),
         ("delex lock:a ifne v", Test::Differs, "v", "DEL lock:a"),
-        (
-            "DELEX lock:a IFDEQ 9555E8555C62DCFD",
-            Test::Digest(digest),
-            "",
-            "DEL lock:a",
-        ),
-        (
-            "DELEX lock:a IFDNE 9555e8555c62dcfd",
-            Test::OtherDigest,
-            "",
-            "DEL lock:a",
-        ),
+        ("DELEX lock:a IFDEQ 9555E8555C62DCFD", Test::Digest(digest), "", "DEL lock:a"),
+        ("DELEX lock:a IFDNE 9555e8555c62dcfd", Test::OtherDigest, "", "DEL lock:a"),
         ("DELIFEQ lock:a v", Test::Equal, "v", "DEL lock:a"),
         ("CAD lock:a v", Test::Equal, "v", "DEL lock:a"),
         ("CAS lock:a v w", Test::Equal, "v", "SET lock:a w"),
-        (
-            "CAS lock:a v w exat 9",
-            Test::Equal,
-            "v",
-            "SET lock:a w EXAT 9",
-        ),
-        (
-            "CAS lock:a v w KEEPTTL",
-            Test::Equal,
-            "v",
-            "SET lock:a w KEEPTTL",
-        ),
+        ("CAS lock:a v w exat 9", Test::Equal, "v", "SET lock:a w EXAT 9"),
+        ("CAS lock:a v w KEEPTTL", Test::Equal, "v", "SET lock:a w KEEPTTL"),
         ("SET lock:a w IFEQ v", Test::Equal, "v", "SET lock:a w"),
-        (
-            "SET lock:a w EX 5 get IFNE GET EX 6",
-            Test::Differs,
-            "GET",
-            "SET lock:a w GET EX 6",
-        ),
+        ("SET lock:a w EX 5 get IFNE GET EX 6", Test::Differs, "GET", "SET lock:a w GET EX 6"),
     ] {
         let expected = (test, claim.to_owned(), then.to_owned());
         assert_eq!(comparison(line), expected, "{line}");
     }
-    assert!(matches!(
-        op("DELEX lock:a"),
-        LockOp::Release {
-            comparison: None,
-            ..
-        }
-    ));
+    assert!(matches!(op("DELEX lock:a"), LockOp::Release { comparison: None, .. }));
     for (line, must_exist) in [
         ("SET lock:a w IFEQ v", true),
         ("SET lock:a w IFDEQ 9555e8555c62dcfd", true),
@@ -407,29 +267,14 @@ fn a_comparison_that_cannot_be_read_to_its_end_is_an_error() {
         ("SET lock:a w IFEQ v IFEQ v", SYNTAX),
         ("SET lock:a w IFEQ v IFNE v", SYNTAX),
         ("SET lock:a w IFGT 1", SYNTAX),
-        (
-            "SET lock:a w IFDEQ 12",
-            "ERR must be exactly 16 hexadecimal characters",
-        ),
-        (
-            "DELEX lock:a IFDNE 12",
-            "ERR must be exactly 16 hexadecimal characters",
-        ),
-        (
-            "DELEX lock:a v",
-            "ERR wrong number of arguments for 'delex' command",
-        ),
-        (
-            "DELEX lock:a IFGT 1",
-            "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE",
-        ),
+        ("SET lock:a w IFDEQ 12", "ERR must be exactly 16 hexadecimal characters"),
+        ("DELEX lock:a IFDNE 12", "ERR must be exactly 16 hexadecimal characters"),
+        ("DELEX lock:a v", "ERR wrong number of arguments for 'delex' command"),
+        ("DELEX lock:a IFGT 1", "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"),
         ("CAS lock:a v w NX", SYNTAX),
         ("CAS lock:a v w EX", SYNTAX),
         ("CAS lock:a v w EX 5 EX 6", SYNTAX),
-        (
-            "CAS lock:a v w EX -1",
-            "ERR invalid expire time in 'cas' command",
-        ),
+        ("CAS lock:a v w EX -1", "ERR invalid expire time in 'cas' command"),
     ] {
         assert_eq!(error(line), expected, "{line}");
     }
@@ -437,14 +282,7 @@ fn a_comparison_that_cannot_be_read_to_its_end_is_an_error() {
 
 #[test]
 fn a_counter_is_an_acquire_where_the_namespace_says_so() {
-    assert!(matches!(
-        op("INCR mutex"),
-        LockOp::Acquire {
-            reply: AcquireReply::Counter,
-            ttl: AskedTtl::None,
-            ..
-        }
-    ));
+    assert!(matches!(op("INCR mutex"), LockOp::Acquire { reply: AcquireReply::Counter, ttl: AskedTtl::None, .. }));
     for line in ["INCR lock:a", "INCRBY mutex 1", "DECR mutex"] {
         assert!(is_opaque(line), "{line}");
     }
@@ -534,10 +372,7 @@ fn msetex_with_nx_and_only_locks_takes_them_all_for_its_ttl() {
         // A free lock has none to keep.
         ("KEEPTTL NX", AskedTtl::None),
     ] {
-        assert_eq!(
-            all(&format!("MSETEX 2 lock:a 1 mutex 2 {options}")),
-            (two.clone(), ttl)
-        );
+        assert_eq!(all(&format!("MSETEX 2 lock:a 1 mutex 2 {options}")), (two.clone(), ttl));
     }
     // Of a key given twice the last counts.
     let last = pairs(&[("lock:a", "3")]);
@@ -559,14 +394,8 @@ fn msetex_with_nx_and_only_locks_takes_them_all_for_its_ttl() {
     ] {
         assert_eq!(error(wrong), "ERR syntax error", "{wrong}");
     }
-    assert_eq!(
-        error("MSETEX 1 lock:a 1 NX EX 0"),
-        "ERR invalid expire time in 'msetex' command"
-    );
-    assert_eq!(
-        error("MSETEX 1 lock:a 1 NX EX x"),
-        "ERR value is not an integer or out of range"
-    );
+    assert_eq!(error("MSETEX 1 lock:a 1 NX EX 0"), "ERR invalid expire time in 'msetex' command");
+    assert_eq!(error("MSETEX 1 lock:a 1 NX EX x"), "ERR value is not an integer or out of range");
     // One that the server does not have is answered by it.
     let mut commands = ForeignTable::default();
     assert!(commands.insert(b"msetnx", spec(&["@write"])));
@@ -607,10 +436,7 @@ fn what_a_server_says_of_its_own_commands_permits_nothing() {
     assert_eq!(refusing("ft.create idx"), "any key");
     assert_eq!(refusing("new.read lock:a"), "new.read");
     // The table comes first.
-    assert_eq!(
-        foreign("PING", &commands, Some(OperatorSays::Refuse)),
-        "passes"
-    );
+    assert_eq!(foreign("PING", &commands, Some(OperatorSays::Refuse)), "passes");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::op::{
-    AcquireReply, Arguments, AskedTtl, Comparison, ExpireCondition, ExtendSpelling, LockOp,
-    ReleaseSpelling, Target, Test,
+    AcquireReply, Arguments, AskedTtl, Comparison, ExpireCondition, ExtendSpelling, LockOp, ReleaseSpelling, Target,
+    Test,
 };
 use crate::table::{NotAnInteger, Verb, parse_integer};
 
@@ -41,10 +41,7 @@ pub(super) enum ArgumentError {
 impl ArgumentError {
     /// Whether all words were understood, and a number is none or out of range.
     pub(super) fn is_about_a_number(&self) -> bool {
-        matches!(
-            self,
-            ArgumentError::NotAnInteger(_) | ArgumentError::InvalidExpire(_)
-        )
+        matches!(self, ArgumentError::NotAnInteger(_) | ArgumentError::InvalidExpire(_))
     }
 }
 
@@ -72,12 +69,7 @@ pub(super) fn read(
     let (_, target) = locks.swap_remove(0);
     let value = |at: usize| argv[at].clone();
     Ok(match verb {
-        Verb::SetNx => LockOp::Acquire {
-            target,
-            value: value(2),
-            ttl: AskedTtl::None,
-            reply: AcquireReply::Integer,
-        },
+        Verb::SetNx => LockOp::Acquire { target, value: value(2), ttl: AskedTtl::None, reply: AcquireReply::Integer },
         Verb::Set => return set(argv, target),
         Verb::SetEx => return set_ex(argv, target, "setex", 1000),
         Verb::PSetEx => return set_ex(argv, target, "psetex", 1),
@@ -89,19 +81,11 @@ pub(super) fn read(
             wants_old: true,
             comparison: None,
         },
-        Verb::GetDel => LockOp::Release {
-            target,
-            spelling: ReleaseSpelling::GetDel,
-            comparison: None,
-        },
+        Verb::GetDel => LockOp::Release { target, spelling: ReleaseSpelling::GetDel, comparison: None },
         Verb::GetEx => return get_ex(argv, target),
         Verb::Del | Verb::Unlink => LockOp::Release {
             target,
-            spelling: if verb == Verb::Unlink {
-                ReleaseSpelling::Unlink
-            } else {
-                ReleaseSpelling::Del
-            },
+            spelling: if verb == Verb::Unlink { ReleaseSpelling::Unlink } else { ReleaseSpelling::Del },
             comparison: None,
         },
         Verb::Expire => return expire(argv, target, "expire", 1000, false),
@@ -133,12 +117,7 @@ pub(super) fn read(
     })
 }
 
-fn set_ex(
-    argv: &Arguments,
-    target: Target,
-    command: &'static str,
-    unit: i64,
-) -> Result<LockOp, ArgumentError> {
+fn set_ex(argv: &Arguments, target: Target, command: &'static str, unit: i64) -> Result<LockOp, ArgumentError> {
     Ok(LockOp::Store {
         target,
         value: argv[3].clone(),
@@ -183,23 +162,10 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     };
     let value = argv[2].clone();
     if nx {
-        let reply = if get {
-            AcquireReply::OldValue
-        } else {
-            AcquireReply::OkOrNil
-        };
+        let reply = if get { AcquireReply::OldValue } else { AcquireReply::OkOrNil };
         // A key that does not exist has no TTL to keep.
-        let ttl = if asked == AskedTtl::Keep {
-            AskedTtl::None
-        } else {
-            asked
-        };
-        return Ok(LockOp::Acquire {
-            target,
-            value,
-            ttl,
-            reply,
-        });
+        let ttl = if asked == AskedTtl::Keep { AskedTtl::None } else { asked };
+        return Ok(LockOp::Acquire { target, value, ttl, reply });
     }
     let comparison = match condition {
         Some((word, operand)) => {
@@ -209,8 +175,7 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
         None => None,
     };
     // A value that is to be replaced must be there; one that must only be another need not.
-    let has_to_exist =
-        |comparison: &Comparison| !matches!(comparison.test, Test::Differs | Test::OtherDigest);
+    let has_to_exist = |comparison: &Comparison| !matches!(comparison.test, Test::Differs | Test::OtherDigest);
     Ok(LockOp::Store {
         target,
         value,
@@ -250,9 +215,7 @@ impl TtlWord {
     ) -> Result<&'a Bytes, ArgumentError> {
         match self {
             TtlWord::Keep => Ok(word),
-            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => {
-                rest.next().ok_or(ArgumentError::Syntax)
-            }
+            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => rest.next().ok_or(ArgumentError::Syntax),
         }
     }
 
@@ -286,13 +249,8 @@ fn get_ex(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
         let (kind, ttl) = if word == b"PERSIST" {
             (None, AskedTtl::None)
         } else {
-            let kind = TtlWord::of(&word)
-                .filter(|kind| *kind != TtlWord::Keep)
-                .ok_or(ArgumentError::Syntax)?;
-            (
-                Some(kind),
-                kind.read(kind.operand(option, &mut options)?, "getex")?,
-            )
+            let kind = TtlWord::of(&word).filter(|kind| *kind != TtlWord::Keep).ok_or(ArgumentError::Syntax)?;
+            (Some(kind), kind.read(kind.operand(option, &mut options)?, "getex")?)
         };
         if asked.as_ref().is_some_and(|(other, _)| *other != kind) {
             return Err(ArgumentError::Syntax);
@@ -348,11 +306,7 @@ fn expire(
     }
     Ok(LockOp::Extend {
         target,
-        ttl: if absolute {
-            AskedTtl::Until(time)
-        } else {
-            AskedTtl::For(time)
-        },
+        ttl: if absolute { AskedTtl::Until(time) } else { AskedTtl::For(time) },
         condition: match (nx, xx, gt, lt) {
             (true, ..) => ExpireCondition::Nx,
             (_, _, true, _) => ExpireCondition::Gt,
@@ -383,10 +337,8 @@ fn positive(text: &[u8], unit: i64, command: &'static str) -> Result<i64, Argume
 
 fn delete_many(argv: &Arguments, unlink: bool, locks: SmallVec<[(usize, Target); 2]>) -> LockOp {
     let is_lock = |position: usize| locks.iter().any(|(at, _)| *at == position);
-    let others = (1..argv.len())
-        .filter(|position| !is_lock(*position))
-        .map(|position| argv[position].clone())
-        .collect();
+    let others =
+        (1..argv.len()).filter(|position| !is_lock(*position)).map(|position| argv[position].clone()).collect();
     let mut once: Vec<Target> = Vec::with_capacity(locks.len());
     let mut names = std::collections::HashSet::with_capacity(locks.len());
     for (_, lock) in &locks {
@@ -394,11 +346,7 @@ fn delete_many(argv: &Arguments, unlink: bool, locks: SmallVec<[(usize, Target);
             once.push(lock.clone());
         }
     }
-    LockOp::ReleaseMany {
-        locks: once,
-        others,
-        unlink,
-    }
+    LockOp::ReleaseMany { locks: once, others, unlink }
 }
 
 /// All keys are locks, each with a value behind it. Of a key given twice the last counts.
@@ -432,10 +380,7 @@ pub(super) fn takes_all(request: &Request<'_>, locks: usize) -> bool {
 }
 
 /// `MSETEX numkeys key value … [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, of which [`takes_all`] is true.
-fn set_all_with_ttl(
-    argv: &Arguments,
-    locks: SmallVec<[(usize, Target); 2]>,
-) -> Result<LockOp, ArgumentError> {
+fn set_all_with_ttl(argv: &Arguments, locks: SmallVec<[(usize, Target); 2]>) -> Result<LockOp, ArgumentError> {
     let begin = options_of_msetex(&argv[1]).ok_or(ArgumentError::Syntax)?;
     let mut ttl: Option<(TtlWord, &Bytes)> = None;
     let mut options = argv.get(begin..).unwrap_or_default().iter();
@@ -453,10 +398,6 @@ fn set_all_with_ttl(
         None => AskedTtl::None,
     };
     // A key that does not exist has no TTL to keep.
-    let asked = if asked == AskedTtl::Keep {
-        AskedTtl::None
-    } else {
-        asked
-    };
+    let asked = if asked == AskedTtl::Keep { AskedTtl::None } else { asked };
     Ok(set_all(argv, locks, asked))
 }

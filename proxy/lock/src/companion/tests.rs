@@ -46,9 +46,7 @@ fn tags_never_change() {
     // in every Redis would be lost.
     let sum = (0..SLOTS)
         .flat_map(|number| tag(number).bytes().chain([b'\n']))
-        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     assert_eq!(sum, 0x2fdb_2fc9_7e02_d461);
 }
 
@@ -71,11 +69,7 @@ fn only_prefixed_names_of_locks_are_companions() {
         ("lock:a", false),
         ("LW:{ab}:lock:a", false),
     ] {
-        assert_eq!(
-            names_companion(b"lw:", name.as_bytes(), &namespaces),
-            expected,
-            "{name}"
-        );
+        assert_eq!(names_companion(b"lw:", name.as_bytes(), &namespaces), expected, "{name}");
     }
 }
 

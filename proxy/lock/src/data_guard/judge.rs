@@ -123,12 +123,7 @@ impl Verdict {
 }
 
 /// Says who may write. `by_identity`: the guard takes the same client for the holder.
-pub fn judge(
-    record: Option<&RecordHead>,
-    writer: &Writer,
-    by_identity: bool,
-    unlocked: Unlocked,
-) -> Verdict {
+pub fn judge(record: Option<&RecordHead>, writer: &Writer, by_identity: bool, unlocked: Unlocked) -> Verdict {
     let had_it = Verdict::Refused(Refusal::StaleFence);
     let never_had_it = Verdict::Refused(Refusal::NotOwner);
     let Some(record) = record else {
@@ -185,24 +180,11 @@ mod tests {
     fn record(state: u8, flags: u8, session: SessionId, identity: Identity) -> Vec<u8> {
         let front = [b'1', state, NO_FLAGS + flags];
         let fence = b"0000000000000042";
-        [
-            &front[..],
-            &[9; 16],
-            &session.0,
-            &identity.0,
-            fence,
-            b"1795409217434rest",
-        ]
-        .concat()
+        [&front[..], &[9; 16], &session.0, &identity.0, fence, b"1795409217434rest"].concat()
     }
 
     fn writer(own: bool) -> Writer {
-        Writer {
-            session: ME,
-            identity: client("1"),
-            is_distinctive: false,
-            own: own.then_some(Grant([7; 16])),
-        }
+        Writer { session: ME, identity: client("1"), is_distinctive: false, own: own.then_some(Grant([7; 16])) }
     }
 
     /// Every row of the table in docs/guards.md.
@@ -248,10 +230,7 @@ mod tests {
         for (session, process) in [(ME, "1"), (OTHER, "1"), (OTHER, "2")] {
             let bytes = record(b'L', 0, session, client(process));
             let head = RecordHead::read(&bytes).expect("a record");
-            let doubtful = RecordHead {
-                is_doubtful: true,
-                ..head
-            };
+            let doubtful = RecordHead { is_doubtful: true, ..head };
             let verdict = judge(Some(&doubtful), &writer(false), true, Unlocked::Refuse);
             assert!(!verdict.passes(), "{process}");
         }
@@ -261,11 +240,7 @@ mod tests {
     fn an_identity_counts_where_it_can_be_told_from_others() {
         let by = |identity: Identity, flags: u8, is_distinctive: bool, by_identity: bool| {
             let head = RecordHead::read(&record(b'L', flags, OTHER, identity)).expect("a record");
-            let writer = Writer {
-                identity,
-                is_distinctive,
-                ..writer(false)
-            };
+            let writer = Writer { identity, is_distinctive, ..writer(false) };
             judge(Some(&head), &writer, by_identity, Unlocked::Refuse)
         };
         let refused = Verdict::Refused(Refusal::NotOwner);

@@ -68,10 +68,7 @@ impl Text {
         if text.is_empty() {
             return Err(PatternError::Empty);
         }
-        let mut read = Text {
-            begins: Fixed::new(),
-            rest: Vec::new(),
-        };
+        let mut read = Text { begins: Fixed::new(), rest: Vec::new() };
         let mut bytes = text.bytes();
         while let Some(byte) = bytes.next() {
             let wild = match byte {
@@ -153,10 +150,7 @@ fn name(bytes: &mut impl Iterator<Item = u8>) -> Result<Wild, PatternError> {
     };
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !name.is_empty() && name.chars().all(fits) {
-        true => Ok(Wild::Named {
-            name: name.into(),
-            any,
-        }),
+        true => Ok(Wild::Named { name: name.into(), any }),
         false => Err(PatternError::BadName(read)),
     }
 }
@@ -211,21 +205,13 @@ impl KeyPattern {
     /// Whether a key may match that begins and ends so.
     pub(super) fn may_be(&self, beginning: &[u8], ending: &[u8]) -> bool {
         let agrees = |(fixed, byte): (&Option<u8>, &u8)| fixed.is_none_or(|fixed| fixed == *byte);
-        let ends = self
-            .0
-            .rest
-            .last()
-            .map_or(&self.0.begins, |(_, fixed)| fixed);
-        self.0.begins.iter().zip(beginning).all(agrees)
-            && ends.iter().rev().zip(ending.iter().rev()).all(agrees)
+        let ends = self.0.rest.last().map_or(&self.0.begins, |(_, fixed)| fixed);
+        self.0.begins.iter().zip(beginning).all(agrees) && ends.iter().rev().zip(ending.iter().rev()).all(agrees)
     }
 
     /// What the names stand for in a key, if it matches. A name twice stands for the same.
     pub fn matches<'p, 'k>(&'p self, key: &'k [u8]) -> Option<Captures<'p, 'k>> {
-        let Text {
-            begins,
-            rest: parts,
-        } = &self.0;
+        let Text { begins, rest: parts } = &self.0;
         let mut captures = Captures::new();
         let mut rest = behind(key, begins)?;
         let last = parts.len().wrapping_sub(1);
@@ -257,9 +243,7 @@ impl KeyPattern {
 fn behind<'k>(bytes: &'k [u8], fixed: &[Option<u8>]) -> Option<&'k [u8]> {
     let (beginning, behind) = bytes.split_at_checked(fixed.len())?;
     let mut pairs = beginning.iter().zip(fixed);
-    pairs
-        .all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte))
-        .then_some(behind)
+    pairs.all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte)).then_some(behind)
 }
 
 /// The name of a lock, with names of a pattern in it.
@@ -273,8 +257,7 @@ impl LockTemplate {
     /// It is none.
     pub fn new(text: &str) -> Result<LockTemplate, PatternError> {
         let read = Text::read(text)?;
-        let takes_any =
-            |(wild, fixed): &(Wild, Fixed)| *wild == Wild::Star || fixed.contains(&None);
+        let takes_any = |(wild, fixed): &(Wild, Fixed)| *wild == Wild::Star || fixed.contains(&None);
         match read.begins.contains(&None) || read.rest.iter().any(takes_any) {
             true => Err(PatternError::Wildcard),
             false => Ok(LockTemplate(read)),
@@ -309,8 +292,7 @@ mod tests {
     fn captured(pattern: &str, key: &str) -> Option<String> {
         let pattern = KeyPattern::new(pattern).expect("a pattern");
         let captures = pattern.matches(key.as_bytes())?;
-        let text =
-            |(name, bytes): &(&str, &[u8])| format!("{name}={}", String::from_utf8_lossy(bytes));
+        let text = |(name, bytes): &(&str, &[u8])| format!("{name}={}", String::from_utf8_lossy(bytes));
         Some(captures.iter().map(text).collect::<Vec<_>>().join(" "))
     }
 
@@ -338,11 +320,7 @@ mod tests {
             ("x{id}y", "x1yy", Some("id=1y")),
             ("*", "", Some("")),
         ] {
-            assert_eq!(
-                captured(pattern, key).as_deref(),
-                expected,
-                "{pattern} {key}"
-            );
+            assert_eq!(captured(pattern, key).as_deref(), expected, "{pattern} {key}");
         }
     }
 
@@ -352,31 +330,16 @@ mod tests {
             ("", "a pattern is not empty"),
             ("a\\", "it ends behind \\"),
             ("a{id", "it ends behind {"),
-            (
-                "a{}",
-                "{} is no name: letters, digits, - and _, and * at the end for any bytes",
-            ),
-            (
-                "a{i d}",
-                "{i d} is no name: letters, digits, - and _, and * at the end for any bytes",
-            ),
-            (
-                "{a}{b}",
-                "two captures without a fixed byte between them: \"{a}{b}\"",
-            ),
-            (
-                "{a}*",
-                "two captures without a fixed byte between them: \"{a}*\"",
-            ),
+            ("a{}", "{} is no name: letters, digits, - and _, and * at the end for any bytes"),
+            ("a{i d}", "{i d} is no name: letters, digits, - and _, and * at the end for any bytes"),
+            ("{a}{b}", "two captures without a fixed byte between them: \"{a}{b}\""),
+            ("{a}*", "two captures without a fixed byte between them: \"{a}*\""),
             (
                 "*:{id}",
                 "{id} stands behind * or {name*} and would miss keys; write {id*} if it is the last, or {name} for each part between \":\" in place of what stands before, \
                  with a pattern for each number of parts",
             ),
-            (
-                "a[bc]",
-                "[ is not taken here; write {name} or *, or \\[ for the byte",
-            ),
+            ("a[bc]", "[ is not taken here; write {name} or *, or \\[ for the byte"),
         ] {
             let error = KeyPattern::new(text).expect_err(text);
             assert_eq!(error.to_string(), said, "{text}");

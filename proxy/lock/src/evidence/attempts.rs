@@ -46,15 +46,9 @@ impl Attempts {
             return;
         }
         // A free place is worth least, then what is over, then what was tried least.
-        let worth =
-            |place: &&mut Option<Tried>| place.map(|tried| (tried.lately(now), tried.since));
+        let worth = |place: &&mut Option<Tried>| place.map(|tried| (tried.lately(now), tried.since));
         if let Some(least) = set.iter_mut().min_by_key(worth) {
-            *least = Some(Tried {
-                key: key.hashed(),
-                since: now,
-                times: 1,
-                before: 0,
-            });
+            *least = Some(Tried { key: key.hashed(), since: now, times: 1, before: 0 });
         }
     }
 
@@ -86,12 +80,7 @@ impl Tried {
             Some(next) if age < ATTEMPTS_WINDOW * 2 => (next, self.times),
             Some(_) | None => (now, 0),
         };
-        Tried {
-            since,
-            times: 0,
-            before,
-            ..self
-        }
+        Tried { since, times: 0, before, ..self }
     }
 
     fn lately(self, now: Instant) -> u32 {

@@ -10,32 +10,16 @@ fn glob(pattern: impl AsRef<[u8]>) -> Glob {
 #[test]
 fn verdicts_are_those_of_redis() {
     // (pattern, keys that match, keys that do not), as `KEYS` of Redis 7.0 on x86-64 has it.
-    type Row = (
-        &'static [u8],
-        &'static [&'static [u8]],
-        &'static [&'static [u8]],
-    );
+    type Row = (&'static [u8], &'static [&'static [u8]], &'static [&'static [u8]]);
     let table: &[Row] = &[
         (b"", &[b""], &[b"a"]),
         (b"*", &[b"", b"a", b"\0\xff"], &[]),
         (b"**", &[b"a", b"ab"], &[b""]),
-        (
-            b"lock:*",
-            &[b"lock:", b"lock:a", b"lock:*"],
-            &[b"lock", b"Lock:a", b"xlock:a"],
-        ),
+        (b"lock:*", &[b"lock:", b"lock:a", b"lock:*"], &[b"lock", b"Lock:a", b"xlock:a"]),
         (b"lock:**", &[b"lock:", b"lock:a"], &[b"lock"]),
         (b"lock:a", &[b"lock:a"], &[b"lock:", b"lock:ab"]),
-        (
-            b"*:lock",
-            &[b":lock", b"a:lock", b":lock:lock"],
-            &[b"lock", b":lock:"],
-        ),
-        (
-            b"a*b*c",
-            &[b"abc", b"aXbXc", b"abbcc"],
-            &[b"ab", b"acb", b"abcd"],
-        ),
+        (b"*:lock", &[b":lock", b"a:lock", b":lock:lock"], &[b"lock", b":lock:"]),
+        (b"a*b*c", &[b"abc", b"aXbXc", b"abbcc"], &[b"ab", b"acb", b"abcd"]),
         (b"a?c", &[b"abc", b"a?c", b"a\xffc"], &[b"ac", b"abbc"]),
         (b"*?", &[b"a", b"ab"], &[b""]),
         (b"[abc]x", &[b"ax", b"cx"], &[b"dx", b"x", b"[x"]),
@@ -59,28 +43,16 @@ fn verdicts_are_those_of_redis() {
         (b"a\\", &[b"a\\"], &[b"a"]),
         (b"a\\*b*", &[b"a*b", b"a*bc"], &[b"aXb"]),
         (b"\\\\x", &[b"\\x"], &[b"x"]),
-        (
-            b"[a-\x80]",
-            &[b"\x80", b"\xff", b"\0", b"a"],
-            &[b"b", b"\x7f"],
-        ),
+        (b"[a-\x80]", &[b"\x80", b"\xff", b"\0", b"a"], &[b"b", b"\x7f"]),
         (b"[\x80-\xff]", &[b"\x80", b"\xff"], &[b"\x7f", b"a"]),
     ];
     for (pattern, yes, no) in table {
         let glob = glob(pattern);
         for key in *yes {
-            assert!(
-                glob.matches(key),
-                "{glob:?} should match {:?}",
-                key.escape_ascii()
-            );
+            assert!(glob.matches(key), "{glob:?} should match {:?}", key.escape_ascii());
         }
         for key in *no {
-            assert!(
-                !glob.matches(key),
-                "{glob:?} should not match {:?}",
-                key.escape_ascii()
-            );
+            assert!(!glob.matches(key), "{glob:?} should not match {:?}", key.escape_ascii());
         }
     }
 }
@@ -96,11 +68,7 @@ fn the_literal_prefix_ends_at_the_first_wildcard_and_has_no_escapes() {
         ("[a]x", ""),
         ("lock:[0-9]", "lock:"),
     ] {
-        assert_eq!(
-            glob(pattern).literal_prefix(),
-            prefix.as_bytes(),
-            "{pattern}"
-        );
+        assert_eq!(glob(pattern).literal_prefix(), prefix.as_bytes(), "{pattern}");
         assert_eq!(glob(pattern).as_bytes(), pattern.as_bytes());
     }
 }
@@ -111,10 +79,7 @@ fn a_pattern_of_many_stars_is_answered_at_once() {
     let key = "a".repeat(20_000);
     let started = std::time::Instant::now();
     assert!(!glob(pattern).matches(key.as_bytes()));
-    assert!(
-        started.elapsed().as_secs() < 20,
-        "backtracking is not bounded"
-    );
+    assert!(started.elapsed().as_secs() < 20, "backtracking is not bounded");
 }
 
 /// Redis 7.0's `stringmatchlen`, kept as close to its own control flow as Rust allows, recursion
@@ -242,10 +207,7 @@ fn a_narrower_pattern_misses_an_example_of_the_wider_one() {
     ] {
         let examples = glob(wide).examples();
         assert!(!examples.is_empty(), "{wide}");
-        assert!(
-            examples.iter().any(|key| !glob(narrow).matches(key)),
-            "{wide} and {narrow}: {examples:?}"
-        );
+        assert!(examples.iter().any(|key| !glob(narrow).matches(key)), "{wide} and {narrow}: {examples:?}");
     }
 }
 

@@ -8,9 +8,7 @@ fn taken(globs: &[&str]) -> Taken {
 fn left(taken: &Taken, globs: &[&str]) -> Vec<String> {
     let left = taken.from(globs.iter().map(|glob| glob.as_bytes()));
     let patterns = left.unwrap().patterns.into_iter();
-    patterns
-        .map(|glob| String::from_utf8(glob).unwrap())
-        .collect()
+    patterns.map(|glob| String::from_utf8(glob).unwrap()).collect()
 }
 
 /// All keys of up to so many letters.
@@ -33,10 +31,7 @@ fn keys(letters: &[u8], longest: usize) -> Vec<Vec<u8>> {
 #[test]
 fn what_does_not_begin_with_a_text_is_said_by_classes() {
     let taken = taken(&["ab:*"]);
-    assert_eq!(
-        left(&taken, &["*"]),
-        ["", "[^a]*", "a", "a[^b]*", "ab", "ab[^:]*"]
-    );
+    assert_eq!(left(&taken, &["*"]), ["", "[^a]*", "a", "a[^b]*", "ab", "ab[^:]*"]);
     assert_eq!(left(&taken, &["cache:*", "ab:x"]), ["cache:*"]);
     assert_eq!(left(&taken, &["a*"]), ["a", "a[^b]*", "ab", "ab[^:]*"]);
 }
@@ -45,19 +40,10 @@ fn what_does_not_begin_with_a_text_is_said_by_classes() {
 fn is_exact(globs: &[&str], from: &[&str], keys: &[Vec<u8>]) {
     let taken = taken(globs);
     assert!(taken.widened.is_empty());
-    let globs: Vec<Glob> = globs
-        .iter()
-        .map(|&glob| Glob::new(glob.to_owned().into()))
-        .collect();
-    let before: Vec<Glob> = from
-        .iter()
-        .map(|&glob| Glob::new(glob.to_owned().into()))
-        .collect();
+    let globs: Vec<Glob> = globs.iter().map(|&glob| Glob::new(glob.to_owned().into())).collect();
+    let before: Vec<Glob> = from.iter().map(|&glob| Glob::new(glob.to_owned().into())).collect();
     let texts = left(&taken, from);
-    let after: Vec<Glob> = texts
-        .iter()
-        .map(|glob| Glob::new(glob.clone().into()))
-        .collect();
+    let after: Vec<Glob> = texts.iter().map(|glob| Glob::new(glob.clone().into())).collect();
     for key in keys {
         let matches = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(key));
         assert_eq!(
@@ -91,12 +77,7 @@ fn what_is_left_is_exact_for_globs_with_one_star() {
         &["*"],
     ];
     for globs in globs {
-        for from in [
-            &["*"] as &[&str],
-            &["a*", "*b"],
-            &["ab", "x?a*b"],
-            &["*ab*", "aab"],
-        ] {
+        for from in [&["*"] as &[&str], &["a*", "*b"], &["ab", "x?a*b"], &["*ab*", "aab"]] {
             let has_several = from.contains(&"*ab*");
             if has_several && taken(globs).touches(b"*ab*") {
                 continue;
@@ -109,12 +90,7 @@ fn what_is_left_is_exact_for_globs_with_one_star() {
 #[test]
 fn bytes_that_mean_something_in_a_glob_are_escaped() {
     let keys = keys(b"]-^\\*)[", 4);
-    for globs in [
-        &["]-*"] as &[&str],
-        &["\\*^*", "\\\\*"],
-        &["[\\]\\-]^*", "*)"],
-        &["[+-_]*"],
-    ] {
+    for globs in [&["]-*"] as &[&str], &["\\*^*", "\\\\*"], &["[\\]\\-]^*", "*)"], &["[+-_]*"]] {
         is_exact(globs, &["*"], &keys);
     }
 }
@@ -126,9 +102,7 @@ fn no_pattern_has_what_an_acl_refuses() {
     assert!(left.patterns.iter().all(|glob| fits_acl(glob)), "{left:?}");
     let matches = |key: &str| {
         let globs = left.patterns.iter().cloned();
-        globs
-            .map(|glob| Glob::new(glob.into()))
-            .any(|glob| glob.matches(key.as_bytes()))
+        globs.map(|glob| Glob::new(glob.into())).any(|glob| glob.matches(key.as_bytes()))
     };
     for key in ["lock", "lockx", "lockajob:", "zebra", "ax"] {
         assert!(matches(key), "{key} in {left:?}");
@@ -144,9 +118,7 @@ fn a_glob_with_several_stars_takes_all_between_its_ends_and_goes_as_a_whole() {
     let taken = taken(&["lock:*:held:*"]);
     assert_eq!(taken.widened, [b"lock:*:held:*".to_vec()]);
     assert!(taken.touches(b"lock:a"));
-    let left = taken
-        .from([b"*:a:*" as &[u8], b"x*y*z"].into_iter())
-        .unwrap();
+    let left = taken.from([b"*:a:*" as &[u8], b"x*y*z"].into_iter()).unwrap();
     assert_eq!(left.dropped, [b"*:a:*".to_vec()]);
     assert_eq!(left.patterns, [b"x*y*z".to_vec()]);
 }
@@ -157,9 +129,7 @@ fn what_takes_too_many_patterns_is_an_error() {
     let taken = Taken::new(texts.iter().map(|text| text.as_bytes())).unwrap();
     let everything = [b"*" as &[u8]].into_iter();
     assert_eq!(taken.from(everything), Err(KeySetError::TooMany));
-    let ends: Vec<String> = (0..40)
-        .map(|at| format!("begin{at}*of-the-end{at}"))
-        .collect();
+    let ends: Vec<String> = (0..40).map(|at| format!("begin{at}*of-the-end{at}")).collect();
     assert!(Taken::new(ends.iter().map(|text| text.as_bytes())).is_err());
 }
 

@@ -40,18 +40,10 @@ struct Node {
 impl Index {
     /// Of texts that are not empty, each with its number.
     pub(super) fn new<'a>(end: End, texts: impl Iterator<Item = (&'a [u8], u32)>) -> Index {
-        let mut texts: Vec<Text> = texts
-            .map(|(text, number)| (in_order(end, text), number))
-            .collect();
+        let mut texts: Vec<Text> = texts.map(|(text, number)| (in_order(end, text), number)).collect();
         texts.sort_unstable();
-        let mut index = Index {
-            end,
-            nodes: Vec::new(),
-            firsts: Vec::new(),
-            top: 0..0,
-            text: Vec::new(),
-            numbers: Vec::new(),
-        };
+        let mut index =
+            Index { end, nodes: Vec::new(), firsts: Vec::new(), top: 0..0, text: Vec::new(), numbers: Vec::new() };
         index.add(&texts);
         index
     }
@@ -124,15 +116,9 @@ impl Index {
         let length = first.iter().zip(last).take_while(|(a, b)| a == b).count();
         let (label, numbers) = (self.text.len(), self.numbers.len());
         self.text.extend(in_order(self.end, &first[..length]));
-        let whole = texts
-            .iter()
-            .take_while(|(text, _)| text.len() == shared + length);
+        let whole = texts.iter().take_while(|(text, _)| text.len() == shared + length);
         self.numbers.extend(whole.map(|(_, number)| number));
-        Node {
-            label: range(label, self.text.len()),
-            numbers: range(numbers, self.numbers.len()),
-            children: 0..0,
-        }
+        Node { label: range(label, self.text.len()), numbers: range(numbers, self.numbers.len()), children: 0..0 }
     }
 }
 

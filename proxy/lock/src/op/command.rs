@@ -159,10 +159,7 @@ impl LockCommand {
     /// be told from others' values.
     pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {
         let script = self.op.script();
-        let arguments = script
-            .and_then(|(_, keys)| self.argv.get(3 + keys..))
-            .unwrap_or_default()
-            .iter();
+        let arguments = script.and_then(|(_, keys)| self.argv.get(3 + keys..)).unwrap_or_default().iter();
         arguments.filter(|value| OwnerToken::new((*value).clone()).is_distinctive())
     }
 }

@@ -6,8 +6,8 @@ use lockwarden_resp::Value;
 
 use super::guarded::raised;
 use super::{
-    Adopted, Answer, Answers, AskedBack, Barred, Beside, DataSaid, Ended, Granted, Missing,
-    NotAnAnswer, Outcome, Refused, ScriptEnd, StandsFor, Would,
+    Adopted, Answer, Answers, AskedBack, Barred, Beside, DataSaid, Ended, Granted, Missing, NotAnAnswer, Outcome,
+    Refused, ScriptEnd, StandsFor, Would,
 };
 use crate::data_guard::Verdict;
 use crate::decision::Operation;
@@ -37,10 +37,7 @@ pub(super) fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
     let items = value.as_items().ok_or(NotAnAnswer)?;
     match code(items)? {
         b'M' => {
-            let total = items
-                .get(1)
-                .and_then(Value::as_integer)
-                .ok_or(NotAnAnswer)?;
+            let total = items.get(1).and_then(Value::as_integer).ok_or(NotAnAnswer)?;
             Ok(Answers::Many(total, each(items.get(3..))?))
         }
         b'S' => Ok(Answers::Many(1, each(items.get(3..))?)),
@@ -70,14 +67,8 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
     let is_data = |one: &&Value| one.as_items().map(code) == Some(Ok(b'#'));
     let data = about.iter().find(is_data).map(read_data).transpose()?;
     let is_adopted = |one: &Value| one.as_items().map(code) == Some(Ok(b'+'));
-    let (adopted, locks): (Vec<_>, Vec<_>) = about
-        .iter()
-        .filter(|one| !is_data(one))
-        .partition(|one| is_adopted(one));
-    let adopted = adopted
-        .into_iter()
-        .map(read_adopted)
-        .collect::<Result<_, _>>()?;
+    let (adopted, locks): (Vec<_>, Vec<_>) = about.iter().filter(|one| !is_data(one)).partition(|one| is_adopted(one));
+    let adopted = adopted.into_iter().map(read_adopted).collect::<Result<_, _>>()?;
     let locks = locks.into_iter().map(read_item).collect::<Result<_, _>>()?;
     let end = match fields.letter(1).ok_or(NotAnAnswer)? {
         b'r' => ScriptEnd::Returned,
@@ -88,18 +79,11 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
         b'n' => ScriptEnd::Undone {
             others_stand: fields.says(6),
             lost: fields.number(8)?,
-            set_ttls: items
-                .get(3)
-                .and_then(Value::as_integer)
-                .filter(|_| fields.number(7) == Ok(1)),
+            set_ttls: items.get(3).and_then(Value::as_integer).filter(|_| fields.number(7) == Ok(1)),
         },
         _ => return Err(NotAnAnswer),
     };
-    let beside = Beside {
-        barred,
-        adopted,
-        data: data.unwrap_or_default(),
-    };
+    let beside = Beside { barred, adopted, data: data.unwrap_or_default() };
     Ok(Answers::Script(end, locks, beside))
 }
 
@@ -111,10 +95,7 @@ fn read_data(item: &Value) -> Result<DataSaid, NotAnAnswer> {
         letter => Verdict::of_letter(*letter).map(Some).ok_or(NotAnAnswer),
     });
     let place = usize::try_from(fields.number(4)?).map_err(|_| NotAnAnswer)?;
-    Ok(DataSaid {
-        verdicts: verdicts.collect::<Result<_, _>>()?,
-        refused: place.checked_sub(1),
-    })
+    Ok(DataSaid { verdicts: verdicts.collect::<Result<_, _>>()?, refused: place.checked_sub(1) })
 }
 
 fn read_adopted(item: &Value) -> Result<Adopted, NotAnAnswer> {
@@ -165,10 +146,7 @@ fn outcome(code: u8, fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
         b'B' => Outcome::Busy {
             governed: fields.number(3)? == 1,
             adopted: fields.number(4)? == 1,
-            perhaps_own: fields
-                .0
-                .get(5)
-                .is_some_and(|soon| *soon == Value::Integer(1)),
+            perhaps_own: fields.0.get(5).is_some_and(|soon| *soon == Value::Integer(1)),
             own: fields.says(6),
         },
         b'X' => Outcome::Extended {
@@ -187,10 +165,7 @@ fn outcome(code: u8, fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
             value: fields.bytes(6),
             taken_over: fields.letter(7) == Some(b'T'),
         },
-        b'A' => Outcome::Absent {
-            ran_out: fields.letter(3) == Some(b'E'),
-            unrecorded: fields.letter(3) == Some(b'-'),
-        },
+        b'A' => Outcome::Absent { ran_out: fields.letter(3) == Some(b'E'), unrecorded: fields.letter(3) == Some(b'-') },
         b'N' => Outcome::Refused(Refused {
             reason: fields.reason(2).ok_or(NotAnAnswer)?,
             since: fields.time(3)?,
@@ -202,14 +177,9 @@ fn outcome(code: u8, fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
             stands_for: fields.stands_for(9),
         }),
         b'U' => Outcome::Ungoverned,
-        b'D' => Outcome::Different {
-            late: fields.number(3)? == 1,
-        },
+        b'D' => Outcome::Different { late: fields.number(3)? == 1 },
         b'C' => Outcome::ConditionUnmet,
-        b'H' => Outcome::Untouched {
-            governed: fields.number(3)? == 1,
-            own: fields.says(4),
-        },
+        b'H' => Outcome::Untouched { governed: fields.number(3)? == 1, own: fields.says(4) },
         b'?' => Outcome::Failed,
         _ => return Err(NotAnAnswer),
     })
@@ -242,19 +212,11 @@ fn would(code: u8, reason: Reason, fields: &Fields<'_>) -> Would {
         b'R' => (fields.says(8), fields.stands_for(9)),
         _ => (reason == Reason::Expired, StandsFor::Nothing),
     };
-    Would {
-        reason,
-        late,
-        stands_for,
-    }
+    Would { reason, late, stands_for }
 }
 
 pub(super) fn code(items: &[Value]) -> Result<u8, NotAnAnswer> {
-    match items
-        .first()
-        .and_then(Value::as_bytes)
-        .map(|bytes| &bytes[..])
-    {
+    match items.first().and_then(Value::as_bytes).map(|bytes| &bytes[..]) {
         Some([code]) => Ok(*code),
         _ => Err(NotAnAnswer),
     }

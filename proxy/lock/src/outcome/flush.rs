@@ -59,9 +59,7 @@ impl Found {
     /// How many live leases there were at least; `None` where nobody looked.
     pub fn locks(&self) -> Option<u64> {
         match self.looked {
-            Looked::Through | Looked::UntilEnough => {
-                Some(self.leases.iter().map(|leases| leases.count).sum())
-            }
+            Looked::Through | Looked::UntilEnough => Some(self.leases.iter().map(|leases| leases.count).sum()),
             Looked::Not => None,
         }
     }
@@ -131,12 +129,7 @@ mod tests {
     fn the_answers_of_the_script_are_read_back() {
         let mut items = vec![bulk("N"), Value::Null, bulk("bulk-delete")];
         items.extend([4, 2].map(Value::Integer));
-        items.extend([
-            Value::Integer(1),
-            Value::Integer(7),
-            bulk("lock:a"),
-            Value::Integer(-1),
-        ]);
+        items.extend([Value::Integer(1), Value::Integer(7), bulk("lock:a"), Value::Integer(-1)]);
         let FlushAnswer::Refused(found) = read_flush(&Value::Array(items.clone())).unwrap() else {
             panic!("a refusal");
         };

@@ -49,24 +49,13 @@ pub fn read_guarded(answer: &Bytes, protocol: Protocol) -> Result<Guarded, NotAn
     };
     let how = word(1)?;
     let (is_noted, key, command) = (number(2)? == 1, word(3)?, word(4)?);
-    let barred = (!command.is_empty()).then(|| Barred {
-        key,
-        command,
-        ended: &how[..] == b"n",
-        is_noted,
-    });
+    let barred = (!command.is_empty()).then(|| Barred { key, command, ended: &how[..] == b"n", is_noted });
     match (&how[..], barred) {
         (b"r", Some(barred)) => Ok(match places.get(5) {
             Some(place) => Guarded::Returned(answer.slice(place.clone()), Some(barred)),
             None => Guarded::ReturnedNothing(barred),
         }),
-        (b"n", Some(barred)) => Ok(Guarded::Refused(
-            barred,
-            Left {
-                stands: number(5)? == 1,
-                lost: number(6)?,
-            },
-        )),
+        (b"n", Some(barred)) => Ok(Guarded::Refused(barred, Left { stands: number(5)? == 1, lost: number(6)? })),
         (b"e", barred) => {
             let value = parse_reply(answer, protocol).map_err(|_| NotAnAnswer)?;
             let (text, at) = raised(value.as_items().ok_or(NotAnAnswer)?, 5)?;
@@ -121,20 +110,13 @@ mod tests {
 
     #[test]
     fn a_refusal_that_the_script_caught_leaves_its_answer_as_it_is() {
-        let barred = Barred {
-            key: "lock:a".into(),
-            command: "del".into(),
-            ended: false,
-            is_noted: false,
-        };
+        let barred = Barred { key: "lock:a".into(), command: "del".into(), ended: false, is_noted: false };
         assert_eq!(
             read(b"*6\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n:0\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n*1\r\n:7\r\n"),
             Ok(Guarded::Returned("*1\r\n:7\r\n".into(), Some(barred.clone())))
         );
         assert_eq!(
-            read(
-                b"*5\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n:0\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n"
-            ),
+            read(b"*5\r\n$16\r\nlockwarden:guard\r\n$1\r\nr\r\n:0\r\n$6\r\nlock:a\r\n$3\r\ndel\r\n"),
             Ok(Guarded::ReturnedNothing(barred))
         );
     }
@@ -149,9 +131,6 @@ mod tests {
                 None
             ))
         );
-        assert_eq!(
-            read(b"*2\r\n$16\r\nlockwarden:guard\r\n$1\r\ne\r\n"),
-            Err(NotAnAnswer)
-        );
+        assert_eq!(read(b"*2\r\n$16\r\nlockwarden:guard\r\n$1\r\ne\r\n"), Err(NotAnAnswer));
     }
 }

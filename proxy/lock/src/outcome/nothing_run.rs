@@ -39,10 +39,7 @@ impl Missing {
 
     /// These commands.
     pub fn commands(commands: impl IntoIterator<Item = String>) -> Missing {
-        Missing {
-            commands: commands.into_iter().collect(),
-            keys: false,
-        }
+        Missing { commands: commands.into_iter().collect(), keys: false }
     }
 
     /// Whether nothing is known to be missing.
@@ -66,8 +63,7 @@ impl Missing {
 
     /// The same but for these commands.
     pub fn but(mut self, others: &[&str]) -> Missing {
-        self.commands
-            .retain(|command| !others.contains(&command.as_str()));
+        self.commands.retain(|command| !others.contains(&command.as_str()));
         self
     }
 
@@ -151,10 +147,7 @@ fn turned_away(error: &[u8]) -> Option<Why> {
     let missing = match named_command(error).as_deref() {
         Some("eval" | "evalsha") => Missing::commands(["eval".to_owned(), "evalsha".to_owned()]),
         Some(other) => Missing::commands([other.to_owned()]),
-        None => Missing {
-            commands: Vec::new(),
-            keys: true,
-        },
+        None => Missing { commands: Vec::new(), keys: true },
     };
     Some(Why::NoRights(missing))
 }
@@ -169,15 +162,10 @@ fn named_command(error: &[u8]) -> Option<String> {
 /// What a user lacks whom Redis's ACLs stopped inside a script; from 7.2 on it says which command. `None` for any other
 /// error.
 fn lacking(error: &[u8]) -> Option<Missing> {
-    if !contains(error, b"The user executing the script")
-        && !contains(error, b"ACL failure in script")
-    {
+    if !contains(error, b"The user executing the script") && !contains(error, b"ACL failure in script") {
         return None;
     }
-    Some(Missing {
-        commands: named_command(error).into_iter().collect(),
-        keys: contains(error, b"access"),
-    })
+    Some(Missing { commands: named_command(error).into_iter().collect(), keys: contains(error, b"access") })
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {
@@ -245,9 +233,7 @@ mod tests {
     #[test]
     fn a_step_whose_first_command_was_refused_has_run_nothing() {
         let text = |text: &'static str| Value::Bulk(Bytes::from_static(text.as_bytes()));
-        let answer = |code: &'static str, words: &'static str| {
-            Value::Array(vec![text(code), error(words), text("")])
-        };
+        let answer = |code: &'static str, words: &'static str| Value::Array(vec![text(code), error(words), text("")]);
         let old = "ERR The user executing the script can't run this command or subcommand";
         assert_eq!(rules(&answer("?", old)), missing(""));
         let new = "ERR ACL failure in script: User bob has no permissions to run the 'del' command";
@@ -262,10 +248,7 @@ mod tests {
             let text = |text: &'static str| Value::Bulk(Bytes::from_static(text.as_bytes()));
             Value::Array(vec![text("Q"), text(words)])
         };
-        assert_eq!(
-            rules(&answer("time memory|usage ~")),
-            missing("+time +memory|usage ~lw:*")
-        );
+        assert_eq!(rules(&answer("time memory|usage ~")), missing("+time +memory|usage ~lw:*"));
         // Nothing is missing, and the step is to be sent as it is.
         assert_eq!(why(&answer("")), None);
     }

@@ -6,9 +6,7 @@ use lockwarden_resp::Value;
 
 use super::{Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused, StandsFor};
 use crate::reason::Reason;
-use crate::record::{
-    DISTINCTIVE, FENCE, INDEBTED, KEPT, MS, NO_FLAGS, UNDELIVERED, UNWITNESSED, WANTED,
-};
+use crate::record::{DISTINCTIVE, FENCE, INDEBTED, KEPT, MS, NO_FLAGS, UNDELIVERED, UNWITNESSED, WANTED};
 use crate::time::{AskedMs, RedisTime, TtlMs};
 use crate::token::FencingToken;
 
@@ -75,17 +73,7 @@ fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
         _ => return Err(NotAnAnswer),
     };
     fields.0 = b"";
-    Ok(Outcome::Granted(Granted {
-        fence,
-        now,
-        ttl_ms,
-        ended,
-        kept,
-        old: None,
-        again: None,
-        shared_token,
-        asked_ms,
-    }))
+    Ok(Outcome::Granted(Granted { fence, now, ttl_ms, ended, kept, old: None, again: None, shared_token, asked_ms }))
 }
 
 /// Flags, fencing token, since, TTL asked for, `TTL:seconds:microseconds`. Proven by the session.
@@ -96,16 +84,7 @@ fn extended(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     let asked_ms = fields.number(MS).map(AskedMs)?;
     let ttl_ms = fields.up_to_colon().map(TtlMs)?;
     let now = fields.time()?;
-    Ok(Outcome::Extended {
-        ttl_ms,
-        fence,
-        since,
-        now,
-        kept,
-        old: None,
-        own: true,
-        asked_ms: Some(asked_ms),
-    })
+    Ok(Outcome::Extended { ttl_ms, fence, since, now, kept, old: None, own: true, asked_ms: Some(asked_ms) })
 }
 
 /// What is left of such a string.
@@ -159,11 +138,7 @@ impl Digits<'_> {
     }
 
     fn end(&self) -> Result<(), NotAnAnswer> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(NotAnAnswer)
-        }
+        if self.0.is_empty() { Ok(()) } else { Err(NotAnAnswer) }
     }
 }
 
@@ -173,11 +148,7 @@ fn number(digits: &[u8]) -> Result<u64, NotAnAnswer> {
         return Err(NotAnAnswer);
     }
     digits.iter().try_fold(0, |number, digit| {
-        if digit.is_ascii_digit() {
-            Ok(number * 10 + u64::from(digit - b'0'))
-        } else {
-            Err(NotAnAnswer)
-        }
+        if digit.is_ascii_digit() { Ok(number * 10 + u64::from(digit - b'0')) } else { Err(NotAnAnswer) }
     })
 }
 
@@ -237,34 +208,20 @@ mod tests {
             own: true,
             asked_ms: Some(AskedMs(90_000)),
         };
-        assert_eq!(
-            outcome("XB00000000000000071795261959031000000009000020000:1795261960:4321"),
-            Some(extended)
-        );
+        assert_eq!(outcome("XB00000000000000071795261959031000000009000020000:1795261960:4321"), Some(extended));
     }
 
     #[test]
     fn a_refused_acquire_says_whose_lease_it_met() {
-        let busy = |own| {
-            Some(Outcome::Busy {
-                governed: true,
-                adopted: false,
-                perhaps_own: false,
-                own,
-            })
-        };
+        let busy = |own| Some(Outcome::Busy { governed: true, adopted: false, perhaps_own: false, own });
         assert_eq!(outcome("B1000"), busy(false));
         assert_eq!(outcome("B1001"), busy(true));
     }
 
     #[test]
     fn a_release_names_the_lease_that_ended() {
-        let released = Outcome::Released {
-            fence: FencingToken(7),
-            since: RedisTime(5),
-            value: None,
-            taken_over: false,
-        };
+        let released =
+            Outcome::Released { fence: FencingToken(7), since: RedisTime(5), value: None, taken_over: false };
         assert_eq!(outcome("R00000000000000070000000000005"), Some(released));
     }
 
@@ -280,10 +237,7 @@ mod tests {
             stands_for: StandsFor::Nothing,
             current: None,
         });
-        assert_eq!(
-            outcome("N000000000000000717952619590311795261960:999999"),
-            Some(refused)
-        );
+        assert_eq!(outcome("N000000000000000717952619590311795261960:999999"), Some(refused));
     }
 
     #[test]

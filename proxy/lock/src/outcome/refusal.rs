@@ -47,8 +47,7 @@ pub struct RefusalLine<'a> {
 
 /// What the error line and the audit entry say of a refused script whose effects on keys that are no locks
 /// could not be undone.
-pub const OTHERS_STAND: &str =
-    "only the locks were put back: what the script did to other keys stands";
+pub const OTHERS_STAND: &str = "only the locks were put back: what the script did to other keys stands";
 
 /// Writes the line, without `-` and line end.
 pub fn refusal_line(line: &RefusalLine<'_>) -> String {
@@ -83,9 +82,7 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
         }
         false => line.detail.unwrap_or_else(|| match line.reason {
             // Only a lock that is held can have been held too long, and only this policy says so.
-            Reason::Limited if line.policy != "ttl-ceiling" => {
-                "a rule of this policy about rate, number, name or time"
-            }
+            Reason::Limited if line.policy != "ttl-ceiling" => "a rule of this policy about rate, number, name or time",
             reason => hint(reason),
         }),
     };
@@ -142,9 +139,7 @@ pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
             "lockwarden does not know this command of the server's, which may change keys that it does not name; \
              unknown_commands may let it pass"
         }
-        BulkRefusal::Swap => {
-            "this would take locks away from their holders; only one of admin_identities may"
-        }
+        BulkRefusal::Swap => "this would take locks away from their holders; only one of admin_identities may",
     };
     let _ = write!(text, " hint=\"{hint}\"");
     text.truncate(MAX_LINE_BYTES);
@@ -198,9 +193,7 @@ pub fn guard_line(line: &GuardLine<'_>) -> String {
 /// The line for a write of guarded data that cannot be checked.
 pub fn guard_limit_line(key: &[u8], command: &str, guard: &str, id: &str, hint: &str) -> String {
     let (key, command) = (shown(key), in_capitals(command));
-    let mut text = format!(
-        "LOCKLIMIT guarded-write key={key} cmd={command} guard={guard} id={id} hint=\"{hint}\""
-    );
+    let mut text = format!("LOCKLIMIT guarded-write key={key} cmd={command} guard={guard} id={id} hint=\"{hint}\"");
     text.truncate(MAX_LINE_BYTES);
     text
 }
@@ -233,10 +226,8 @@ pub fn not_permitted_line(command: &str) -> String {
 /// The line for a limit of the proxy itself.
 pub fn limit_line(what: &str, key: &[u8], command: &str, id: &str) -> String {
     let command = command.replace('|', "-").to_ascii_uppercase();
-    let mut text = format!(
-        "LOCKLIMIT other key={} cmd={command} policy=lockwarden id={id} hint=\"{what}\"",
-        shown(key)
-    );
+    let mut text =
+        format!("LOCKLIMIT other key={} cmd={command} policy=lockwarden id={id} hint=\"{what}\"", shown(key));
     text.truncate(MAX_LINE_BYTES);
     text
 }
@@ -289,16 +280,10 @@ fn hint(reason: Reason) -> &'static str {
         Reason::OpaqueWrite => "a lock is changed by acquire, extend and release only",
         Reason::NoTtl => "a lock needs a TTL; use SET key token NX PX ms",
         Reason::TtlTooLong => "ask for a shorter TTL and extend",
-        Reason::SharedToken => {
-            "this value is used by other clients too; use a unique value per acquire"
-        }
+        Reason::SharedToken => "this value is used by other clients too; use a unique value per acquire",
         Reason::StaleFence => "a newer holder exists; stop work",
-        Reason::UnsafeScript => {
-            "this script is not known to be safe on a lock; use a plain compare-and-delete"
-        }
-        Reason::BulkDelete => {
-            "locks are held that this would erase; have them released, or be one of admin_identities"
-        }
+        Reason::UnsafeScript => "this script is not known to be safe on a lock; use a plain compare-and-delete",
+        Reason::BulkDelete => "locks are held that this would erase; have them released, or be one of admin_identities",
         Reason::Quarantine => {
             "a server that lost this lock may have granted it to another client, or this server may lose it; try again"
         }
@@ -340,11 +325,7 @@ mod tests {
 
     #[test]
     fn a_refused_flush_names_a_lock_and_a_refused_swap_cannot() {
-        let held = BulkRefusal::Held {
-            locks: 2,
-            key: b"lock:a b",
-            db: Some(3),
-        };
+        let held = BulkRefusal::Held { locks: 2, key: b"lock:a b", db: Some(3) };
         assert_eq!(
             bulk_line(&held, "flushall", "7F3K2A"),
             "LOCKDENIED bulk-delete key=lock:a\\x20b cmd=FLUSHALL policy=lockwarden id=7F3K2A db=3 \
@@ -352,9 +333,8 @@ mod tests {
              admin_identities\""
         );
         assert!(
-            bulk_line(&BulkRefusal::Swap, "swapdb", "7F3K2A").starts_with(
-                "LOCKDENIED bulk-delete cmd=SWAPDB policy=lockwarden id=7F3K2A hint=\""
-            )
+            bulk_line(&BulkRefusal::Swap, "swapdb", "7F3K2A")
+                .starts_with("LOCKDENIED bulk-delete cmd=SWAPDB policy=lockwarden id=7F3K2A hint=\"")
         );
     }
 
@@ -362,10 +342,7 @@ mod tests {
     fn nothing_in_a_key_or_a_detail_breaks_the_line() {
         let text = line(b"lock:\r\n-OK \"\x00\xff", Some("a\r\n\"b\" é"));
         assert!(text.is_ascii() && !text.contains(['\r', '\n']), "{text}");
-        assert!(
-            text.contains(r#"key=lock:\x0d\x0a-OK\x20\"\x00\xff cmd"#),
-            "{text}"
-        );
+        assert!(text.contains(r#"key=lock:\x0d\x0a-OK\x20\"\x00\xff cmd"#), "{text}");
         assert!(line(&[0; 1000], Some(&"x".repeat(1000))).len() <= MAX_LINE_BYTES);
     }
 }

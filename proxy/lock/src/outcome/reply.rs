@@ -6,8 +6,7 @@ use lockwarden_lua::Reply;
 use lockwarden_resp::Value;
 
 use crate::op::{
-    AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling, ScriptedAcquire,
-    ScriptedTake,
+    AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake,
 };
 use crate::reason::Reason;
 use crate::rules::OnViolation;
@@ -16,8 +15,7 @@ use crate::table::parse_integer;
 
 use super::unconfirmed;
 use super::{
-    Answer, Answers, Barred, Beside, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd, StandsFor,
-    Unconfirmed,
+    Answer, Answers, Barred, Beside, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd, StandsFor, Unconfirmed,
 };
 
 /// What the client gets.
@@ -39,12 +37,7 @@ pub enum Answered {
 }
 
 /// The reply to a command whose step was carried out.
-pub fn answer(
-    op: &LockOp,
-    answers: &Answers,
-    allowed: &[Allowed],
-    enforced: bool,
-) -> Result<Answered, NotAnAnswer> {
+pub fn answer(op: &LockOp, answers: &Answers, allowed: &[Allowed], enforced: bool) -> Result<Answered, NotAnAnswer> {
     if let Some(what) = answers.unconfirmed() {
         return Ok(match unconfirmed::native(op) {
             Some(no) => Answered::Reply(no),
@@ -54,35 +47,24 @@ pub fn answer(
     match answers {
         Answers::Error(text) => Ok(Answered::Reply(Value::Error(text.clone()))),
         // Memory was out, and in a block the step could not be sent again.
-        Answers::Lacking(_) => Ok(Answered::Reply(Value::Error(Bytes::from_static(
-            OUT_OF_MEMORY,
-        )))),
+        Answers::Lacking(_) => Ok(Answered::Reply(Value::Error(Bytes::from_static(OUT_OF_MEMORY)))),
         // In monitor mode Redis ran the application's own command.
         Answers::One(one) if !enforced && !is_script(op) => native(one).map(Answered::Reply),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
-        Answers::Script(
-            _,
-            _,
-            Beside {
-                barred: Some(barred),
-                ..
-            },
-        ) if barred.ended => Ok(Answered::Barred(barred.clone())),
+        Answers::Script(_, _, Beside { barred: Some(barred), .. }) if barred.ended => {
+            Ok(Answered::Barred(barred.clone()))
+        }
         Answers::Script(end, each, _) => Ok(script(op, end, each, allowed)),
     }
 }
 
 fn script(op: &LockOp, end: &ScriptEnd, each: &[Answer], allowed: &[Allowed]) -> Answered {
-    let native = allowed
-        .iter()
-        .all(|allowed| allowed.rules.on_violation == OnViolation::Native);
+    let native = allowed.iter().all(|allowed| allowed.rules.on_violation == OnViolation::Native);
     match end {
         // A script that sets TTLs without asking whose the locks are answers as EXPIRE does: 1 where
         // it set one, 0 where it set none.
-        ScriptEnd::Undone {
-            set_ttls: Some(1), ..
-        } if native => Answered::Reply(Value::Integer(0)),
+        ScriptEnd::Undone { set_ttls: Some(1), .. } if native => Answered::Reply(Value::Integer(0)),
         ScriptEnd::Returned => Answered::AsReturned,
         ScriptEnd::Raised { text, at } => Answered::Raised(text.clone(), at.clone()),
         ScriptEnd::Undone { .. } => each
@@ -96,27 +78,15 @@ fn script(op: &LockOp, end: &ScriptEnd, each: &[Answer], allowed: &[Allowed]) ->
     }
 }
 
-fn many(
-    op: &LockOp,
-    total: i64,
-    each: &[Answer],
-    allowed: &[Allowed],
-) -> Result<Answered, NotAnAnswer> {
+fn many(op: &LockOp, total: i64, each: &[Answer], allowed: &[Allowed]) -> Result<Answered, NotAnAnswer> {
     if let LockOp::AcquireAll { .. } = op {
         return Ok(Answered::Reply(Value::Integer(1)));
     }
-    let strict = allowed
-        .iter()
-        .any(|allowed| allowed.rules.on_violation == OnViolation::Error);
-    let refused = each
-        .iter()
-        .enumerate()
-        .find_map(|(at, answer)| match &answer.outcome {
-            Outcome::Refused(refused) if refused.stands_for != StandsFor::Debt => {
-                Some((at, refused))
-            }
-            _ => None,
-        });
+    let strict = allowed.iter().any(|allowed| allowed.rules.on_violation == OnViolation::Error);
+    let refused = each.iter().enumerate().find_map(|(at, answer)| match &answer.outcome {
+        Outcome::Refused(refused) if refused.stands_for != StandsFor::Debt => Some((at, refused)),
+        _ => None,
+    });
     match refused {
         Some((at, refused)) if strict => Ok(Answered::Refusal(at, refused.clone())),
         Some(_) | None => Ok(Answered::Reply(Value::Integer(total))),
@@ -151,21 +121,9 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
         LockOp::Acquire { reply, .. } => acquire(reply, one),
         LockOp::AcquireAll { .. } => acquire(&AcquireReply::Integer, one),
         LockOp::Take { script, .. } => take(script, one),
-        LockOp::Store {
-            wants_old,
-            comparison,
-            ..
-        } => store(*wants_old, comparison.as_ref(), one),
-        LockOp::Extend {
-            spelling,
-            comparison,
-            ..
-        } => extend(*spelling, comparison.as_ref(), one),
-        LockOp::Release {
-            spelling,
-            comparison,
-            ..
-        } => release(*spelling, comparison.as_ref(), one),
+        LockOp::Store { wants_old, comparison, .. } => store(*wants_old, comparison.as_ref(), one),
+        LockOp::Extend { spelling, comparison, .. } => extend(*spelling, comparison.as_ref(), one),
+        LockOp::Release { spelling, comparison, .. } => release(*spelling, comparison.as_ref(), one),
         LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => usual(None, one),
     };
     reply.map(Answered::Reply)
@@ -176,9 +134,7 @@ fn acquire(reply: &AcquireReply, one: &Answer) -> Result<Value, NotAnAnswer> {
         (Outcome::Granted(_), AcquireReply::Integer | AcquireReply::Counter) => Value::Integer(1),
         (Outcome::Granted(_), AcquireReply::OkOrNil) => ok(),
         (Outcome::Granted(_), AcquireReply::OldValue) => Value::Null,
-        (Outcome::Granted(_), AcquireReply::Scripted(script)) => {
-            scripted(&script.replies.granted, one)
-        }
+        (Outcome::Granted(_), AcquireReply::Scripted(script)) => scripted(&script.replies.granted, one),
         (Outcome::Busy { .. }, AcquireReply::Integer) => Value::Integer(0),
         (Outcome::Busy { .. }, AcquireReply::OldValue) => native(one)?,
         (Outcome::Busy { .. }, AcquireReply::Counter) => counted(native(one)?),
@@ -203,44 +159,28 @@ fn take(script: &ScriptedTake, one: &Answer) -> Result<Value, NotAnAnswer> {
     })
 }
 
-fn store(
-    wants_old: bool,
-    comparison: Option<&Comparison>,
-    one: &Answer,
-) -> Result<Value, NotAnAnswer> {
+fn store(wants_old: bool, comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAnswer> {
     Ok(match (&one.outcome, &one.native) {
         (Outcome::Granted(granted), _) => stored(wants_old, comparison, granted.old.as_ref()),
         (Outcome::Extended { old, .. }, _) => stored(wants_old, comparison, old.as_ref()),
         (Outcome::Absent { .. }, _) if comparison.is_none() => Value::Null,
         // The stored value is another: with GET it is the reply.
-        (Outcome::Different { .. }, Some(current)) if wants_old && comparison.is_some() => {
-            current.clone()
-        }
+        (Outcome::Different { .. }, Some(current)) if wants_old && comparison.is_some() => current.clone(),
         _ => return usual(comparison, one),
     })
 }
 
-fn extend(
-    spelling: ExtendSpelling,
-    comparison: Option<&Comparison>,
-    one: &Answer,
-) -> Result<Value, NotAnAnswer> {
+fn extend(spelling: ExtendSpelling, comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAnswer> {
     Ok(match &one.outcome {
-        Outcome::Extended { old, .. } | Outcome::Released { value: old, .. } => {
-            match spelling.answers_value() {
-                true => value(old.as_ref()),
-                false => done(comparison, Value::Integer(1)),
-            }
-        }
+        Outcome::Extended { old, .. } | Outcome::Released { value: old, .. } => match spelling.answers_value() {
+            true => value(old.as_ref()),
+            false => done(comparison, Value::Integer(1)),
+        },
         _ => return usual(comparison, one),
     })
 }
 
-fn release(
-    spelling: ReleaseSpelling,
-    comparison: Option<&Comparison>,
-    one: &Answer,
-) -> Result<Value, NotAnAnswer> {
+fn release(spelling: ReleaseSpelling, comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAnswer> {
     Ok(match &one.outcome {
         Outcome::Released { value: gone, .. } => match spelling {
             ReleaseSpelling::GetDel => value(gone.as_ref()),
@@ -281,23 +221,14 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
     let native = allowed.is_none_or(|allowed| allowed.rules.on_violation == OnViolation::Native);
     let quiet = match op {
         LockOp::ReleaseMany { .. } => true,
-        LockOp::Release { comparison, .. } => {
-            comparison.as_ref().is_none_or(Comparison::has_plain_no)
-        }
-        LockOp::Extend {
-            spelling,
-            comparison,
-            ..
-        } => {
-            *spelling == ExtendSpelling::Expire
-                && comparison.as_ref().is_none_or(Comparison::has_plain_no)
+        LockOp::Release { comparison, .. } => comparison.as_ref().is_none_or(Comparison::has_plain_no),
+        LockOp::Extend { spelling, comparison, .. } => {
+            *spelling == ExtendSpelling::Expire && comparison.as_ref().is_none_or(Comparison::has_plain_no)
         }
         LockOp::Take { script, .. } => script.has_plain_no(),
-        LockOp::Store {
-            only_if_exists,
-            wants_old,
-            ..
-        } => (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some()),
+        LockOp::Store { only_if_exists, wants_old, .. } => {
+            (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some())
+        }
         // A lock that is not granted because of a failover is to its client a lock that another holds.
         LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => {
             refused.reason == Reason::Quarantine && busy(op).is_some()
@@ -339,24 +270,11 @@ pub fn native_nothing(op: &LockOp) -> Value {
         return busy;
     }
     match op {
-        LockOp::Store {
-            comparison: Some(comparison),
-            ..
-        }
-        | LockOp::Release {
-            comparison: Some(comparison),
-            ..
-        }
-        | LockOp::Extend {
-            comparison: Some(comparison),
-            ..
-        } => constant(&comparison.replies.different, Value::Null),
+        LockOp::Store { comparison: Some(comparison), .. }
+        | LockOp::Release { comparison: Some(comparison), .. }
+        | LockOp::Extend { comparison: Some(comparison), .. } => constant(&comparison.replies.different, Value::Null),
         LockOp::Take { script, .. } => constant(&script.replies.different, Value::Null),
-        LockOp::Release {
-            spelling: ReleaseSpelling::GetDel,
-            ..
-        }
-        | LockOp::Store { .. } => Value::Null,
+        LockOp::Release { spelling: ReleaseSpelling::GetDel, .. } | LockOp::Store { .. } => Value::Null,
         LockOp::Release { .. }
         | LockOp::ReleaseMany { .. }
         | LockOp::Extend { .. }
@@ -379,17 +297,13 @@ fn absent(comparison: &Comparison, one: &Answer, native: Value) -> Value {
     match (native.is_error(), comparison.by) {
         (false, _) => scripted(&comparison.replies.absent, one),
         (true, ComparedBy::Script) => other_type(comparison.replies.other_type.as_ref(), native),
-        (true, ComparedBy::DelEx) if is_wrong_type(&native) => {
-            Value::Error(Bytes::from_static(DELEX_WRONG_TYPE))
-        }
+        (true, ComparedBy::DelEx) if is_wrong_type(&native) => Value::Error(Bytes::from_static(DELEX_WRONG_TYPE)),
         (true, ComparedBy::DelEx | ComparedBy::Command) => native,
     }
 }
 
 fn is_wrong_type(error: &Value) -> bool {
-    error
-        .as_error()
-        .is_some_and(|text| text.starts_with(b"WRONGTYPE"))
+    error.as_error().is_some_and(|text| text.starts_with(b"WRONGTYPE"))
 }
 
 /// What Redis says where a command needs memory and there is none.
@@ -411,9 +325,7 @@ fn counted(held: Value) -> Value {
     };
     match parse_integer(current).map(|count| count.checked_add(1)) {
         Ok(Some(next)) => Value::Integer(next.max(2)),
-        Ok(None) => Value::Error(Bytes::from_static(
-            b"ERR increment or decrement would overflow",
-        )),
+        Ok(None) => Value::Error(Bytes::from_static(b"ERR increment or decrement would overflow")),
         Err(error) => Value::Error(Bytes::from(error.to_string())),
     }
 }

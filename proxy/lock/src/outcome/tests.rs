@@ -22,9 +22,7 @@ fn a_grant_is_read_back() {
         Value::Integer(1),
         Value::Integer(60000),
     ]);
-    let Ok(Answers::One(answer)) = read(&value) else {
-        panic!("not read")
-    };
+    let Ok(Answers::One(answer)) = read(&value) else { panic!("not read") };
     assert_eq!(
         answer.outcome,
         Outcome::Granted(Granted {
@@ -46,17 +44,9 @@ fn a_repetition_names_the_lease_that_it_has_again() {
     let mut fields: Vec<Value> = vec![Value::Bulk("G".into()), Value::Null, Value::Bulk("".into())];
     fields.extend([42, 1000, 30000].map(Value::Integer));
     fields.extend(["", "0"].map(|word| Value::Bulk(word.into())));
-    fields.extend([
-        Value::Integer(0),
-        Value::Null,
-        Value::Bulk(Bytes::from_static(&[b'g'; 16])),
-    ]);
-    let Ok(Answers::One(answer)) = read(&Value::Array(fields)) else {
-        panic!("not read")
-    };
-    let Outcome::Granted(granted) = answer.outcome else {
-        panic!("not granted")
-    };
+    fields.extend([Value::Integer(0), Value::Null, Value::Bulk(Bytes::from_static(&[b'g'; 16]))]);
+    let Ok(Answers::One(answer)) = read(&Value::Array(fields)) else { panic!("not read") };
+    let Outcome::Granted(granted) = answer.outcome else { panic!("not granted") };
     assert_eq!(granted.again, Some(Grant([b'g'; 16])));
 }
 
@@ -102,12 +92,8 @@ fn a_refusal_has_a_reason() {
             Value::Null,
         ])
     };
-    let Ok(Answers::One(answer)) = read(&fields("expired")) else {
-        panic!("not read")
-    };
-    let Outcome::Refused(refused) = answer.outcome else {
-        panic!("{answer:?}")
-    };
+    let Ok(Answers::One(answer)) = read(&fields("expired")) else { panic!("not read") };
+    let Outcome::Refused(refused) = answer.outcome else { panic!("{answer:?}") };
     assert_eq!((refused.reason, refused.late), (Reason::Expired, true));
     assert_eq!(read(&fields("bogus")), Err(NotAnAnswer));
 }
@@ -128,22 +114,10 @@ fn what_would_have_been_refused_says_who_was_late() {
         }
     };
     let overwrite = Reason::Overwrite;
-    assert_eq!(
-        would("G", "overwrite", &[(13, 1)]),
-        Some((overwrite, true, StandsFor::Nothing))
-    );
-    assert_eq!(
-        would("G", "overwrite", &[]),
-        Some((overwrite, false, StandsFor::Nothing))
-    );
-    assert_eq!(
-        would("R", "expired", &[(9, 1)]),
-        Some((Reason::Expired, false, StandsFor::Debt))
-    );
-    assert_eq!(
-        would("X", "expired", &[]),
-        Some((Reason::Expired, true, StandsFor::Nothing))
-    );
+    assert_eq!(would("G", "overwrite", &[(13, 1)]), Some((overwrite, true, StandsFor::Nothing)));
+    assert_eq!(would("G", "overwrite", &[]), Some((overwrite, false, StandsFor::Nothing)));
+    assert_eq!(would("R", "expired", &[(9, 1)]), Some((Reason::Expired, false, StandsFor::Debt)));
+    assert_eq!(would("X", "expired", &[]), Some((Reason::Expired, true, StandsFor::Nothing)));
     assert_eq!(would("G", "", &[(13, 1)]), None);
 }
 

@@ -19,9 +19,7 @@ impl Answers {
     /// Whether replicas must confirm it before its client hears of it.
     pub fn needs_replicas(&self) -> bool {
         let outcomes = self.each().iter().map(|answer| &answer.outcome);
-        outcomes
-            .into_iter()
-            .any(|outcome| matches!(outcome, Outcome::Granted(_) | Outcome::Extended { .. }))
+        outcomes.into_iter().any(|outcome| matches!(outcome, Outcome::Granted(_) | Outcome::Extended { .. }))
     }
 
     /// When the server made the grants that it tells of.
@@ -123,22 +121,12 @@ pub(super) fn native(op: &LockOp) -> Option<Value> {
             no(&replies.different, &[&replies.granted, &replies.extended])
         }
         LockOp::AcquireAll { .. } => Some(Value::Integer(0)),
-        LockOp::Store {
-            wants_old: true, ..
-        } => None,
-        LockOp::Store {
-            only_if_exists,
-            comparison,
-            ..
-        } => match comparison {
+        LockOp::Store { wants_old: true, .. } => None,
+        LockOp::Store { only_if_exists, comparison, .. } => match comparison {
             Some(comparison) => no_of(comparison),
             None => only_if_exists.then_some(Value::Null),
         },
-        LockOp::Extend {
-            spelling,
-            comparison,
-            ..
-        } => match comparison {
+        LockOp::Extend { spelling, comparison, .. } => match comparison {
             _ if spelling.answers_value() => None,
             Some(comparison) => no_of(comparison),
             None => Some(native_nothing(op)),
@@ -181,11 +169,7 @@ pub fn unconfirmed_line(what: Unconfirmed, wanted: Durability, is_script: bool) 
 
 /// Why something was done, and its client was told that it was not.
 pub fn unconfirmed_words(what: Unconfirmed, wanted: Durability) -> String {
-    let Durability {
-        replicas,
-        within_ms,
-        is_strict: _,
-    } = wanted;
+    let Durability { replicas, within_ms, is_strict: _ } = wanted;
     let noun = if replicas == 1 { "replica" } else { "replicas" };
     let what = match what {
         Unconfirmed::Grant(_) => "the lock was given back",

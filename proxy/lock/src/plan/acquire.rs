@@ -34,15 +34,10 @@ pub(super) fn plan(
     let again = own && lock.rules.on_repeat == OnRepeat::Grant;
     let distinctive = who.is_distinctive(&lock.rules);
     let (words, shown, reads_value) = match reply {
-        AcquireReply::Scripted(script) => (
-            &script.then,
-            shown(&script.replies.held),
-            script.replies.reads_value,
-        ),
-        AcquireReply::Integer
-        | AcquireReply::OkOrNil
-        | AcquireReply::OldValue
-        | AcquireReply::Counter => (planning.argv, None, false),
+        AcquireReply::Scripted(script) => (&script.then, shown(&script.replies.held), script.replies.reads_value),
+        AcquireReply::Integer | AcquireReply::OkOrNil | AcquireReply::OldValue | AcquireReply::Counter => {
+            (planning.argv, None, false)
+        }
     };
     step.letters(&[
         (planning.monitor, b'm'),
@@ -70,9 +65,7 @@ pub fn grants_repetition(permitted: &Permitted) -> bool {
     let LockOp::Acquire { value, .. } = &permitted.command().op else {
         return false;
     };
-    permitted.enforces()
-        && lock.rules.on_repeat == OnRepeat::Grant
-        && is_own(value, &lock.lock.facts)
+    permitted.enforces() && lock.rules.on_repeat == OnRepeat::Grant && is_own(value, &lock.lock.facts)
 }
 
 /// Whether a value tells one client from the others.

@@ -48,13 +48,9 @@ pub fn known_lease(answer: &Value) -> Option<KnownLease> {
     let [code, fence, since, now, left, own] = answer.as_items()? else {
         return None;
     };
-    let number = |value: &Value| -> Option<u64> {
-        std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok()
-    };
+    let number = |value: &Value| -> Option<u64> { std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok() };
     let fence = || number(fence).filter(|fence| *fence > 0).map(FencingToken);
-    let left = u64::try_from(left.as_integer()?)
-        .ok()
-        .map(Duration::from_millis);
+    let left = u64::try_from(left.as_integer()?).ok().map(Duration::from_millis);
     match &code.as_bytes()?[..] {
         b"H" => {
             let (since_ms, now) = (number(since)?, u64::try_from(now.as_integer()?).ok()?);
@@ -99,32 +95,19 @@ mod tests {
             left,
             own: true,
         };
-        let (some, second) = (
-            Some(FencingToken(1_795_260_990_627_782)),
-            Some(Duration::from_secs(1)),
-        );
+        let (some, second) = (Some(FencingToken(1_795_260_990_627_782)), Some(Duration::from_secs(1)));
         for (value, expected) in [
             (answer("H", "1795260990627782", 1_000), held(some, second)),
             (answer("H", "0000000000000000", -1), held(None, None)),
             (answer("U", "", -1), KnownLease::Ungoverned { left: None }),
-            (
-                answer("A", "1795260990627782", -2),
-                KnownLease::Free { last: some },
-            ),
+            (answer("A", "1795260990627782", -2), KnownLease::Free { last: some }),
             (answer("A", "", -2), KnownLease::Free { last: None }),
             // What somebody wrote over a record.
-            (
-                answer("A", "not a number", -2),
-                KnownLease::Free { last: None },
-            ),
+            (answer("A", "not a number", -2), KnownLease::Free { last: None }),
         ] {
             assert_eq!(known_lease(&value), Some(expected), "{value:?}");
         }
-        for other in [
-            answer("?", "", 0),
-            Value::Integer(1),
-            Value::Array(Vec::new()),
-        ] {
+        for other in [answer("?", "", 0), Value::Integer(1), Value::Array(Vec::new())] {
             assert_eq!(known_lease(&other), None, "{other:?}");
         }
     }

@@ -80,16 +80,10 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_or_it_is_none_of_ours() {
-        let done = Broke::Done {
-            grant: Grant([b'g'; 16]),
-            held: Duration::from_millis(5_800),
-        };
+        let done = Broke::Done { grant: Grant([b'g'; 16]), held: Duration::from_millis(5_800) };
         assert_eq!(broke(&answer("B", b"gggggggggggggggg")), Some(done));
         assert_eq!(broke(&answer("B", b"short")), None);
-        assert_eq!(
-            broke(&answer("N", b"")),
-            Some(Broke::Other(FencingToken(43)))
-        );
+        assert_eq!(broke(&answer("N", b"")), Some(Broke::Other(FencingToken(43))));
         assert_eq!(broke(&answer("A", b"")), Some(Broke::Absent));
         assert_eq!(broke(&answer("U", b"")), Some(Broke::Ungoverned));
         assert_eq!(broke(&answer("?", b"")), None);

@@ -37,10 +37,7 @@ pub enum Surveyed {
 }
 
 /// Looks for leases of one database.
-pub fn survey<'a>(
-    leases: impl Iterator<Item = (&'a [u8], Grant)> + Clone,
-    companion_prefix: &[u8],
-) -> Plan {
+pub fn survey<'a>(leases: impl Iterator<Item = (&'a [u8], Grant)> + Clone, companion_prefix: &[u8]) -> Plan {
     let locks: Vec<&[u8]> = leases.clone().map(|(lock, _)| lock).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
     for (_, grant) in leases {

@@ -27,8 +27,7 @@ pub(super) fn plan(
     let shown = comparison.and_then(|c| shown(&c.replies.different));
     let max_hold_ms = lock.obligations.max_hold_ms.unwrap_or(0);
     let conditional = condition != ExpireCondition::Always;
-    let usual = LeaseTtl::extended(ttl, lock)
-        .filter(|_| !planning.monitor && !conditional && max_hold_ms == 0);
+    let usual = LeaseTtl::extended(ttl, lock).filter(|_| !planning.monitor && !conditional && max_hold_ms == 0);
     step.flags(
         &proofs.flags,
         &[
@@ -47,9 +46,7 @@ pub(super) fn plan(
 /// Whether an equal identity that is not distinctive may extend: where identity counts at all, and
 /// nothing tells that the connection is not the holder's.
 pub(super) fn is_lenient(obligations: &Obligations, facts: &Facts) -> bool {
-    let counts = obligations
-        .require
-        .is_some_and(|required| required.contains(Proofs::IDENTITY));
+    let counts = obligations.require.is_some_and(|required| required.contains(Proofs::IDENTITY));
     let lapsed = facts.own.as_ref().is_some_and(|own| own.lapsed.is_some());
     counts && !facts.refused_since && !lapsed
 }

@@ -70,12 +70,7 @@ impl IndexEntry {
     pub fn encoded(&self) -> Bytes {
         let mut word = BytesMut::with_capacity(self.lock.len() + 48);
         word.put_u8(if self.offered { b'o' } else { b'k' });
-        let numbers = [
-            u64::from(self.db),
-            self.ttl_ms.0,
-            self.keep_alive_ms.0,
-            self.outlive_ms.0,
-        ];
+        let numbers = [u64::from(self.db), self.ttl_ms.0, self.keep_alive_ms.0, self.outlive_ms.0];
         for number in numbers {
             word.put_slice(Digits::new().of(number));
             word.put_u8(b':');
@@ -145,20 +140,12 @@ pub fn indexed(answer: &Value) -> Option<Indexed> {
         let digits = std::str::from_utf8(value.as_bytes()?).ok()?.to_owned();
         Some(Duration::from_millis(digits.parse().ok()?))
     };
-    let overdue = overdue
-        .chunks_exact(2)
-        .map(|pair| Some((pair[0].as_bytes()?.clone(), ms(&pair[1])?)));
-    Some(Indexed {
-        next: ms(next),
-        overdue: overdue.collect::<Option<_>>()?,
-    })
+    let overdue = overdue.chunks_exact(2).map(|pair| Some((pair[0].as_bytes()?.clone(), ms(&pair[1])?)));
+    Some(Indexed { next: ms(next), overdue: overdue.collect::<Option<_>>()? })
 }
 
 /// Looks at the leases of these entries, which are of one database.
-pub fn orphans<'a>(
-    entries: impl Iterator<Item = &'a IndexEntry> + Clone,
-    companion_prefix: &[u8],
-) -> Plan {
+pub fn orphans<'a>(entries: impl Iterator<Item = &'a IndexEntry> + Clone, companion_prefix: &[u8]) -> Plan {
     let locks: Vec<&[u8]> = entries.clone().map(|entry| &entry.lock[..]).collect();
     let mut step = Step::new(&locks, companion_prefix, &[]);
     for entry in entries {
@@ -270,14 +257,7 @@ mod tests {
             assert_ne!(offer.encoded(), entry.encoded());
             assert_eq!(IndexEntry::parse(&offer.encoded()), Some(offer));
         }
-        for word in [
-            "",
-            "k",
-            "k1:2:3:",
-            "k1:2:3:x:lock",
-            "x1:2:3:4:lock",
-            "k-1:2:3:4:l",
-        ] {
+        for word in ["", "k", "k1:2:3:", "k1:2:3:x:lock", "x1:2:3:4:lock", "k-1:2:3:4:l"] {
             let word = Bytes::from_static(word.as_bytes());
             assert_eq!(IndexEntry::parse(&word), None);
         }

@@ -50,12 +50,7 @@ impl LeaseTtl {
             true => ttl_ms,
             false => with_grace(ttl_ms, &allowed.rules),
         };
-        Some(LeaseTtl::of(
-            TtlMs(ttl_ms),
-            AskedMs(asked_ms),
-            kept,
-            outlive_ms(allowed),
-        ))
+        Some(LeaseTtl::of(TtlMs(ttl_ms), AskedMs(asked_ms), kept, outlive_ms(allowed)))
     }
 
     /// Of a lease that goes on. `None` where only Redis's clock or what is left can tell, and where
@@ -68,12 +63,7 @@ impl LeaseTtl {
         };
         let ttl_ms = ttl_of_extension(asked_ms, &allowed.obligations);
         let kept = is_kept(ttl_ms, asked_ms, allowed);
-        Some(LeaseTtl::of(
-            TtlMs(with_grace(ttl_ms, &allowed.rules)),
-            AskedMs(asked_ms),
-            kept,
-            outlive_ms(allowed),
-        ))
+        Some(LeaseTtl::of(TtlMs(with_grace(ttl_ms, &allowed.rules)), AskedMs(asked_ms), kept, outlive_ms(allowed)))
     }
 
     /// Of a lease without a TTL that was granted while nothing was enforced, as if it was granted now. A TTL of 0 where that
@@ -93,12 +83,7 @@ impl LeaseTtl {
             0 => outlive.max(WITHOUT_TTL_MS),
             ttl => ttl.saturating_add(outlive),
         };
-        LeaseTtl {
-            ttl_ms,
-            asked_ms,
-            kept,
-            companion_ms: companion_ms.min(MAX_TTL_MS),
-        }
+        LeaseTtl { ttl_ms, asked_ms, kept, companion_ms: companion_ms.min(MAX_TTL_MS) }
     }
 }
 
@@ -131,10 +116,9 @@ pub(crate) fn lengthened_to(op: &LockOp, obligations: &Obligations) -> Option<u6
         LockOp::Take { ttl, .. } | LockOp::Store { ttl, .. } => (*ttl, false),
         LockOp::Wrapped { .. } => return Some(unknown),
         // A free lock is taken or not, and a held one goes on as it is.
-        LockOp::Acquire { .. }
-        | LockOp::AcquireAll { .. }
-        | LockOp::Release { .. }
-        | LockOp::ReleaseMany { .. } => return None,
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
+            return None;
+        }
     };
     match asked {
         // At once, which gives it back.
@@ -185,11 +169,7 @@ pub struct EnforcedTerms {
 
 impl EnforcedTerms {
     /// Of a lease for which a command asks, in a namespace that is only watched; `None` where they are the ones asked for.
-    pub fn instead_of(
-        AskedMs(asked_ms): AskedMs,
-        op: &LockOp,
-        allowed: &Allowed,
-    ) -> Option<EnforcedTerms> {
+    pub fn instead_of(AskedMs(asked_ms): AskedMs, op: &LockOp, allowed: &Allowed) -> Option<EnforcedTerms> {
         let obligations = &allowed.obligations;
         let ttl_ms = match op {
             // Without a TTL it is PERSIST: refused, or meant.
@@ -201,10 +181,7 @@ impl EnforcedTerms {
             | LockOp::Wrapped { .. } => ttl_of_grant(asked_ms, obligations),
             LockOp::Release { .. } | LockOp::ReleaseMany { .. } => asked_ms,
         };
-        (ttl_ms != asked_ms).then(|| EnforcedTerms {
-            ttl_ms: TtlMs(ttl_ms),
-            kept: keeps_alive(obligations),
-        })
+        (ttl_ms != asked_ms).then(|| EnforcedTerms { ttl_ms: TtlMs(ttl_ms), kept: keeps_alive(obligations) })
     }
 }
 
@@ -224,10 +201,8 @@ pub(super) fn debt_ms(allowed: &Allowed) -> u64 {
 }
 
 fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
-    let ceiling = obligations
-        .ttl_cap_ms
-        .or(obligations.ttl_default_ms)
-        .unwrap_or(OUTLIVE_AT_LEAST_MS / OUTLIVE_CEILINGS);
+    let ceiling =
+        obligations.ttl_cap_ms.or(obligations.ttl_default_ms).unwrap_or(OUTLIVE_AT_LEAST_MS / OUTLIVE_CEILINGS);
     ceiling.saturating_mul(OUTLIVE_CEILINGS)
 }
 
@@ -237,9 +212,7 @@ pub fn outlive_ms(allowed: &Allowed) -> OutliveMs {
 }
 
 pub(super) fn outlive(obligations: &Obligations, rules: &Rules) -> OutliveMs {
-    let outlive = ten_ceilings_ms(obligations)
-        .max(OUTLIVE_AT_LEAST_MS)
-        .max(rules.debt_max_age_ms.unwrap_or(0));
+    let outlive = ten_ceilings_ms(obligations).max(OUTLIVE_AT_LEAST_MS).max(rules.debt_max_age_ms.unwrap_or(0));
     OutliveMs(match obligations.fence {
         Fence::Sequential => outlive.max(OUTLIVE_SEQUENTIAL_MS),
         Fence::None | Fence::Hybrid => outlive,
@@ -314,18 +287,9 @@ mod tests {
 
     #[test]
     fn a_new_lease_has_the_default_or_what_it_asks_up_to_the_cap() {
-        assert_eq!(
-            granted(AskedTtl::None, false),
-            Some((30_000, 0, true, 630_000))
-        );
-        assert_eq!(
-            granted(AskedTtl::For(5_000), false),
-            Some((5_000, 5_000, false, 605_000))
-        );
-        assert_eq!(
-            granted(AskedTtl::For(90_000), false),
-            Some((60_000, 90_000, true, 660_000))
-        );
+        assert_eq!(granted(AskedTtl::None, false), Some((30_000, 0, true, 630_000)));
+        assert_eq!(granted(AskedTtl::For(5_000), false), Some((5_000, 5_000, false, 605_000)));
+        assert_eq!(granted(AskedTtl::For(90_000), false), Some((60_000, 90_000, true, 660_000)));
         assert_eq!(granted(AskedTtl::Until(5), false), None);
         assert_eq!(granted(AskedTtl::For(0), false), None);
         assert_eq!(granted(AskedTtl::For(-5), false), None);
@@ -335,10 +299,7 @@ mod tests {
     fn where_nothing_is_enforced_the_ttl_is_what_was_asked() {
         let week = WITHOUT_TTL_MS;
         assert_eq!(granted(AskedTtl::None, true), Some((0, 0, false, week)));
-        assert_eq!(
-            granted(AskedTtl::For(90_000), true),
-            Some((90_000, 90_000, false, 690_000))
-        );
+        assert_eq!(granted(AskedTtl::For(90_000), true), Some((90_000, 90_000, false, 690_000)));
     }
 
     #[test]
@@ -360,8 +321,7 @@ mod tests {
         };
         let watched = allowed(Some(30_000), Some(60_000), true);
         let instead = |asked, extends| {
-            EnforcedTerms::instead_of(AskedMs(asked), &op(extends), &watched)
-                .map(|terms| (terms.ttl_ms.0, terms.kept))
+            EnforcedTerms::instead_of(AskedMs(asked), &op(extends), &watched).map(|terms| (terms.ttl_ms.0, terms.kept))
         };
         assert_eq!(instead(0, false), Some((30_000, true)));
         assert_eq!(instead(0, true), None);
@@ -370,16 +330,10 @@ mod tests {
             assert_eq!(instead(60_001, extends), Some((60_000, true)));
         }
         let free = allowed(None, None, true);
-        assert_eq!(
-            EnforcedTerms::instead_of(AskedMs(0), &op(false), &free),
-            None
-        );
+        assert_eq!(EnforcedTerms::instead_of(AskedMs(0), &op(false), &free), None);
         let unkept = allowed(None, Some(60_000), false);
         let terms = EnforcedTerms::instead_of(AskedMs(0), &op(false), &unkept);
-        assert_eq!(
-            terms.map(|terms| (terms.ttl_ms.0, terms.kept)),
-            Some((60_000, false))
-        );
+        assert_eq!(terms.map(|terms| (terms.ttl_ms.0, terms.kept)), Some((60_000, false)));
     }
 
     #[test]
@@ -445,15 +399,10 @@ mod tests {
     #[test]
     fn an_extension_is_cut_and_one_without_ttl_is_not() {
         let allowed = allowed(Some(30_000), Some(60_000), true);
-        let extended = |asked| {
-            LeaseTtl::extended(asked, &allowed).map(|ttl| (ttl.ttl_ms.0, ttl.asked_ms.0, ttl.kept))
-        };
+        let extended = |asked| LeaseTtl::extended(asked, &allowed).map(|ttl| (ttl.ttl_ms.0, ttl.asked_ms.0, ttl.kept));
         assert_eq!(extended(AskedTtl::None), Some((0, 0, false)));
         assert_eq!(extended(AskedTtl::For(5_000)), Some((5_000, 5_000, false)));
-        assert_eq!(
-            extended(AskedTtl::For(90_000)),
-            Some((60_000, 90_000, true))
-        );
+        assert_eq!(extended(AskedTtl::For(90_000)), Some((60_000, 90_000, true)));
         assert_eq!(extended(AskedTtl::For(0)), None);
         assert_eq!(extended(AskedTtl::Until(1)), None);
         assert_eq!(extended(AskedTtl::Further(1)), None);

@@ -111,10 +111,7 @@ const NOBODYS: &[u8] = b"lockwarden:rights";
 
 /// The command that a script of the application comes to, where its step runs that.
 fn scripted(command: &LockCommand) -> &'static str {
-    let then = command
-        .op
-        .comparison()
-        .and_then(|comparison| comparison.then.first());
+    let then = command.op.comparison().and_then(|comparison| comparison.then.first());
     let is = |word: &str| then.is_some_and(|then| then.eq_ignore_ascii_case(word.as_bytes()));
     let known = COMES_TO.iter().find(|verb| is(verb));
     known.unwrap_or(&"")
@@ -158,12 +155,8 @@ impl Guard {
             return by_flags(script?);
         }
         match &command.op {
-            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Store { .. } => {
-                Some(Guard::Grows)
-            }
-            LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
-                Some(Guard::Writes)
-            }
+            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Store { .. } => Some(Guard::Grows),
+            LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => Some(Guard::Writes),
             LockOp::Take { .. } | LockOp::Wrapped { .. } => None,
         }
     }
@@ -193,10 +186,7 @@ impl Guard {
 
 /// What Redis does with a script whose text says what it does: `#!lua flags=…`.
 fn by_flags(text: &[u8]) -> Option<Guard> {
-    let line = text
-        .strip_prefix(b"#!")?
-        .split(|byte| *byte == b'\n')
-        .next()?;
+    let line = text.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let says = |flag: &[u8]| memchr::memmem::find(line, flag).is_some();
     Some(match says(b"allow-oom") {
         true => Guard::Writes,

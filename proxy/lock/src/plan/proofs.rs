@@ -63,22 +63,11 @@ impl ProofArguments {
     }
 
     /// For one thing that a script may do.
-    pub(super) fn of_script(
-        obligations: &Obligations,
-        allowed: &Allowed,
-        who: &Who,
-        monitor: bool,
-    ) -> ProofArguments {
+    pub(super) fn of_script(obligations: &Obligations, allowed: &Allowed, who: &Who, monitor: bool) -> ProofArguments {
         ProofArguments::under(obligations, allowed, who, &Claim::Scripted, monitor)
     }
 
-    fn under(
-        obligations: &Obligations,
-        allowed: &Allowed,
-        who: &Who,
-        claim: &Claim,
-        monitor: bool,
-    ) -> ProofArguments {
+    fn under(obligations: &Obligations, allowed: &Allowed, who: &Who, claim: &Claim, monitor: bool) -> ProofArguments {
         let (facts, required) = (&allowed.lock.facts, obligations.require);
         let counts = |proof| required.is_some_and(|required| required.contains(proof));
         let own = facts.own.as_ref();
@@ -112,13 +101,7 @@ impl ProofArguments {
         for grant in own.map(|own| &own.grant).into_iter().chain(&facts.queued) {
             grants.extend_from_slice(&grant.0);
         }
-        ProofArguments {
-            flags: flags.0,
-            own: grants,
-            claim,
-            seen_grant,
-            seen,
-        }
+        ProofArguments { flags: flags.0, own: grants, claim, seen_grant, seen }
     }
 }
 
@@ -175,11 +158,7 @@ impl Flags {
     }
 
     /// Tells of a value that was read; returns the grant under which it was, and the value, where they may prove.
-    fn seen(
-        &mut self,
-        seen: &Seen,
-        rule: Option<TakeOverRule>,
-    ) -> Option<(SmallVec<[u8; 16]>, StoredToken)> {
+    fn seen(&mut self, seen: &Seen, rule: Option<TakeOverRule>) -> Option<(SmallVec<[u8; 16]>, StoredToken)> {
         // A value that others may write, too, proves nothing, unless a WATCH says that it has not
         // changed since it was read.
         let sure = seen.distinctive || seen.watched;

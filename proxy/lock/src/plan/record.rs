@@ -46,12 +46,7 @@ pub fn noticed(answer: &Value) -> Option<Noticed> {
 
 /// The step that marks a lease of `session` as granted in a reply that was never read. `None`
 /// means whichever it was granted last: a repetition takes a lease on whose name it does not know.
-pub fn undelivered(
-    lock: &[u8],
-    session: SessionId,
-    grant: Option<Grant>,
-    companion_prefix: &[u8],
-) -> Plan {
+pub fn undelivered(lock: &[u8], session: SessionId, grant: Option<Grant>, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&session.0);
     step.bytes(grant.as_ref().map_or(&[][..], |grant| &grant.0));

@@ -17,10 +17,7 @@ pub(super) fn plan(
     let shown = comparison.and_then(|c| shown(&c.replies.different));
     step.flags(
         &proofs.flags,
-        &[
-            (spelling == ReleaseSpelling::GetDel, b'g'),
-            (shown.is_some(), shown.unwrap_or_default()),
-        ],
+        &[(spelling == ReleaseSpelling::GetDel, b'g'), (shown.is_some(), shown.unwrap_or_default())],
     );
     step.proofs(&proofs, planning.who, lock);
     step.words_around_the_key(comparison.map_or(planning.argv, |c| &c.then));

@@ -9,12 +9,7 @@ use crate::rules::{Mode, OnViolation};
 use crate::scripts;
 use crate::settle::Allowed;
 
-pub(super) fn plan(
-    planning: &Planning<'_>,
-    locks: &[Allowed],
-    others: &[Bytes],
-    unlink: bool,
-) -> Plan {
+pub(super) fn plan(planning: &Planning<'_>, locks: &[Allowed], others: &[Bytes], unlink: bool) -> Plan {
     let others: Vec<&[u8]> = others.iter().map(|key| &key[..]).collect();
     let mut step = Step::new(&planning.keys, planning.companion_prefix, &others);
     step.bytes(if unlink { b"UNLINK" } else { b"DEL" });

@@ -34,19 +34,11 @@ pub(super) fn plan(
     draw: &mut dyn FnMut() -> Grant,
 ) -> Plan {
     let (argv, who, keys, reach) = (planning.argv, planning.who, about.keys, about.reach);
-    let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys]
-        .iter()
-        .chain(about.named)
-        .map(|key| &key[..])
-        .collect();
+    let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys].iter().chain(about.named).map(|key| &key[..]).collect();
     let mut step = Step::wrapping(&names, &planning.keys, planning.companion_prefix);
     step.words(&argv[3 + keys..]);
     let ours = step.count();
-    step.letters(&[
-        (planning.monitor, b'm'),
-        (speaks_of_resp(&script.text), b'x'),
-        (*reach == Reach::Nothing, b'c'),
-    ]);
+    step.letters(&[(planning.monitor, b'm'), (speaks_of_resp(&script.text), b'x'), (*reach == Reach::Nothing, b'c')]);
     step.who(who, &locks[0].rules);
     step.number(u64::from(who.db));
     step.number(keys as u64);
@@ -68,11 +60,7 @@ pub(super) fn plan(
 pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Bytes]) -> Plan {
     let mut step = Step::empty();
     step.words(words);
-    let envelope = Envelope {
-        judged: false,
-        guard: Some(guard),
-        adopts: false,
-    };
+    let envelope = Envelope { judged: false, guard: Some(guard), adopts: false };
     step.done_enveloped(script, envelope)
 }
 

@@ -59,10 +59,7 @@ pub fn shortened(answer: &Value) -> Option<Shortened> {
     };
     let fence = std::str::from_utf8(fence.as_bytes()?).ok()?.parse().ok()?;
     let held = u64::try_from(held.as_integer()?).ok()?;
-    Some(Shortened::Done {
-        fence: FencingToken(fence),
-        held: Duration::from_millis(held),
-    })
+    Some(Shortened::Done { fence: FencingToken(fence), held: Duration::from_millis(held) })
 }
 
 #[cfg(test)]
@@ -75,10 +72,7 @@ mod tests {
     fn what_is_no_answer_of_the_script_says_nothing() {
         let fence = |text: &'static str| Value::Bulk(Bytes::from_static(text.as_bytes()));
         let done = Value::Array(vec![fence("0000000000000042"), Value::Integer(1_500)]);
-        let expected = Shortened::Done {
-            fence: FencingToken(42),
-            held: Duration::from_millis(1_500),
-        };
+        let expected = Shortened::Done { fence: FencingToken(42), held: Duration::from_millis(1_500) };
         assert_eq!(shortened(&done), Some(expected));
         assert_eq!(shortened(&Value::Integer(0)), Some(Shortened::Left));
         for other in [

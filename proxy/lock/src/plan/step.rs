@@ -30,10 +30,7 @@ pub(super) struct Step {
 impl Step {
     /// Begins with the keys: each lock and its companion, then the others.
     pub(super) fn new(locks: &[impl AsRef<[u8]>], prefix: &[u8], others: &[&[u8]]) -> Step {
-        let mut step = Step {
-            out: BytesMut::with_capacity(512),
-            words: 0,
-        };
+        let mut step = Step { out: BytesMut::with_capacity(512), words: 0 };
         step.number((locks.len() * 2 + others.len()) as u64);
         for lock in locks {
             step.bytes(lock.as_ref());
@@ -47,18 +44,12 @@ impl Step {
 
     /// Begins with nothing.
     pub(super) fn empty() -> Step {
-        Step {
-            out: BytesMut::with_capacity(256),
-            words: 0,
-        }
+        Step { out: BytesMut::with_capacity(256), words: 0 }
     }
 
     /// Begins with the keys that an application's script names, and the companions of the locks among them.
     pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], prefix: &[u8]) -> Step {
-        let mut step = Step {
-            out: BytesMut::with_capacity(1024),
-            words: 0,
-        };
+        let mut step = Step { out: BytesMut::with_capacity(1024), words: 0 };
         step.number((keys.len() + locks.len()) as u64);
         for key in keys {
             step.bytes(key);
@@ -90,11 +81,7 @@ impl Step {
 
     pub(super) fn flags(&mut self, flags: &[u8], more: &[(bool, u8)]) {
         let mut word: SmallVec<[u8; 24]> = SmallVec::from_slice(flags);
-        word.extend(
-            more.iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, letter)| *letter),
-        );
+        word.extend(more.iter().filter(|(set, _)| *set).map(|(_, letter)| *letter));
         self.bytes(&word);
     }
 
@@ -166,13 +153,7 @@ impl Step {
     }
 
     /// The eighth argument of acquire.lua.
-    pub(super) fn seldom_needed(
-        &mut self,
-        lease: Option<LeaseTtl>,
-        ttl: AskedTtl,
-        adopted_ms: u64,
-        allowed: &Allowed,
-    ) {
+    pub(super) fn seldom_needed(&mut self, lease: Option<LeaseTtl>, ttl: AskedTtl, adopted_ms: u64, allowed: &Allowed) {
         let mut word: SmallVec<[u8; 96]> = SmallVec::new();
         // Arguments that are seldom needed share one word: each word costs Redis time, also where
         // the script never reads it.
@@ -233,14 +214,7 @@ impl Step {
     }
 
     /// The ten arguments of a lease that may be granted.
-    pub(super) fn lease(
-        &mut self,
-        value: &Bytes,
-        ttl: AskedTtl,
-        grant: Grant,
-        who: &Who,
-        allowed: &Allowed,
-    ) {
+    pub(super) fn lease(&mut self, value: &Bytes, ttl: AskedTtl, grant: Grant, who: &Who, allowed: &Allowed) {
         self.bytes(value);
         self.grant(grant, who, allowed);
         match ttl {
@@ -257,14 +231,7 @@ impl Step {
     }
 
     /// What wrap.lua is told of one lock: 17 arguments.
-    pub(super) fn script_lock(
-        &mut self,
-        place: KeyPlace,
-        grant: Grant,
-        allowed: &Allowed,
-        who: &Who,
-        monitor: bool,
-    ) {
+    pub(super) fn script_lock(&mut self, place: KeyPlace, grant: Grant, allowed: &Allowed, who: &Who, monitor: bool) {
         let nothing;
         let terms = match &allowed.terms {
             Some(terms) => &**terms,
@@ -298,11 +265,7 @@ impl Step {
     /// What wrap.lua is told of guarded data: three words, and four for each of its locks.
     pub(super) fn script_data(&mut self, data: &ScriptData, who: &Who, prefix: &[u8]) {
         self.bytes(&data.guarded.key);
-        self.letters(&[
-            (data.enforced, b'e'),
-            (data.unlocked == Unlocked::Allow, b'u'),
-            (data.by_identity, b'i'),
-        ]);
+        self.letters(&[(data.enforced, b'e'), (data.unlocked == Unlocked::Allow, b'u'), (data.by_identity, b'i')]);
         self.number(data.guarded.locks.len() as u64);
         for (lock, (own, rules)) in data.guarded.locks.iter().zip(&data.writers) {
             self.bytes(&companion_key(prefix, lock));
@@ -349,20 +312,11 @@ impl Step {
     }
 
     pub(super) fn done_question(self, question: &'static scripts::Text) -> Plan {
-        Plan {
-            text: Text::Question(question),
-            ..self.done(&scripts::RENEW)
-        }
+        Plan { text: Text::Question(question), ..self.done(&scripts::RENEW) }
     }
 
     pub(super) fn done(self, script: &'static Script) -> Plan {
-        Plan {
-            text: Text::Own(script),
-            tail: self.out.freeze(),
-            words: self.words,
-            checked: None,
-            only_reads: false,
-        }
+        Plan { text: Text::Own(script), tail: self.out.freeze(), words: self.words, checked: None, only_reads: false }
     }
 }
 

@@ -29,11 +29,7 @@ pub(super) fn plan(
     let claim = comparison.map_or_else(
         || {
             let token = OwnerToken::new(value.clone());
-            if only_if_exists || keeps {
-                Claim::Updated(token)
-            } else {
-                Claim::Stored(token)
-            }
+            if only_if_exists || keeps { Claim::Updated(token) } else { Claim::Stored(token) }
         },
         |comparison| Claim::of(comparison, Some(value)),
     );
@@ -54,13 +50,7 @@ pub(super) fn plan(
     step.bytes(&proofs.seen_grant);
     // A value read before counts here even where it proves nothing: see the loser's row of
     // the take-over table.
-    step.bytes(
-        lock.lock
-            .facts
-            .seen
-            .as_ref()
-            .map_or(&[][..], |seen| &seen.stored),
-    );
+    step.bytes(lock.lock.facts.seen.as_ref().map_or(&[][..], |seen| &seen.stored));
     step.who(who, &lock.rules);
     step.number(lock.obligations.max_hold_ms.unwrap_or(0));
     step.words(comparison.map_or(planning.argv, |c| &c.then));

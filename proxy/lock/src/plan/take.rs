@@ -34,11 +34,7 @@ pub(super) fn plan(
     let shown = shown(&script.replies.different);
     step.flags(
         &proofs.flags,
-        &[
-            (script.by_expire, b'E'),
-            (planning.quarantined(lock), b'Q'),
-            (shown.is_some(), shown.unwrap_or_default()),
-        ],
+        &[(script.by_expire, b'E'), (planning.quarantined(lock), b'Q'), (shown.is_some(), shown.unwrap_or_default())],
     );
     step.bytes(&proofs.own);
     step.bytes(&proofs.seen_grant);

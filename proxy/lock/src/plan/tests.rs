@@ -8,13 +8,9 @@ use crate::decision::{Decision, Fence, Obligations, Proofs};
 use crate::evidence::{Facts, Own, Seen};
 use crate::namespace::NamespaceId;
 use crate::op::{
-    AcquireReply, AskedTtl, ComparedBy, Comparison, ExpireCondition, LockCommand, ReleaseSpelling,
-    Target, Test,
+    AcquireReply, AskedTtl, ComparedBy, Comparison, ExpireCondition, LockCommand, ReleaseSpelling, Target, Test,
 };
-use crate::rules::{
-    Adopt, Doubt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, RulesTag,
-    TrustAddress,
-};
+use crate::rules::{Adopt, Doubt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, RulesTag, TrustAddress};
 use crate::settle::tests::{lock, target};
 use crate::settle::{Judged, Said, Settled, settle};
 use crate::time::OutliveMs;
@@ -60,31 +56,12 @@ fn planned(op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) ->
     planned_by(&who(), op, obligations, facts, rules)
 }
 
-fn planned_by(
-    who: &Who,
-    op: LockOp,
-    obligations: Obligations,
-    facts: &Facts,
-    rules: Rules,
-) -> Vec<Vec<u8>> {
+fn planned_by(who: &Who, op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) -> Vec<Vec<u8>> {
     let argv = smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")];
-    let command = LockCommand {
-        name: "del",
-        op,
-        argv,
-        frame: Bytes::new(),
-    };
-    let decision = Decision {
-        obligations,
-        ..Decision::permit()
-    };
-    let judged = Judged {
-        lock: lock(target(), facts.clone()),
-        said: Said::Command(decision),
-    };
-    let Settled::Permitted(mut permitted) =
-        settle(Box::new(command).into(), smallvec![judged], &|_| rules)
-    else {
+    let command = LockCommand { name: "del", op, argv, frame: Bytes::new() };
+    let decision = Decision { obligations, ..Decision::permit() };
+    let judged = Judged { lock: lock(target(), facts.clone()), said: Said::Command(decision) };
+    let Settled::Permitted(mut permitted) = settle(Box::new(command).into(), smallvec![judged], &|_| rules) else {
         panic!("not permitted");
     };
     let mut drawn = 0;
@@ -102,20 +79,14 @@ fn planned_by(
 
 fn release() -> LockOp {
     LockOp::Release {
-        target: Target {
-            namespace: NamespaceId(0),
-            key: Bytes::from_static(b"lock:a"),
-        },
+        target: Target { namespace: NamespaceId(0), key: Bytes::from_static(b"lock:a") },
         spelling: ReleaseSpelling::Del,
         comparison: None,
     }
 }
 
 fn needing(proofs: Proofs) -> Obligations {
-    Obligations {
-        require: Some(proofs),
-        ..Obligations::default()
-    }
+    Obligations { require: Some(proofs), ..Obligations::default() }
 }
 
 fn flags(facts: &Facts, proofs: Proofs) -> String {
@@ -149,10 +120,7 @@ fn seen(value: &'static str, watched: bool) -> Seen {
 
 #[test]
 fn a_release_names_its_keys_its_proofs_and_the_clients_own_words() {
-    let facts = Facts {
-        own: Some(own("1")),
-        ..Facts::default()
-    };
+    let facts = Facts { own: Some(own("1")), ..Facts::default() };
     let words = planned(release(), needing(Proofs::ALL), &facts, ENFORCE);
     assert_eq!(words[0], b"EVALSHA");
     assert_eq!(words[1], scripts::RELEASE.sha().as_bytes());
@@ -168,38 +136,17 @@ fn a_release_names_its_keys_its_proofs_and_the_clients_own_words() {
 
 #[test]
 fn only_what_may_count_is_offered_as_a_proof() {
-    let with = |seen| Facts {
-        seen: Some(seen),
-        ..Facts::default()
-    };
+    let with = |seen| Facts { seen: Some(seen), ..Facts::default() };
     for (facts, proofs, expected) in [
         (Facts::default(), Proofs::ALL, "rsk"),
         (Facts::default(), Proofs::TOKEN, "rk"),
-        (
-            Facts {
-                refused_since: true,
-                ..Facts::default()
-            },
-            Proofs::ALL,
-            "rsk",
-        ),
+        (Facts { refused_since: true, ..Facts::default() }, Proofs::ALL, "rsk"),
         (with(seen("8c1f0a2e9b7d4f6a", false)), Proofs::ALL, "rsko"),
         (with(seen("1", false)), Proofs::ALL, "rsk"),
         (with(seen("1", true)), Proofs::ALL, "rsko"),
         (with(seen("1736941234", false)), Proofs::ALL, "rskox"),
-        (
-            with(seen("8c1f0a2e9b7d4f6a", false)),
-            Proofs::SESSION,
-            "rsk",
-        ),
-        (
-            Facts {
-                queued: vec![Grant([3; 16])],
-                ..Facts::default()
-            },
-            Proofs::SESSION,
-            "rsnk",
-        ),
+        (with(seen("8c1f0a2e9b7d4f6a", false)), Proofs::SESSION, "rsk"),
+        (Facts { queued: vec![Grant([3; 16])], ..Facts::default() }, Proofs::SESSION, "rsnk"),
     ] {
         assert_eq!(flags(&facts, proofs), expected, "{facts:?}");
     }
@@ -207,36 +154,20 @@ fn only_what_may_count_is_offered_as_a_proof() {
 
 #[test]
 fn where_no_proof_is_wanted_none_is_asked_for() {
-    let words = planned(
-        release(),
-        Obligations::default(),
-        &Facts::default(),
-        ENFORCE,
-    );
+    let words = planned(release(), Obligations::default(), &Facts::default(), ENFORCE);
     assert_eq!(words[5], b"k");
 }
 
 #[test]
 fn monitor_mode_is_told_to_the_script() {
-    let monitor = Rules {
-        mode: Mode::Monitor,
-        ..ENFORCE
-    };
-    let words = planned(
-        release(),
-        needing(Proofs::SESSION),
-        &Facts::default(),
-        monitor,
-    );
+    let monitor = Rules { mode: Mode::Monitor, ..ENFORCE };
+    let words = planned(release(), needing(Proofs::SESSION), &Facts::default(), monitor);
     assert_eq!(words[5], b"mrsk");
 }
 
 fn acquiring(value: Bytes, ttl: AskedTtl, reply: AcquireReply) -> LockOp {
     LockOp::Acquire {
-        target: Target {
-            namespace: NamespaceId(0),
-            key: Bytes::from_static(b"lock:a"),
-        },
+        target: Target { namespace: NamespaceId(0), key: Bytes::from_static(b"lock:a") },
         value,
         ttl,
         reply,
@@ -252,10 +183,7 @@ fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
         fence: Fence::Sequential,
         ..Obligations::default()
     };
-    let adopt = Rules {
-        adopt: Adopt::Cap,
-        ..ENFORCE
-    };
+    let adopt = Rules { adopt: Adopt::Cap, ..ENFORCE };
     let of = |ttl, reply| {
         let op = acquiring(Bytes::from_static(b"1"), ttl, reply);
         planned(op, obligations.clone(), &Facts::default(), adopt)
@@ -271,14 +199,7 @@ fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
     assert_eq!(words[6][35..], Identity::of(&[b"app"]).0);
     assert_eq!(
         text(&words[7..]),
-        [
-            "30000",
-            "0000000000000",
-            "86430000",
-            "s",
-            "Ag",
-            "01234567600000 60000"
-        ],
+        ["30000", "0000000000000", "86430000", "s", "Ag", "01234567600000 60000"],
         "the application's own command is not needed"
     );
     let words = of(AskedTtl::For(5_000), AcquireReply::Integer);
@@ -287,123 +208,49 @@ fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
 
     let words = of(AskedTtl::Until(1234), AcquireReply::Integer);
     assert_eq!(words[6][..3], *b"1L@");
-    assert_eq!(
-        text(&words[7..]),
-        [
-            "@",
-            "",
-            "",
-            "s",
-            "A",
-            "01234567600000 60000 @1234 30000 60000 10 86400000"
-        ]
-    );
+    assert_eq!(text(&words[7..]), ["@", "", "", "s", "A", "01234567600000 60000 @1234 30000 60000 10 86400000"]);
 }
 
 #[test]
 fn an_extension_carries_a_ttl_or_all_that_there_is_to_it() {
     let of = |ttl, condition, max_hold_ms, rules| {
         let op = LockOp::Extend {
-            target: Target {
-                namespace: NamespaceId(0),
-                key: Bytes::from_static(b"lock:a"),
-            },
+            target: Target { namespace: NamespaceId(0), key: Bytes::from_static(b"lock:a") },
             ttl,
             condition,
             spelling: crate::op::ExtendSpelling::Expire,
             comparison: None,
         };
-        let obligations = Obligations {
-            ttl_cap_ms: Some(60_000),
-            keep_alive_ms: Some(1),
-            max_hold_ms,
-            ..needing(Proofs::ALL)
-        };
+        let obligations =
+            Obligations { ttl_cap_ms: Some(60_000), keep_alive_ms: Some(1), max_hold_ms, ..needing(Proofs::ALL) };
         let words = planned(op, obligations, &Facts::default(), rules);
         let text = |at: usize| String::from_utf8(words[at].clone()).expect("letters");
         [5, 9, 10, 11].map(text)
     };
-    let monitor = Rules {
-        mode: Mode::Monitor,
-        ..ENFORCE
-    };
+    let monitor = Rules { mode: Mode::Monitor, ..ENFORCE };
     let always = ExpireCondition::Always;
     let five = AskedTtl::For(5_000);
     for (ttl, condition, max_hold_ms, rules, expected) in [
-        (
-            five,
-            always,
-            None,
-            ENFORCE,
-            ["rske", "5000", "0000000005000", "605000"],
-        ),
-        (
-            AskedTtl::For(90_000),
-            always,
-            None,
-            ENFORCE,
-            ["rskeA", "60000", "0000000090000", "660000"],
-        ),
-        (
-            five,
-            ExpireCondition::Gt,
-            None,
-            ENFORCE,
-            ["rske", "5000 60000 10 600000 GT 0", "", ""],
-        ),
-        (
-            five,
-            always,
-            Some(7),
-            ENFORCE,
-            ["rske", "5000 60000 10 600000 - 7", "", ""],
-        ),
-        (
-            five,
-            always,
-            None,
-            monitor,
-            ["mrske", "5000 60000 10 600000 - 0", "", ""],
-        ),
-        (
-            AskedTtl::Until(-9),
-            always,
-            None,
-            ENFORCE,
-            ["rske", "@-9 60000 10 600000 - 0", "", ""],
-        ),
-        (
-            AskedTtl::Further(9),
-            always,
-            None,
-            ENFORCE,
-            ["rske", "+9 60000 10 600000 - 0", "", ""],
-        ),
-        (
-            AskedTtl::None,
-            always,
-            Some(7),
-            ENFORCE,
-            ["rske", "- 60000 10 600000 - 7", "", ""],
-        ),
+        (five, always, None, ENFORCE, ["rske", "5000", "0000000005000", "605000"]),
+        (AskedTtl::For(90_000), always, None, ENFORCE, ["rskeA", "60000", "0000000090000", "660000"]),
+        (five, ExpireCondition::Gt, None, ENFORCE, ["rske", "5000 60000 10 600000 GT 0", "", ""]),
+        (five, always, Some(7), ENFORCE, ["rske", "5000 60000 10 600000 - 7", "", ""]),
+        (five, always, None, monitor, ["mrske", "5000 60000 10 600000 - 0", "", ""]),
+        (AskedTtl::Until(-9), always, None, ENFORCE, ["rske", "@-9 60000 10 600000 - 0", "", ""]),
+        (AskedTtl::Further(9), always, None, ENFORCE, ["rske", "+9 60000 10 600000 - 0", "", ""]),
+        (AskedTtl::None, always, Some(7), ENFORCE, ["rske", "- 60000 10 600000 - 7", "", ""]),
         (
             AskedTtl::For(5_000),
             always,
             None,
-            Rules {
-                grace_ms: 2_000,
-                ..ENFORCE
-            },
+            Rules { grace_ms: 2_000, ..ENFORCE },
             ["rske", "7000", "0000000005000", "607000"],
         ),
         (
             AskedTtl::Until(1234),
             always,
             None,
-            Rules {
-                grace_ms: 2_000,
-                ..ENFORCE
-            },
+            Rules { grace_ms: 2_000, ..ENFORCE },
             ["rske", "@1234 60000 12000 600000 - 0", "", ""],
         ),
     ] {
@@ -417,20 +264,14 @@ fn only_a_value_of_ones_own_may_be_acquired_again() {
     let words = |value: &'static str, facts: &Facts, on_repeat| {
         let value = Bytes::from_static(value.as_bytes());
         let op = acquiring(value, AskedTtl::None, AcquireReply::Integer);
-        let rules = Rules {
-            on_repeat,
-            ..ENFORCE
-        };
+        let rules = Rules { on_repeat, ..ENFORCE };
         let words = planned(op, Obligations::default(), facts, rules);
         String::from_utf8(words[11].clone()).expect("letters")
     };
     let (nothing, known) = (Facts::default(), "8c1f0a2e9b7d4f6a");
     assert_eq!(words(known, &nothing, OnRepeat::Refuse), "u");
     assert_eq!(words("1", &nothing, OnRepeat::Refuse), "");
-    let shared = Facts {
-        shared_token: true,
-        ..Facts::default()
-    };
+    let shared = Facts { shared_token: true, ..Facts::default() };
     assert_eq!(words(known, &shared, OnRepeat::Refuse), "");
     // Whether who asks can be told from others is the script's to say.
     assert_eq!(words(known, &nothing, OnRepeat::Grant), "ua");
@@ -454,59 +295,29 @@ fn a_mark_names_the_session_and_the_grant() {
 fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
     let with = |cap, fence, debt_max_age_ms| Allowed {
         lock: lock(target(), Facts::default()),
-        obligations: Obligations {
-            ttl_cap_ms: Some(cap),
-            fence,
-            ..Obligations::default()
-        },
-        rules: Rules {
-            debt_max_age_ms,
-            ..ENFORCE
-        },
+        obligations: Obligations { ttl_cap_ms: Some(cap), fence, ..Obligations::default() },
+        rules: Rules { debt_max_age_ms, ..ENFORCE },
         would: None,
         terms: None,
     };
-    assert_eq!(
-        outlive_ms(&with(1_000, Fence::Hybrid, None)),
-        OutliveMs(600_000)
-    );
-    assert_eq!(
-        outlive_ms(&with(3_600_000, Fence::Hybrid, None)),
-        OutliveMs(36_000_000)
-    );
-    assert_eq!(
-        outlive_ms(&with(1_000, Fence::Sequential, None)),
-        OutliveMs(86_400_000)
-    );
+    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, None)), OutliveMs(600_000));
+    assert_eq!(outlive_ms(&with(3_600_000, Fence::Hybrid, None)), OutliveMs(36_000_000));
+    assert_eq!(outlive_ms(&with(1_000, Fence::Sequential, None)), OutliveMs(86_400_000));
     let owed = Some(7_000_000);
-    assert_eq!(
-        outlive_ms(&with(1_000, Fence::Hybrid, owed)),
-        OutliveMs(7_000_000)
-    );
+    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, owed)), OutliveMs(7_000_000));
 }
 
 fn trusting(trust_address: TrustAddress) -> Rules {
-    Rules {
-        trust_address,
-        ..ENFORCE
-    }
+    Rules { trust_address, ..ENFORCE }
 }
 
 #[test]
 fn an_address_is_trusted_as_the_namespace_says_and_a_name_always() {
-    let remote = Who {
-        local: false,
-        ..who()
-    };
-    let named = Who {
-        application: Some(Identity::of(&[b"its name"])),
-        ..who()
-    };
-    for (trust, local, far) in [
-        (TrustAddress::Auto, false, true),
-        (TrustAddress::Process, true, true),
-        (TrustAddress::No, false, false),
-    ] {
+    let remote = Who { local: false, ..who() };
+    let named = Who { application: Some(Identity::of(&[b"its name"])), ..who() };
+    for (trust, local, far) in
+        [(TrustAddress::Auto, false, true), (TrustAddress::Process, true, true), (TrustAddress::No, false, false)]
+    {
         let rules = trusting(trust);
         assert_eq!(who().is_distinctive(&rules), local, "{trust:?}");
         assert_eq!(remote.is_distinctive(&rules), far, "{trust:?}");
@@ -516,47 +327,24 @@ fn an_address_is_trusted_as_the_namespace_says_and_a_name_always() {
 
 #[test]
 fn a_process_belongs_to_the_identity_unless_the_address_is_one() {
-    let known = Who {
-        process: Process::of(&[b"1"]),
-        ..who()
-    };
+    let known = Who { process: Process::of(&[b"1"]), ..who() };
     let whole = known.client.with_process(known.process);
     assert_eq!(known.identity(&trusting(TrustAddress::Auto)), whole);
     assert_eq!(known.identity(&trusting(TrustAddress::No)), whole);
-    assert_eq!(
-        known.identity(&trusting(TrustAddress::Process)),
-        known.client
-    );
-    let remote = Who {
-        local: false,
-        ..known
-    };
+    assert_eq!(known.identity(&trusting(TrustAddress::Process)), known.client);
+    let remote = Who { local: false, ..known };
     assert_eq!(remote.identity(&trusting(TrustAddress::Auto)), known.client);
 }
 
 #[test]
 fn where_locks_are_handed_over_an_application_is_one_on_every_machine() {
-    let hand_over = Rules {
-        hand_over: true,
-        ..ENFORCE
-    };
-    let web = Who {
-        application: Some(Identity::of(&[b"orders"])),
-        process: Process::of(&[b"1"]),
-        ..who()
-    };
-    let worker = Who {
-        client: Identity::of(&[b"elsewhere"]),
-        process: Process::Pending,
-        ..web
-    };
+    let hand_over = Rules { hand_over: true, ..ENFORCE };
+    let web = Who { application: Some(Identity::of(&[b"orders"])), process: Process::of(&[b"1"]), ..who() };
+    let worker = Who { client: Identity::of(&[b"elsewhere"]), process: Process::Pending, ..web };
     assert_eq!(web.identity(&hand_over), worker.identity(&hand_over));
     assert_ne!(web.identity(&ENFORCE), worker.identity(&ENFORCE));
     // Who does not say who it is, is who it was.
-    let nameless = Who {
-        application: None,
-        ..web
-    };
+    let nameless = Who { application: None, ..web };
     assert_eq!(nameless.identity(&hand_over), web.identity(&ENFORCE));
     assert!(!nameless.is_distinctive(&hand_over));
 }
@@ -571,19 +359,8 @@ fn identity_is_offered_where_it_can_be_told_or_may_still_be() {
         (Process::Pending, false, true, "ipk"),
         (Process::of(&[b"1"]), false, false, "ik"),
     ] {
-        let who = Who {
-            process,
-            application: named.then(|| Identity::of(&[b"its name"])),
-            may_ask_back,
-            ..who()
-        };
-        let words = planned_by(
-            &who,
-            release(),
-            needing(Proofs::ALL),
-            &Facts::default(),
-            ENFORCE,
-        );
+        let who = Who { process, application: named.then(|| Identity::of(&[b"its name"])), may_ask_back, ..who() };
+        let words = planned_by(&who, release(), needing(Proofs::ALL), &Facts::default(), ENFORCE);
         let expected = [base.as_bytes(), letters.as_bytes()].concat();
         assert_eq!(words[5], expected, "{process:?} {named} {may_ask_back}");
     }
@@ -591,23 +368,12 @@ fn identity_is_offered_where_it_can_be_told_or_may_still_be() {
 
 #[test]
 fn where_doubt_is_believed_any_identity_is_offered_and_a_refused_connection_says_so() {
-    let believing = Rules {
-        doubt: Doubt::Believe,
-        ..ENFORCE
-    };
-    let refused = Facts {
-        refused_since: true,
-        ..Facts::default()
-    };
-    for (facts, rules, letters) in [
-        (Facts::default(), believing, "rsibk"),
-        (refused.clone(), believing, "rsibBk"),
-        (refused, ENFORCE, "rsk"),
-    ] {
-        let who = Who {
-            process: Process::None,
-            ..who()
-        };
+    let believing = Rules { doubt: Doubt::Believe, ..ENFORCE };
+    let refused = Facts { refused_since: true, ..Facts::default() };
+    for (facts, rules, letters) in
+        [(Facts::default(), believing, "rsibk"), (refused.clone(), believing, "rsibBk"), (refused, ENFORCE, "rsk")]
+    {
+        let who = Who { process: Process::None, ..who() };
         let words = planned_by(&who, release(), needing(Proofs::ALL), &facts, rules);
         assert_eq!(words[5], letters.as_bytes());
     }
@@ -615,14 +381,9 @@ fn where_doubt_is_believed_any_identity_is_offered_and_a_refused_connection_says
 
 #[test]
 fn other_settings_or_another_name_are_other_rules() {
-    let tag = |name, settings: &[(&'static str, &'static str)]| {
-        RulesTag::of(name, settings.iter().copied())
-    };
+    let tag = |name, settings: &[(&'static str, &'static str)]| RulesTag::of(name, settings.iter().copied());
     let usual = tag("orders", &[("doubt", "believe"), ("take_over", "never")]);
-    assert_eq!(
-        usual,
-        tag("orders", &[("take_over", "never"), ("doubt", "believe")])
-    );
+    assert_eq!(usual, tag("orders", &[("take_over", "never"), ("doubt", "believe")]));
     for other in [
         tag("order", &[("doubt", "believe"), ("take_over", "never")]),
         tag("orders", &[("doubt", "believe")]),
@@ -637,10 +398,7 @@ fn other_settings_or_another_name_are_other_rules() {
 #[test]
 fn a_comparison_proves_only_where_it_names_the_value() {
     let with = |test: Test| {
-        let LockOp::Release {
-            target, spelling, ..
-        } = release()
-        else {
+        let LockOp::Release { target, spelling, .. } = release() else {
             panic!("a release");
         };
         let op = LockOp::Release {

@@ -45,14 +45,7 @@ struct Cures {
     most: bool,
 }
 
-const ALL: Cures = Cures {
-    bound: true,
-    epoch: true,
-    guard: true,
-    longest: true,
-    jump: true,
-    most: true,
-};
+const ALL: Cures = Cures { bound: true, epoch: true, guard: true, longest: true, jump: true, most: true };
 
 /// What may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,10 +159,7 @@ fn terms(proxy: &Proxy, cures: Cures) -> Terms<'static> {
 impl World {
     /// Everybody agrees on server 0, which has been the primary for long.
     fn new(cures: Cures) -> World {
-        let named = Named {
-            epoch: 1,
-            server: 0,
-        };
+        let named = Named { epoch: 1, server: 0 };
         let server = |run: &str| Server {
             run: run.into(),
             is_frozen: false,
@@ -179,13 +169,7 @@ impl World {
             record: None,
             era: None,
         };
-        let proxy = Proxy {
-            followed: None,
-            answers: [None; SERVERS],
-            reckoned: None,
-            known: None,
-            is_lower: false,
-        };
+        let proxy = Proxy { followed: None, answers: [None; SERVERS], reckoned: None, known: None, is_lower: false };
         let mut world = World {
             begun: Instant::now(),
             now: 0,
@@ -193,10 +177,7 @@ impl World {
             sentinels: [named; SERVERS],
             cut_off: None,
             proxies: [proxy.clone(), proxy],
-            clients: [Client {
-                own: None,
-                until: 0,
-            }; 2],
+            clients: [Client { own: None, until: 0 }; 2],
             newest: 0,
             faults: FAULTS,
         };
@@ -280,13 +261,8 @@ impl World {
             Event::Restart(proxy) => {
                 self.fault()?;
                 let is_lower = self.proxies[proxy].is_lower;
-                self.proxies[proxy] = Proxy {
-                    followed: None,
-                    answers: [None; SERVERS],
-                    reckoned: None,
-                    known: None,
-                    is_lower,
-                };
+                self.proxies[proxy] =
+                    Proxy { followed: None, answers: [None; SERVERS], reckoned: None, known: None, is_lower };
                 // The other looks meanwhile: a quarantine is longer than a second.
                 for proxy in [proxy, 1 - proxy, proxy] {
                     self.look(proxy, cures);
@@ -302,11 +278,7 @@ impl World {
             Event::Write(client) => return self.write(client, cures),
         }
         let both = self.clients.iter().all(|client| client.until > self.now);
-        Some(if both {
-            Err(Broken::TwoHolders)
-        } else {
-            Ok(())
-        })
+        Some(if both { Err(Broken::TwoHolders) } else { Ok(()) })
     }
 
     /// The sentinel beside it needs the votes of most.
@@ -356,12 +328,7 @@ impl World {
             }
         }
         let proxy = &mut self.proxies[number];
-        let newest = proxy
-            .answers
-            .iter()
-            .flatten()
-            .map(|(named, _)| *named)
-            .max();
+        let newest = proxy.answers.iter().flatten().map(|(named, _)| *named).max();
         if newest > proxy.followed {
             (proxy.followed, proxy.reckoned) = (newest, None);
         }
@@ -374,16 +341,10 @@ impl World {
         if self.served_by(number).is_none() || (cures.most && !is_named) {
             return;
         }
-        let (at, redis) = (
-            self.instant(self.now),
-            self.redis(followed.server, self.now),
-        );
+        let (at, redis) = (self.instant(self.now), self.redis(followed.server, self.now));
         let proxy = &self.proxies[number];
         let terms = terms(proxy, cures);
-        let jumped = proxy
-            .reckoned
-            .as_ref()
-            .is_some_and(|known| known.read.jump(redis, at).is_some());
+        let jumped = proxy.reckoned.as_ref().is_some_and(|known| known.read.jump(redis, at).is_some());
         let look = Look {
             run: server.run.clone(),
             epoch: cures.epoch.then_some(followed.epoch),
@@ -396,11 +357,7 @@ impl World {
         let known = proxy.known.as_ref();
         let era = Era::after(server.era.as_ref(), known, &look);
         self.servers[followed.server].era = Some(era.clone());
-        let read = Reading {
-            redis,
-            sent: at,
-            heard: at,
-        };
+        let read = Reading { redis, sent: at, heard: at };
         self.proxies[number].known = Some(era.clone());
         self.proxies[number].reckoned = Some(Reckoned { era, read });
     }
@@ -416,18 +373,12 @@ impl World {
     /// The server that a client's command reaches by its proxy.
     fn served_by(&self, proxy: usize) -> Option<usize> {
         let server = self.proxies[proxy].followed?.server;
-        let Server {
-            is_frozen,
-            is_replica,
-            ..
-        } = self.servers[server];
+        let Server { is_frozen, is_replica, .. } = self.servers[server];
         (!is_frozen && !is_replica && self.reaches(proxy, server)).then_some(server)
     }
 
     fn reckons_by(&self, proxy: usize, server: usize) -> bool {
-        let Proxy {
-            followed, reckoned, ..
-        } = &self.proxies[proxy];
+        let Proxy { followed, reckoned, .. } = &self.proxies[proxy];
         reckoned.is_some() && followed.is_some_and(|named| named.server == server)
     }
 
@@ -440,17 +391,9 @@ impl World {
     fn acquire(&mut self, client: usize, cures: Cures) -> Option<()> {
         let server = self.served_by(client)?;
         let proxy = &self.proxies[client];
-        let promise = now(
-            &terms(proxy, cures),
-            proxy.reckoned.as_ref(),
-            self.heard(proxy),
-            self.instant(self.now),
-        );
+        let promise = now(&terms(proxy, cures), proxy.reckoned.as_ref(), self.heard(proxy), self.instant(self.now));
         // A connection is asked once which run of a server it leads to.
-        let leads_there = proxy
-            .reckoned
-            .as_ref()
-            .is_some_and(|known| known.era.run == self.servers[server].run);
+        let leads_there = proxy.reckoned.as_ref().is_some_and(|known| known.era.run == self.servers[server].run);
         if promise.free.is_err() || !leads_there || self.holder(server).is_some() {
             return None;
         }
@@ -460,10 +403,7 @@ impl World {
         let at = self.now + here.clock;
         here.lock = Some((self.newest, at + lease));
         here.record = Some((self.newest, at));
-        self.clients[client] = Client {
-            own: Some(self.newest),
-            until: self.now + lease,
-        };
+        self.clients[client] = Client { own: Some(self.newest), until: self.now + lease };
         Some(())
     }
 
@@ -471,21 +411,11 @@ impl World {
         let server = self.served_by(client)?;
         let proxy = &self.proxies[client];
         let lease = if proxy.is_lower { LOWER } else { LEASE };
-        let promise = now(
-            &terms(proxy, cures),
-            proxy.reckoned.as_ref(),
-            self.heard(proxy),
-            self.instant(self.now),
-        );
-        let fits = promise
-            .longest
-            .is_none_or(|longest| ticks(lease) <= longest);
+        let promise = now(&terms(proxy, cures), proxy.reckoned.as_ref(), self.heard(proxy), self.instant(self.now));
+        let fits = promise.longest.is_none_or(|longest| ticks(lease) <= longest);
         let own = self.clients[client].own?;
         let ends = self.now + lease;
-        if (cures.bound && !fits)
-            || self.holder(server) != Some(own)
-            || self.clients[client].until >= ends
-        {
+        if (cures.bound && !fits) || self.holder(server) != Some(own) || self.clients[client].until >= ends {
             return None;
         }
         let here = &mut self.servers[server];
@@ -523,33 +453,14 @@ impl World {
             let since = (u128::from(now.ms_since(era.since)) / tick).min(5);
             let mixed = u128::from(era.mixed_until.ms_since(now)).div_ceil(tick);
             let before = era.since < era.mixed_until;
-            (
-                &era.run,
-                era.epoch,
-                since,
-                &era.rules,
-                era.longest_ms,
-                mixed,
-                before,
-            )
-                .hash(hash);
+            (&era.run, era.epoch, since, &era.rules, era.longest_ms, mixed, before).hash(hash);
         };
         for (number, server) in self.servers.iter().enumerate() {
             let clocked = |at: i16| ago(at - server.clock);
-            (
-                &server.run,
-                server.is_frozen,
-                server.is_replica,
-                server.clock,
-            )
-                .hash(&mut hash);
+            (&server.run, server.is_frozen, server.is_replica, server.clock).hash(&mut hash);
             let held = server.lock.filter(|_| self.holder(number).is_some());
-            held.map(|(lease, ends)| (older(lease), clocked(ends)))
-                .hash(&mut hash);
-            server
-                .record
-                .map(|(lease, at)| (older(lease), clocked(at)))
-                .hash(&mut hash);
+            held.map(|(lease, ends)| (older(lease), clocked(ends))).hash(&mut hash);
+            server.record.map(|(lease, at)| (older(lease), clocked(at))).hash(&mut hash);
             if let Some(known) = &server.era {
                 era(known, self.redis(number, self.now), &mut hash);
             }
@@ -561,11 +472,7 @@ impl World {
                 answer.map(|(named, at)| (named, ago(at))).hash(&mut hash);
             }
             if let Some(known) = &proxy.known {
-                era(
-                    known,
-                    self.redis(proxy.followed.map_or(0, |named| named.server), self.now),
-                    &mut hash,
-                );
+                era(known, self.redis(proxy.followed.map_or(0, |named| named.server), self.now), &mut hash);
             }
             if let Some(known) = &proxy.reckoned {
                 era(&known.era, known.read.redis, &mut hash);
@@ -631,10 +538,7 @@ fn explore(events: &[Event], depth: usize, cures: Cures) -> Found {
         }
         states = next;
     }
-    Found {
-        states: seen.len(),
-        broken: None,
-    }
+    Found { states: seen.len(), broken: None }
 }
 
 /// Without a cure these events break a promise, in no more steps than that, and with all cures in no order.
@@ -673,83 +577,41 @@ fn nothing_that_happens_in_any_order_breaks_a_promise() {
 #[test]
 fn an_extension_in_the_minority_is_found_out() {
     let more = [Event::Cut(0), Event::Extend(0)];
-    let without = Cures {
-        bound: false,
-        ..ALL
-    };
-    misses(
-        without,
-        Broken::TwoHolders,
-        &[&COMMON[..], &more].concat(),
-        9,
-    );
+    let without = Cures { bound: false, ..ALL };
+    misses(without, Broken::TwoHolders, &[&COMMON[..], &more].concat(), 9);
 }
 
 #[test]
 fn a_primary_that_is_one_again_is_found_out() {
     let more = [Event::Promote(0), Event::Copy(0), Event::Copy(1)];
-    let without = Cures {
-        epoch: false,
-        ..ALL
-    };
-    misses(
-        without,
-        Broken::TwoHolders,
-        &[&COMMON[..], &more].concat(),
-        9,
-    );
+    let without = Cures { epoch: false, ..ALL };
+    misses(without, Broken::TwoHolders, &[&COMMON[..], &more].concat(), 9);
 }
 
 #[test]
 fn a_late_write_behind_a_grant_that_was_lost_is_found_out() {
     let more = [Event::Copy(1), Event::Write(0), Event::Write(1)];
-    let without = Cures {
-        guard: false,
-        ..ALL
-    };
-    misses(
-        without,
-        Broken::StaleWrite,
-        &[&COMMON[..], &more].concat(),
-        9,
-    );
+    let without = Cures { guard: false, ..ALL };
+    misses(without, Broken::StaleWrite, &[&COMMON[..], &more].concat(), 9);
 }
 
 #[test]
 fn a_quarantine_shorter_than_leases_of_before_a_reload_is_found_out() {
     let more = [Event::Reload(0), Event::Reload(1), Event::Copy(1)];
-    let without = Cures {
-        longest: false,
-        ..ALL
-    };
-    misses(
-        without,
-        Broken::TwoHolders,
-        &[&COMMON[..], &more].concat(),
-        8,
-    );
+    let without = Cures { longest: false, ..ALL };
+    misses(without, Broken::TwoHolders, &[&COMMON[..], &more].concat(), 8);
 }
 
 #[test]
 fn a_clock_that_jumps_is_found_out() {
     let more = [Event::Jump(1), Event::Restart(1)];
     let without = Cures { jump: false, ..ALL };
-    misses(
-        without,
-        Broken::TwoHolders,
-        &[&COMMON[..], &more].concat(),
-        8,
-    );
+    misses(without, Broken::TwoHolders, &[&COMMON[..], &more].concat(), 8);
 }
 
 #[test]
 fn a_primary_that_few_name_is_found_out() {
     let more = [Event::Cut(1), Event::Heal];
     let without = Cures { most: false, ..ALL };
-    misses(
-        without,
-        Broken::TwoHolders,
-        &[&COMMON[..], &more].concat(),
-        11,
-    );
+    misses(without, Broken::TwoHolders, &[&COMMON[..], &more].concat(), 11);
 }

@@ -4,32 +4,16 @@ use crate::era::{Era, Look, Reading};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn terms() -> Terms<'static> {
-    Terms {
-        quarantine: 70 * SECOND,
-        longest: Some(60 * SECOND),
-        reach: Some(70 * SECOND),
-        rules: "r",
-    }
+    Terms { quarantine: 70 * SECOND, longest: Some(60 * SECOND), reach: Some(70 * SECOND), rules: "r" }
 }
 
 fn reckoned(age: Duration, now: Instant) -> Reckoned {
     let since = RedisTime(1_000_000);
-    let at = |now| Look {
-        run: "a".into(),
-        epoch: None,
-        rules: "r".into(),
-        longest_ms: 70_000,
-        now,
-        age: None,
-        anew: false,
-    };
+    let at =
+        |now| Look { run: "a".into(), epoch: None, rules: "r".into(), longest_ms: 70_000, now, age: None, anew: false };
     let era = Era::after(None, None, &at(since));
     let redis = RedisTime(since.0 + u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    let read = Reading {
-        redis,
-        sent: now,
-        heard: now,
-    };
+    let read = Reading { redis, sent: now, heard: now };
     Reckoned { era, read }
 }
 
@@ -45,8 +29,7 @@ fn a_free_lock_is_granted_once_the_quarantine_is_over() {
 }
 
 #[test]
-fn a_blip_of_ten_seconds_costs_nothing_and_a_longer_one_what_could_outlast_the_quarantine_elsewhere()
- {
+fn a_blip_of_ten_seconds_costs_nothing_and_a_longer_one_what_could_outlast_the_quarantine_elsewhere() {
     let at = Instant::now();
     let old = reckoned(1_000 * SECOND, at);
     let promise = |silent: u32| {
@@ -62,28 +45,16 @@ fn a_blip_of_ten_seconds_costs_nothing_and_a_longer_one_what_could_outlast_the_q
     assert_eq!(promise(70).longest, Some(Duration::ZERO));
     assert_eq!(promise(700).longest, Some(Duration::ZERO));
     let never = now(&terms(), Some(&old), Heard::ByMost(None), at);
-    assert_eq!(
-        (never.free, never.longest),
-        (Err(Withheld::Unheard), Some(Duration::ZERO))
-    );
+    assert_eq!((never.free, never.longest), (Err(Withheld::Unheard), Some(Duration::ZERO)));
     // An entry that was not read for so long says nothing of what others have entered since.
-    let unread = now(
-        &terms(),
-        Some(&old),
-        Heard::ByMost(Some(at + 20 * SECOND)),
-        at + 20 * SECOND,
-    );
+    let unread = now(&terms(), Some(&old), Heard::ByMost(Some(at + 20 * SECOND)), at + 20 * SECOND);
     assert_eq!(unread.longest, Some(50 * SECOND));
 }
 
 #[test]
 fn without_a_ceiling_nothing_is_promised_once_a_quarantine_elsewhere_may_be_over() {
     let at = Instant::now();
-    let unbounded = Terms {
-        longest: None,
-        reach: None,
-        ..terms()
-    };
+    let unbounded = Terms { longest: None, reach: None, ..terms() };
     let promise = |silent: u32| {
         let later = at + silent * SECOND;
         let fresh = reckoned(1_000 * SECOND, later);
@@ -97,19 +68,10 @@ fn without_a_ceiling_nothing_is_promised_once_a_quarantine_elsewhere_may_be_over
 #[test]
 fn rules_that_the_entry_does_not_know_yet_wait_for_the_longer_ones() {
     let at = Instant::now();
-    let shorter = Terms {
-        quarantine: 20 * SECOND,
-        longest: Some(10 * SECOND),
-        reach: Some(20 * SECOND),
-        rules: "s",
-    };
-    let free =
-        |terms: &Terms<'_>| now(terms, Some(&reckoned(30 * SECOND, at)), Heard::Needless, at).free;
+    let shorter = Terms { quarantine: 20 * SECOND, longest: Some(10 * SECOND), reach: Some(20 * SECOND), rules: "s" };
+    let free = |terms: &Terms<'_>| now(terms, Some(&reckoned(30 * SECOND, at)), Heard::Needless, at).free;
     assert_eq!(free(&shorter), Err(Withheld::For(41 * SECOND)));
-    let longer = Terms {
-        quarantine: 90 * SECOND,
-        ..terms()
-    };
+    let longer = Terms { quarantine: 90 * SECOND, ..terms() };
     assert_eq!(free(&longer), Err(Withheld::NoEra));
 }
 
@@ -123,10 +85,7 @@ fn of_a_lease_of_an_earlier_era_no_successor_is_known() {
         knows_successors(&terms(), Some(&era), heard, now, RedisTime(granted))
     };
     assert!(!here(999_000, 0) && !here(1_069_999, 0) && here(1_070_000, 0));
-    assert!(
-        here(1_070_000, 69) && !here(1_070_000, 70),
-        "nothing is heard of another primary"
-    );
+    assert!(here(1_070_000, 69) && !here(1_070_000, 70), "nothing is heard of another primary");
     let unknown = knows_successors(&terms(), None, Heard::Needless, at, RedisTime(u64::MAX));
     assert!(!unknown);
 }
@@ -135,9 +94,7 @@ fn of_a_lease_of_an_earlier_era_no_successor_is_known() {
 fn most_is_more_than_half() {
     let at = Instant::now();
     let seconds = |heard: &[u32]| {
-        let heard = heard
-            .iter()
-            .map(|&after| (after > 0).then(|| at + after * SECOND));
+        let heard = heard.iter().map(|&after| (after > 0).then(|| at + after * SECOND));
         most_since(heard).map(|most| most.duration_since(at).as_secs())
     };
     assert_eq!(seconds(&[]), None);

@@ -16,8 +16,7 @@ use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
 
 /// What begins the function that a guarded text is the body of: its parameters are all names that lead to the
 /// real `redis`, or to a way around the guard.
-pub(crate) const HEAD: &str =
-    "local f=function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy";
+pub(crate) const HEAD: &str = "local f=function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy";
 
 /// What an answer of a guarded script begins with that is not the script's own.
 pub const MARK: &str = "lockwarden:guard";
@@ -67,15 +66,8 @@ impl Eq for Guard {}
 
 impl Guard {
     /// Of these namespaces; `None` where there is none, so that there is nothing to watch for.
-    pub fn new(
-        namespaces: &Namespaces,
-        mode: &dyn Fn(NamespaceId) -> Mode,
-        prefix: &[u8],
-    ) -> Option<Guard> {
-        let mut all = namespaces
-            .globs()
-            .map(|(namespace, _)| mode(namespace))
-            .peekable();
+    pub fn new(namespaces: &Namespaces, mode: &dyn Fn(NamespaceId) -> Mode, prefix: &[u8]) -> Option<Guard> {
+        let mut all = namespaces.globs().map(|(namespace, _)| mode(namespace)).peekable();
         all.peek()?;
         let enforces = all.any(|mode| mode == Mode::Enforce);
         let (mut functions, mut tests) = ("", String::new());
@@ -114,12 +106,7 @@ impl Guard {
         );
         let with_globals = [&text, packed!("guard_globals")].concat();
         let digest = Sha1::digest(text.as_bytes()).into();
-        Some(Guard {
-            text,
-            with_globals,
-            digest,
-            enforces,
-        })
+        Some(Guard { text, with_globals, digest, enforces })
     }
 
     /// Whether it refuses anything: it only notes what it would refuse where nothing is enforced.
@@ -130,11 +117,7 @@ impl Guard {
     /// What stands between this text of the application and that which follows the guard.
     pub fn behind(&self, text: &[u8]) -> &str {
         let speaks_of = |word: &str| memchr::memmem::find(text, word.as_bytes()).is_some();
-        if speaks_of("_G") || speaks_of("load") {
-            &self.with_globals
-        } else {
-            &self.text
-        }
+        if speaks_of("_G") || speaks_of("load") { &self.with_globals } else { &self.text }
     }
 }
 
@@ -172,42 +155,14 @@ static COMMANDS: LazyLock<(String, String)> = LazyLock::new(|| {
 fn letter(places: Places) -> char {
     match places {
         Places::None => '.',
-        Places::Range {
-            first: 1, last: 1, ..
-        } => '1',
-        Places::Range {
-            first: 2, last: 2, ..
-        } => '2',
-        Places::Range {
-            first: 1,
-            last: 2,
-            step: 1,
-        } => 'T',
-        Places::Range {
-            first: 1,
-            last: -1,
-            step: 1,
-        } => 'A',
-        Places::Range {
-            first: 1,
-            last: -2,
-            step: 1,
-        } => 'B',
-        Places::Range {
-            first: 1,
-            last: -1,
-            step: 2,
-        } => 'P',
-        Places::Range {
-            first: 2,
-            last: -1,
-            step: 1,
-        } => 'R',
-        Places::Range {
-            first: 3,
-            last: -1,
-            step: 1,
-        } => 'Q',
+        Places::Range { first: 1, last: 1, .. } => '1',
+        Places::Range { first: 2, last: 2, .. } => '2',
+        Places::Range { first: 1, last: 2, step: 1 } => 'T',
+        Places::Range { first: 1, last: -1, step: 1 } => 'A',
+        Places::Range { first: 1, last: -2, step: 1 } => 'B',
+        Places::Range { first: 1, last: -1, step: 2 } => 'P',
+        Places::Range { first: 2, last: -1, step: 1 } => 'R',
+        Places::Range { first: 3, last: -1, step: 1 } => 'Q',
         Places::Counted { at: 1, step: 1 } => 'K',
         Places::Counted { at: 2, step: 1 } => 'L',
         Places::Counted { at: 1, step: 2 } => 'M',
@@ -253,21 +208,10 @@ mod tests {
     #[test]
     fn every_place_of_a_key_has_a_letter_of_its_own() {
         let (commands, _) = &*COMMANDS;
-        let any: Vec<&str> = commands
-            .split(' ')
-            .filter(|command| command.contains("=*") || command.contains("=.*"))
-            .collect();
+        let any: Vec<&str> =
+            commands.split(' ').filter(|command| command.contains("=*") || command.contains("=.*")).collect();
         assert_eq!(any, ["xread=.*.", "xreadgroup=*.."]);
-        for one in [
-            "del=A..",
-            "set=1..",
-            "get=.1.",
-            "copy=21f",
-            "select=..d",
-            "swapdb=..x",
-            "xgroup=2..",
-            "scan=..s",
-        ] {
+        for one in ["del=A..", "set=1..", "get=.1.", "copy=21f", "select=..d", "swapdb=..x", "xgroup=2..", "scan=..s"] {
             assert!(commands.contains(&format!(" {one} ")), "{one}");
         }
     }

@@ -71,9 +71,7 @@ pub(super) fn commands(text: &str) -> Vec<&'static str> {
         .filter(|trial| {
             let name = trial.command.split('|').next().unwrap_or_default();
             let literal = format!("('{}'", name.to_ascii_uppercase());
-            CALLS
-                .iter()
-                .any(|call| text.contains(&format!("{call}{literal}")))
+            CALLS.iter().any(|call| text.contains(&format!("{call}{literal}")))
         })
         .map(|trial| trial.command)
         .collect();
@@ -135,15 +133,10 @@ mod tests {
         for script in all() {
             let text = script.text();
             for (at, _) in text.match_indices("('") {
-                let name: String = text[at + 2..]
-                    .chars()
-                    .take_while(char::is_ascii_uppercase)
-                    .collect();
+                let name: String = text[at + 2..].chars().take_while(char::is_ascii_uppercase).collect();
                 let ends = text[at + 2 + name.len()..].starts_with('\'');
                 if name.len() > 1 && ends {
-                    let known = |command: &&str| {
-                        command.split('|').next() == Some(&name.to_ascii_lowercase())
-                    };
+                    let known = |command: &&str| command.split('|').next() == Some(&name.to_ascii_lowercase());
                     assert!(
                         script.commands().iter().any(known),
                         "{}: {name} is called in a way that nobody sees",
@@ -156,9 +149,8 @@ mod tests {
 
     #[test]
     fn what_takes_memory_is_tried_first() {
-        let growing = TRIALS
-            .iter()
-            .take_while(|trial| matches!(trial.command, "set" | "setrange" | "zadd" | "restore"));
+        let growing =
+            TRIALS.iter().take_while(|trial| matches!(trial.command, "set" | "setrange" | "zadd" | "restore"));
         assert_eq!(growing.count(), 4, "lpush is never tried");
         assert!(!is_needed("lpush"));
     }

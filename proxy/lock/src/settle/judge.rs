@@ -8,10 +8,7 @@ use crate::decision::{
 };
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
-use crate::op::{
-    AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, LockOp, OpaqueKind,
-    Target,
-};
+use crate::op::{AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, LockOp, OpaqueKind, Target};
 use crate::rules::{Mode, Rules};
 use crate::time::AskedMs;
 use crate::token::{FencingToken, looks_like_deadline, stored_form};
@@ -32,15 +29,7 @@ pub fn judge(
         let (target, facts) = (&lock.target, &lock.facts);
         let rules = rules(target.namespace);
         let mut ask = |operation| {
-            let question = question(
-                operation,
-                command,
-                index,
-                target,
-                facts,
-                &rules,
-                circumstances,
-            );
+            let question = question(operation, command, index, target, facts, &rules, circumstances);
             decide.decide(target.namespace, &question, describe)
         };
         let decision = match command.op() {
@@ -52,22 +41,15 @@ pub fn judge(
                 return Judged { lock, said };
             }
             // The value that is replaced may be a deadline that has passed: then it is a take-over.
-            Some(LockOp::Store {
-                comparison: Some(comparison),
-                only_if_exists: true,
-                ..
-            }) if may_take_over(comparison) => {
+            Some(LockOp::Store { comparison: Some(comparison), only_if_exists: true, .. })
+                if may_take_over(comparison) =>
+            {
                 with_take_over(ask(Operation::Extend), ask(Operation::TakeOver))
             }
             // Where the lock is free it is an acquire, where it is the holder's an extension.
-            Some(
-                LockOp::Store {
-                    only_if_exists: false,
-                    wants_old: false,
-                    ..
-                }
-                | LockOp::Take { .. },
-            ) => either(ask(Operation::Acquire), ask(Operation::Extend)),
+            Some(LockOp::Store { only_if_exists: false, wants_old: false, .. } | LockOp::Take { .. }) => {
+                either(ask(Operation::Acquire), ask(Operation::Extend))
+            }
             Some(op) => ask(op.operation(circumstances.time)),
         };
         let said = Said::Command(decision);
@@ -83,11 +65,7 @@ fn either(acquire: Decision, extend: Decision) -> Decision {
     if let Verdict::Deny(_) = extend.verdict {
         obligations.require = Some(Proofs::NONE);
     }
-    Decision {
-        verdict: acquire.verdict,
-        obligations,
-        fault: acquire.fault.or(extend.fault),
-    }
+    Decision { verdict: acquire.verdict, obligations, fault: acquire.fault.or(extend.fault) }
 }
 
 /// A comparison with a deadline is how a waiter takes over in one command: what it compared with
@@ -107,11 +85,7 @@ fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
         }
         Verdict::Deny(_) => obligations.take_over = Some(TakeOverRule::Never),
     }
-    Decision {
-        obligations,
-        fault: extend.fault.or(take_over.fault),
-        ..extend
-    }
+    Decision { obligations, fault: extend.fault.or(take_over.fault), ..extend }
 }
 
 fn question<'a>(
@@ -151,10 +125,7 @@ fn question<'a>(
         ttl_ms: ttl_ms.map(AskedMs),
         proofs: Proofs::NONE
             .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
-            .with_if(
-                own.is_some_and(|own| token.is_some_and(|t| stored_form(t) == own.stored)),
-                Proofs::TOKEN,
-            )
+            .with_if(own.is_some_and(|own| token.is_some_and(|t| stored_form(t) == own.stored)), Proofs::TOKEN)
             .with_if(facts.seen.is_some(), Proofs::OBSERVED)
             .with_if(facts.same_identity, Proofs::IDENTITY),
         traits: Traits::NONE
@@ -163,10 +134,7 @@ fn question<'a>(
             .with_if(scripted, Traits::SCRIPTED)
             .with_if(rules.mode == Mode::Monitor, Traits::MONITORED)
             // Who gives back need not be who took: that it was refused itself says nothing.
-            .with_if(
-                facts.refused_since && !rules.hand_over,
-                Traits::REFUSED_SINCE,
-            )
+            .with_if(facts.refused_since && !rules.hand_over, Traits::REFUSED_SINCE)
             .with_if(facts.shared_token, Traits::SHARED_TOKEN),
         fencing_token: own.map_or(FencingToken(0), |own| own.fence),
         remaining_ms: left.map_or(0, |ends| {
@@ -182,26 +150,13 @@ fn question<'a>(
 /// The TTL that an operation asks for, whether it is conditional, and whether a script asks.
 fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
     match op {
-        LockOp::Acquire { ttl, reply, .. } => {
-            (*ttl, true, matches!(reply, AcquireReply::Scripted(_)))
-        }
+        LockOp::Acquire { ttl, reply, .. } => (*ttl, true, matches!(reply, AcquireReply::Scripted(_))),
         LockOp::Take { ttl, .. } => (*ttl, true, true),
         LockOp::AcquireAll { ttl, .. } => (*ttl, true, false),
-        LockOp::Store {
-            ttl,
-            only_if_exists,
-            ..
-        } => (*ttl, *only_if_exists, false),
-        LockOp::Extend {
-            ttl,
-            condition,
-            comparison,
-            ..
-        } => (
-            *ttl,
-            *condition != ExpireCondition::Always,
-            is_scripted(comparison),
-        ),
+        LockOp::Store { ttl, only_if_exists, .. } => (*ttl, *only_if_exists, false),
+        LockOp::Extend { ttl, condition, comparison, .. } => {
+            (*ttl, *condition != ExpireCondition::Always, is_scripted(comparison))
+        }
         LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
         LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
         // What TTL it will ask for is known to the script alone; that it has one is believed.

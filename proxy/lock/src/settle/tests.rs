@@ -3,14 +3,10 @@ use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
 use super::*;
-use crate::decision::{
-    ClientDescription, Decide, Fault, FaultKind, Operation, Question, TakeOverRule, Traits,
-};
+use crate::decision::{ClientDescription, Decide, Fault, FaultKind, Operation, Question, TakeOverRule, Traits};
 use crate::evidence::Own;
 use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
-use crate::rules::{
-    Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, RulesTag, TrustAddress,
-};
+use crate::rules::{Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, RulesTag, TrustAddress};
 use crate::token::{FencingToken, OwnerToken, stored_form};
 
 /// A chain that answers every question alike and remembers what it was asked.
@@ -21,10 +17,7 @@ struct Fake {
 
 impl Fake {
     fn saying(decision: Decision) -> Fake {
-        Fake {
-            decision,
-            asked: Vec::new(),
-        }
+        Fake { decision, asked: Vec::new() }
     }
 }
 
@@ -35,21 +28,13 @@ impl Decide for Fake {
         question: &Question<'_>,
         _: &dyn Fn(u64) -> Option<ClientDescription>,
     ) -> Decision {
-        self.asked.push((
-            question.operation,
-            question.ttl_ms.map(|ms| ms.0),
-            question.traits,
-            question.proofs,
-        ));
+        self.asked.push((question.operation, question.ttl_ms.map(|ms| ms.0), question.traits, question.proofs));
         self.decision.clone()
     }
 }
 
 pub(crate) fn target() -> Target {
-    Target {
-        namespace: NamespaceId(0),
-        key: Bytes::from_static(b"lock:a"),
-    }
+    Target { namespace: NamespaceId(0), key: Bytes::from_static(b"lock:a") }
 }
 
 fn command(op: LockOp) -> Command {
@@ -63,12 +48,7 @@ fn command(op: LockOp) -> Command {
 
 fn acquire() -> Command {
     let value = Bytes::from_static(b"1");
-    command(LockOp::Acquire {
-        target: target(),
-        value,
-        ttl: AskedTtl::None,
-        reply: AcquireReply::Integer,
-    })
+    command(LockOp::Acquire { target: target(), value, ttl: AskedTtl::None, reply: AcquireReply::Integer })
 }
 
 fn store(only_if_exists: bool, wants_old: bool) -> Command {
@@ -107,30 +87,15 @@ fn compared(claim: &str, test: Test) -> Command {
 }
 
 fn release() -> Command {
-    command(LockOp::Release {
-        target: target(),
-        spelling: crate::op::ReleaseSpelling::Del,
-        comparison: None,
-    })
+    command(LockOp::Release { target: target(), spelling: crate::op::ReleaseSpelling::Del, comparison: None })
 }
 
 fn extend(ttl: AskedTtl, spelling: ExtendSpelling) -> Command {
-    command(LockOp::Extend {
-        target: target(),
-        ttl,
-        condition: ExpireCondition::Always,
-        spelling,
-        comparison: None,
-    })
+    command(LockOp::Extend { target: target(), ttl, condition: ExpireCondition::Always, spelling, comparison: None })
 }
 
 fn opaque(kind: OpaqueKind) -> Command {
-    Command::Opaque(Box::new(OpaqueCommand {
-        name: "x",
-        target: target(),
-        kind,
-        frame: Bytes::new(),
-    }))
+    Command::Opaque(Box::new(OpaqueCommand { name: "x", target: target(), kind, frame: Bytes::new() }))
 }
 
 fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
@@ -158,15 +123,8 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
 }
 
 fn denied(reason: Reason) -> Decision {
-    let denial = Denial {
-        reason,
-        detail: None,
-        policy: "p".into(),
-    };
-    Decision {
-        verdict: Verdict::Deny(denial),
-        ..Decision::permit()
-    }
+    let denial = Denial { reason, detail: None, policy: "p".into() };
+    Decision { verdict: Verdict::Deny(denial), ..Decision::permit() }
 }
 
 fn settled(command: Command, decision: Decision, rules: Rules) -> Settled {
@@ -182,79 +140,40 @@ pub(crate) fn lock(target: Target, facts: Facts) -> Lock {
 
 fn locks(command: &Command, facts: &Facts) -> SmallVec<[Lock; 1]> {
     let targets = command.targets().into_iter();
-    targets
-        .map(|target| lock(target.clone(), facts.clone()))
-        .collect()
+    targets.map(|target| lock(target.clone(), facts.clone())).collect()
 }
 
-fn judged(
-    command: &Command,
-    decisions: impl IntoIterator<Item = Decision>,
-) -> SmallVec<[Judged; 1]> {
+fn judged(command: &Command, decisions: impl IntoIterator<Item = Decision>) -> SmallVec<[Judged; 1]> {
     let locks = locks(command, &Facts::default()).into_iter();
-    let judged = locks.zip(decisions).map(|(lock, decision)| Judged {
-        lock,
-        said: Said::Command(decision),
-    });
+    let judged = locks.zip(decisions).map(|(lock, decision)| Judged { lock, said: Said::Command(decision) });
     judged.collect()
 }
 
 fn circumstances() -> Circumstances {
-    Circumstances {
-        db: 0,
-        client: 1,
-        time: ProxyTime(1_000_000),
-        now: Instant::now(),
-        transactional: false,
-    }
+    Circumstances { db: 0, client: 1, time: ProxyTime(1_000_000), now: Instant::now(), transactional: false }
 }
 
 #[test]
 fn each_command_is_asked_about_as_what_it_means() {
     for (command, asked) in [
         (acquire(), vec![Operation::Acquire]),
-        (
-            store(false, false),
-            vec![Operation::Acquire, Operation::Extend],
-        ),
+        (store(false, false), vec![Operation::Acquire, Operation::Extend]),
         (store(true, false), vec![Operation::Extend]),
         (store(false, true), vec![Operation::TakeOver]),
         (compared("v", Test::Equal), vec![Operation::Extend]),
-        (
-            compared("v", Test::Differs),
-            vec![Operation::Acquire, Operation::Extend],
-        ),
+        (compared("v", Test::Differs), vec![Operation::Acquire, Operation::Extend]),
         // What is replaced may be a deadline that has passed.
-        (
-            compared("1795261000", Test::Equal),
-            vec![Operation::Extend, Operation::TakeOver],
-        ),
+        (compared("1795261000", Test::Equal), vec![Operation::Extend, Operation::TakeOver]),
         (release(), vec![Operation::Release]),
-        (
-            extend(AskedTtl::For(5), ExtendSpelling::Expire),
-            vec![Operation::Extend],
-        ),
-        (
-            extend(AskedTtl::For(0), ExtendSpelling::Expire),
-            vec![Operation::Release],
-        ),
-        (
-            extend(AskedTtl::Until(999_999), ExtendSpelling::Expire),
-            vec![Operation::Release],
-        ),
+        (extend(AskedTtl::For(5), ExtendSpelling::Expire), vec![Operation::Extend]),
+        (extend(AskedTtl::For(0), ExtendSpelling::Expire), vec![Operation::Release]),
+        (extend(AskedTtl::Until(999_999), ExtendSpelling::Expire), vec![Operation::Release]),
         (opaque(OpaqueKind::Command), vec![Operation::Write]),
     ] {
         let mut fake = Fake::saying(Decision::permit());
         let rules = rules(Mode::Enforce, OnViolation::Native);
         let locks = locks(&command, &Facts::default());
-        judge(
-            &mut fake,
-            &command,
-            locks,
-            &|_| rules,
-            &circumstances(),
-            &|_| None,
-        );
+        judge(&mut fake, &command, locks, &|_| rules, &circumstances(), &|_| None);
         let operations: Vec<Operation> = fake.asked.iter().map(|asked| asked.0).collect();
         assert_eq!(operations, asked, "{command:?}");
     }
@@ -264,20 +183,10 @@ fn each_command_is_asked_about_as_what_it_means() {
 fn a_policy_is_told_the_ttl_and_the_mode() {
     let mut fake = Fake::saying(Decision::permit());
     let rules = rules(Mode::Monitor, OnViolation::Native);
-    let facts = Facts {
-        refused_since: true,
-        ..Facts::default()
-    };
+    let facts = Facts { refused_since: true, ..Facts::default() };
     let command = extend(AskedTtl::Until(1_000_500), ExtendSpelling::Expire);
     let locks = locks(&command, &facts);
-    judge(
-        &mut fake,
-        &command,
-        locks,
-        &|_| rules,
-        &circumstances(),
-        &|_| None,
-    );
+    judge(&mut fake, &command, locks, &|_| rules, &circumstances(), &|_| None);
     let (_, ttl, traits, _) = fake.asked[0];
     assert_eq!(ttl, Some(500));
     assert!(traits.contains(Traits::MONITORED.union(Traits::REFUSED_SINCE)));
@@ -307,10 +216,7 @@ fn an_owner_token_proves_to_a_policy_however_long_it_is() {
         });
         let mut fake = Fake::saying(Decision::permit());
         for stored in [&value, &Bytes::from_static(b"another")] {
-            let facts = Facts {
-                own: Some(own(stored)),
-                ..Facts::default()
-            };
+            let facts = Facts { own: Some(own(stored)), ..Facts::default() };
             let locks = locks(&command, &facts);
             judge(
                 &mut fake,
@@ -345,19 +251,9 @@ fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
     let rules = rules(Mode::Enforce, OnViolation::Native);
     let command = store(false, false);
     let locks = locks(&command, &Facts::default());
-    let decisions = judge(
-        &mut OnlyAcquires,
-        &command,
-        locks,
-        &|_| rules,
-        &circumstances(),
-        &|_| None,
-    );
+    let decisions = judge(&mut OnlyAcquires, &command, locks, &|_| rules, &circumstances(), &|_| None);
     assert_eq!(decisions[0].said.first().verdict, Verdict::Permit);
-    assert_eq!(
-        decisions[0].said.first().obligations.require,
-        Some(Proofs::NONE)
-    );
+    assert_eq!(decisions[0].said.first().obligations.require, Some(Proofs::NONE));
 }
 
 #[test]
@@ -367,34 +263,14 @@ fn a_no_is_native_only_where_that_cannot_be_read_as_a_yes() {
     for (op, reason, rules, natively) in [
         (release(), Reason::Limited, native, true),
         (release(), Reason::Limited, loud, false),
-        (
-            extend(AskedTtl::For(5), ExtendSpelling::Expire),
-            Reason::TtlTooLong,
-            native,
-            true,
-        ),
-        (
-            extend(AskedTtl::For(5), ExtendSpelling::GetEx),
-            Reason::TtlTooLong,
-            native,
-            false,
-        ),
-        (
-            extend(AskedTtl::None, ExtendSpelling::Persist),
-            Reason::NoTtl,
-            native,
-            false,
-        ),
+        (extend(AskedTtl::For(5), ExtendSpelling::Expire), Reason::TtlTooLong, native, true),
+        (extend(AskedTtl::For(5), ExtendSpelling::GetEx), Reason::TtlTooLong, native, false),
+        (extend(AskedTtl::None, ExtendSpelling::Persist), Reason::NoTtl, native, false),
         (acquire(), Reason::Limited, native, false),
         (store(true, false), Reason::Limited, native, true),
         (store(false, false), Reason::Limited, native, false),
         (store(false, true), Reason::TakeOver, native, false),
-        (
-            opaque(OpaqueKind::Command),
-            Reason::OpaqueWrite,
-            native,
-            false,
-        ),
+        (opaque(OpaqueKind::Command), Reason::OpaqueWrite, native, false),
     ] {
         let label = format!("{op:?} {reason}");
         match settled(op, denied(reason), rules) {
@@ -414,10 +290,7 @@ fn what_has_no_lock_meaning_is_refused_though_no_policy_objects() {
     ] {
         match settled(opaque(kind), Decision::permit(), enforce) {
             Settled::Refused(refused) => {
-                assert_eq!(
-                    (refused.denial.reason, &*refused.denial.policy),
-                    (reason, policy)
-                );
+                assert_eq!((refused.denial.reason, &*refused.denial.policy), (reason, policy));
             }
             other => panic!("{kind:?}: {other:?}"),
         }
@@ -428,11 +301,7 @@ fn what_has_no_lock_meaning_is_refused_though_no_policy_objects() {
 #[test]
 fn what_nobody_was_asked_about_is_permitted_nowhere() {
     let enforce = rules(Mode::Enforce, OnViolation::Error);
-    for kind in [
-        OpaqueKind::Command,
-        OpaqueKind::Companion,
-        OpaqueKind::Script,
-    ] {
+    for kind in [OpaqueKind::Command, OpaqueKind::Companion, OpaqueKind::Script] {
         let settled = settle(opaque(kind), SmallVec::new(), &|_| enforce);
         assert!(matches!(settled, Settled::Refused(_)), "{kind:?}");
     }
@@ -442,11 +311,7 @@ fn what_nobody_was_asked_about_is_permitted_nowhere() {
         let said = Said::Script(Box::new(each));
         assert_eq!(said.whole().verdict, denied(Reason::Limited).verdict);
     }
-    let Terms {
-        acquire,
-        extend,
-        release,
-    } = Terms::nothing();
+    let Terms { acquire, extend, release } = Terms::nothing();
     assert!(acquire.is_some() && extend.1.is_some() && release.1.is_some());
 }
 
@@ -456,45 +321,23 @@ fn monitor_mode_refuses_nothing_and_remembers_what_it_would_have() {
     match settled(release(), denied(Reason::Limited), monitor) {
         Settled::Permitted(permitted) => {
             assert!(!permitted.enforces());
-            let would = permitted.locks()[0]
-                .would
-                .as_ref()
-                .expect("a policy said no");
+            let would = permitted.locks()[0].would.as_ref().expect("a policy said no");
             assert_eq!(would.reason, Reason::Limited);
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(
-        settled(
-            opaque(OpaqueKind::Command),
-            denied(Reason::OpaqueWrite),
-            monitor
-        ),
-        Settled::Forward(..)
-    ));
+    assert!(matches!(settled(opaque(OpaqueKind::Command), denied(Reason::OpaqueWrite), monitor), Settled::Forward(..)));
 }
 
 #[test]
 fn a_fault_is_answered_as_the_namespace_says() {
     let fault = || {
-        let fault = Fault {
-            kind: FaultKind::Fuel,
-            policy: "p".into(),
-        };
-        Decision {
-            fault: Some(fault),
-            ..Decision::permit()
-        }
+        let fault = Fault { kind: FaultKind::Fuel, policy: "p".into() };
+        Decision { fault: Some(fault), ..Decision::permit() }
     };
     let deny = rules(Mode::Enforce, OnViolation::Native);
-    let allow = Rules {
-        on_fault: OnFault::Allow,
-        ..deny
-    };
-    let monitor = Rules {
-        mode: Mode::Monitor,
-        ..deny
-    };
+    let allow = Rules { on_fault: OnFault::Allow, ..deny };
+    let monitor = Rules { mode: Mode::Monitor, ..deny };
     match settled(acquire(), fault(), deny) {
         Settled::Refused(refused) => assert_eq!(refused.code, Code::Policy),
         other => panic!("{other:?}"),
@@ -507,15 +350,8 @@ fn a_fault_is_answered_as_the_namespace_says() {
 
 #[test]
 fn one_lock_that_enforces_makes_the_whole_command_enforce() {
-    let second = Target {
-        namespace: NamespaceId(1),
-        key: Bytes::from_static(b"b"),
-    };
-    let op = LockOp::ReleaseMany {
-        locks: vec![target(), second],
-        others: vec![],
-        unlink: false,
-    };
+    let second = Target { namespace: NamespaceId(1), key: Bytes::from_static(b"b") };
+    let op = LockOp::ReleaseMany { locks: vec![target(), second], others: vec![], unlink: false };
     let both = |namespace: NamespaceId| match namespace.0 {
         0 => rules(Mode::Monitor, OnViolation::Native),
         _ => rules(Mode::Enforce, OnViolation::Native),
@@ -545,26 +381,14 @@ fn a_refused_take_over_leaves_a_comparison_its_extension() {
             if question.operation == Operation::TakeOver {
                 return denied(Reason::TakeOver);
             }
-            let obligations = Obligations {
-                require: Some(Proofs::ALL),
-                ..Obligations::default()
-            };
-            Decision {
-                obligations,
-                ..Decision::permit()
-            }
+            let obligations = Obligations { require: Some(Proofs::ALL), ..Obligations::default() };
+            Decision { obligations, ..Decision::permit() }
         }
     }
     let rules = rules(Mode::Enforce, OnViolation::Native);
     let command = compared("1795261000", Test::Equal);
-    let decisions = judge(
-        &mut NoTakeOver,
-        &command,
-        locks(&command, &Facts::default()),
-        &|_| rules,
-        &circumstances(),
-        &|_| None,
-    );
+    let decisions =
+        judge(&mut NoTakeOver, &command, locks(&command, &Facts::default()), &|_| rules, &circumstances(), &|_| None);
     assert!(matches!(decisions[0].said.first().verdict, Verdict::Permit));
     let obligations = &decisions[0].said.first().obligations;
     assert_eq!(obligations.take_over, Some(TakeOverRule::Never));

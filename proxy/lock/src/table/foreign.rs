@@ -92,11 +92,7 @@ impl ForeignSpec {
     /// What it may do to its keys. Only a command that says it reads, and does not say it writes,
     /// is taken for a read: what runs scripts says neither.
     pub const fn access(&self) -> Access {
-        if self.readonly && !self.write {
-            Access::Read
-        } else {
-            Access::Write
-        }
+        if self.readonly && !self.write { Access::Read } else { Access::Write }
     }
 }
 
@@ -151,11 +147,7 @@ impl ForeignTable {
         if args.is_empty() || args.arg(0).contains(&b'|') {
             return None;
         }
-        let subcommand = if args.len() > 1 {
-            self.get(&[args.arg(0), b"|", args.arg(1)])
-        } else {
-            None
-        };
+        let subcommand = if args.len() > 1 { self.get(&[args.arg(0), b"|", args.arg(1)]) } else { None };
         subcommand.or_else(|| self.get(&[args.arg(0)]))
     }
 
@@ -203,10 +195,7 @@ impl ForeignTable {
 
     /// Notes which conditions `SET` takes, from what the server says in `COMMAND DOCS`.
     pub fn note_set_conditions(&mut self, takes: impl Fn(&str) -> bool) {
-        self.set_conditions = SET_CONDITIONS
-            .into_iter()
-            .filter(|word| takes(word))
-            .collect();
+        self.set_conditions = SET_CONDITIONS.into_iter().filter(|word| takes(word)).collect();
     }
 
     /// Whether `SET` takes this condition, in capitals.
@@ -311,10 +300,7 @@ fn range_of(spec: &ForeignSpec, argc: usize) -> (usize, usize, usize) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{
-        Access, Categories, ForeignSpec, ForeignTable, MAX_KEPT, Reach, Said, for_each_foreign_key,
-        keep,
-    };
+    use super::{Access, Categories, ForeignSpec, ForeignTable, MAX_KEPT, Reach, Said, for_each_foreign_key, keep};
 
     const WRITE: ForeignSpec = ForeignSpec {
         arity: -2,
@@ -339,18 +325,8 @@ mod tests {
     #[test]
     fn the_servers_own_numbers_say_where_keys_stand() {
         let args: &[&[u8]] = &[b"X.Y", b"a", b"b", b"c", b"d"];
-        let at = |first, last, step| ForeignSpec {
-            first,
-            last,
-            step,
-            ..WRITE
-        };
-        let positions = |spec| {
-            keys(Some(&spec), args)
-                .iter()
-                .map(|key| key.0)
-                .collect::<Vec<_>>()
-        };
+        let at = |first, last, step| ForeignSpec { first, last, step, ..WRITE };
+        let positions = |spec| keys(Some(&spec), args).iter().map(|key| key.0).collect::<Vec<_>>();
         assert_eq!(positions(at(0, 0, 0)), [0_usize; 0]);
         assert_eq!(positions(at(1, 1, 1)), [1]);
         assert_eq!(positions(at(2, -1, 2)), [2, 4]);
@@ -366,20 +342,9 @@ mod tests {
     fn what_is_not_known_to_read_counts_as_a_write_of_everything() {
         let args: &[&[u8]] = &[b"X.Y", b"a", b"b"];
         assert_eq!(keys(None, args), [(1, Access::Write), (2, Access::Write)]);
-        let moving = ForeignSpec {
-            movable_keys: true,
-            write: false,
-            ..WRITE
-        };
-        assert_eq!(
-            keys(Some(&moving), args),
-            [(1, Access::Write), (2, Access::Write)]
-        );
-        let reading = ForeignSpec {
-            readonly: true,
-            write: false,
-            ..WRITE
-        };
+        let moving = ForeignSpec { movable_keys: true, write: false, ..WRITE };
+        assert_eq!(keys(Some(&moving), args), [(1, Access::Write), (2, Access::Write)]);
+        let reading = ForeignSpec { readonly: true, write: false, ..WRITE };
         assert_eq!(keys(Some(&reading), args), [(1, Access::Read)]);
         assert_eq!(keys(None, &[b"X.Y"]), []);
     }
@@ -420,14 +385,8 @@ mod tests {
         assert_eq!(told(&["@slow", "@scripting"], WRITE), Reach::AnyKey);
         assert_eq!(told(&flush, WRITE), Reach::Nothing);
         // A server that tells none.
-        assert_eq!(
-            (none.reach(), WRITE.reach()),
-            (Reach::AnyKey, Reach::Nothing)
-        );
-        let reading = ForeignSpec {
-            write: false,
-            ..none
-        };
+        assert_eq!((none.reach(), WRITE.reach()), (Reach::AnyKey, Reach::Nothing));
+        let reading = ForeignSpec { write: false, ..none };
         assert_eq!(reading.reach(), Reach::Nothing);
     }
 

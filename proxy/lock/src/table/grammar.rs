@@ -38,21 +38,12 @@ pub(crate) struct Grammar {
 }
 
 const fn word(name: &'static str, operands: usize, role: Role) -> Word {
-    Word {
-        name,
-        operands,
-        role,
-    }
+    Word { name, operands, role }
 }
 
 /// Those of `BITFIELD` that write nothing; `OVERFLOW` is about later writes.
-const BITFIELD_READS: Grammar = Grammar {
-    command: "bitfield",
-    words: &[
-        word("get", 2, Role::Option),
-        word("overflow", 1, Role::Option),
-    ],
-};
+const BITFIELD_READS: Grammar =
+    Grammar { command: "bitfield", words: &[word("get", 2, Role::Option), word("overflow", 1, Role::Option)] };
 
 const SORT: Grammar = Grammar {
     command: "sort",
@@ -84,11 +75,7 @@ const GEORADIUS: Grammar = Grammar {
 
 const XREAD: Grammar = Grammar {
     command: "xread",
-    words: &[
-        word("streams", 1, Role::Keys),
-        word("block", 1, Role::Option),
-        word("count", 1, Role::Option),
-    ],
+    words: &[word("streams", 1, Role::Keys), word("block", 1, Role::Option), word("count", 1, Role::Option)],
 };
 
 const XREADGROUP: Grammar = Grammar {
@@ -115,8 +102,7 @@ const MIGRATE: Grammar = Grammar {
 };
 
 /// Those in which keys of a write may hide.
-pub(crate) const GRAMMARS: [Grammar; 6] =
-    [BITFIELD_READS, SORT, GEORADIUS, XREAD, XREADGROUP, MIGRATE];
+pub(crate) const GRAMMARS: [Grammar; 6] = [BITFIELD_READS, SORT, GEORADIUS, XREAD, XREADGROUP, MIGRATE];
 
 impl Grammar {
     /// The word that argument `at` is, if all its operands are there.
@@ -126,9 +112,7 @@ impl Grammar {
         #[cfg(not(test))]
         let words = self.words;
         let left = args.len() - at - 1;
-        words
-            .iter()
-            .find(|word| word.operands <= left && is_option(args.arg(at), word.name))
+        words.iter().find(|word| word.operands <= left && is_option(args.arg(at), word.name))
     }
 }
 
@@ -152,20 +136,11 @@ pub(super) fn each_sort_key(args: &(impl Arguments + ?Sized), each: impl FnMut(u
 
 /// Positions that `GEORADIUS` may store to: behind each `STORE` and `STOREDIST`, or all that is
 /// left behind a word that is not understood.
-pub(super) fn each_georadius_key(
-    args: &(impl Arguments + ?Sized),
-    options: usize,
-    each: impl FnMut(usize),
-) {
+pub(super) fn each_georadius_key(args: &(impl Arguments + ?Sized), options: usize, each: impl FnMut(usize)) {
     each_destination(GEORADIUS, args, options, each);
 }
 
-fn each_destination(
-    grammar: Grammar,
-    args: &(impl Arguments + ?Sized),
-    mut at: usize,
-    mut each: impl FnMut(usize),
-) {
+fn each_destination(grammar: Grammar, args: &(impl Arguments + ?Sized), mut at: usize, mut each: impl FnMut(usize)) {
     while at < args.len() {
         let Some(word) = grammar.word_at(args, at) else {
             return (at..args.len()).for_each(each);

@@ -29,11 +29,7 @@ pub fn parse_integer(bytes: &[u8]) -> Result<i64, NotAnInteger> {
         _ => None,
     });
     let value = value.ok_or(NotAnInteger)?;
-    if negative {
-        Ok(value)
-    } else {
-        value.checked_neg().ok_or(NotAnInteger)
-    }
+    if negative { Ok(value) } else { value.checked_neg().ok_or(NotAnInteger) }
 }
 
 #[cfg(test)]
@@ -44,13 +40,9 @@ mod tests {
 
     #[test]
     fn only_canonical_decimals_within_64_bits_are_integers() {
-        for (text, value) in [
-            ("0", 0),
-            ("7", 7),
-            ("-7", -7),
-            ("9223372036854775807", i64::MAX),
-            ("-9223372036854775808", i64::MIN),
-        ] {
+        for (text, value) in
+            [("0", 0), ("7", 7), ("-7", -7), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)]
+        {
             assert_eq!(parse_integer(text.as_bytes()), Ok(value), "{text}");
         }
         for text in [
@@ -75,11 +67,7 @@ mod tests {
             "100000000000000000000",
             "\u{661}",
         ] {
-            assert_eq!(
-                parse_integer(text.as_bytes()),
-                Err(NotAnInteger),
-                "{text:?}"
-            );
+            assert_eq!(parse_integer(text.as_bytes()), Err(NotAnInteger), "{text:?}");
         }
     }
 

@@ -48,9 +48,7 @@ pub enum KeyError {
         command: &'static str,
     },
     /// Streams and their ids are not the same number. Redis names `XREAD` for both commands.
-    #[error(
-        "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."
-    )]
+    #[error("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.")]
     UnbalancedStreams,
 }
 
@@ -185,12 +183,7 @@ fn counted(
 
 /// The number of keys, by the rules and in the words of the command. `room` is the number of
 /// arguments behind the number; the result, times its step, is at most that.
-fn checked_count(
-    command: &'static str,
-    number: &[u8],
-    room: usize,
-    rule: CountRule,
-) -> Result<usize, KeyError> {
+fn checked_count(command: &'static str, number: &[u8], room: usize, rule: CountRule) -> Result<usize, KeyError> {
     let count = parse_integer(number);
     let (count, most, too_many) = match rule {
         CountRule::Script => (count?, room, KeyError::CountBeyondArguments),
@@ -198,32 +191,16 @@ fn checked_count(
             let count = count.map_err(|NotAnInteger| KeyError::BadCount)?;
             (count, room, KeyError::CountBeyondArguments)
         }
-        CountRule::Pop => (
-            positive(count, KeyError::CountNotPositive)?,
-            room.saturating_sub(1),
-            KeyError::Syntax,
-        ),
-        CountRule::Cardinality => (
-            positive(count, KeyError::CountNotPositive)?,
-            room,
-            KeyError::CountBeyondArguments,
-        ),
+        CountRule::Pop => (positive(count, KeyError::CountNotPositive)?, room.saturating_sub(1), KeyError::Syntax),
+        CountRule::Cardinality => (positive(count, KeyError::CountNotPositive)?, room, KeyError::CountBeyondArguments),
         CountRule::Sets => {
             let count = positive(Ok(count?), KeyError::NoInputKey { command })?;
             (count, room, KeyError::Syntax)
         }
-        CountRule::Pairs => (
-            positive(count, KeyError::BadPairCount)?,
-            room / 2,
-            KeyError::MissingPairs,
-        ),
+        CountRule::Pairs => (positive(count, KeyError::BadPairCount)?, room / 2, KeyError::MissingPairs),
     };
     let count = usize::try_from(count).map_err(|_| KeyError::NegativeCount)?;
-    if count > most {
-        Err(too_many)
-    } else {
-        Ok(count)
-    }
+    if count > most { Err(too_many) } else { Ok(count) }
 }
 
 fn positive(count: Result<i64, NotAnInteger>, otherwise: KeyError) -> Result<i64, KeyError> {

@@ -46,16 +46,13 @@ fn short(name: &[u8]) -> Option<u64> {
         // One to three bytes: the middle one is the first or the last where there are fewer.
         [first, ..] if name.len() < 4 => {
             let (middle, last) = (name.len() / 2, name.len() - 1);
-            u64::from(first)
-                | u64::from(name[middle]) << (8 * middle)
-                | u64::from(name[last]) << (8 * last)
+            u64::from(first) | u64::from(name[middle]) << (8 * middle) | u64::from(name[last]) << (8 * last)
         }
         // Two halves, which overlap where there are fewer than eight.
         _ if name.len() <= 8 => {
             let behind = name.len() - 4;
             let (_, last) = name.split_last_chunk::<4>()?;
-            u64::from(u32::from_le_bytes(*name.first_chunk()?))
-                | u64::from(u32::from_le_bytes(*last)) << (8 * behind)
+            u64::from(u32::from_le_bytes(*name.first_chunk()?)) | u64::from(u32::from_le_bytes(*last)) << (8 * behind)
         }
         _ => return None,
     };

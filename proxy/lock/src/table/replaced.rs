@@ -19,11 +19,7 @@ pub(crate) fn rows() -> &'static [CommandSpec] {
 }
 
 /// Runs with another row for this command, or with none.
-pub(crate) fn with_row<T>(
-    name: &'static str,
-    row: Option<CommandSpec>,
-    run: impl FnOnce() -> T,
-) -> T {
+pub(crate) fn with_row<T>(name: &'static str, row: Option<CommandSpec>, run: impl FnOnce() -> T) -> T {
     // Leaked: some thousand rows in the life of a test process.
     let row = row.map(|row| &*Box::leak(Box::new(row)));
     ROW.set(Some((name, row)));

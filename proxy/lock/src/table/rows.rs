@@ -10,14 +10,8 @@ mod strings;
 
 use super::{CommandSpec, CountRule, Effect, KeySpec, Listing, ScriptVerb, SessionVerb, Verb};
 
-pub(super) const FAMILIES: [&[CommandSpec]; 6] = [
-    strings::ROWS,
-    keyspace::ROWS,
-    collections::ROWS,
-    scripts::ROWS,
-    connection::ROWS,
-    server::ROWS,
-];
+pub(super) const FAMILIES: [&[CommandSpec]; 6] =
+    [strings::ROWS, keyspace::ROWS, collections::ROWS, scripts::ROWS, connection::ROWS, server::ROWS];
 
 /// All rows, family by family.
 pub(super) static ROWS: [CommandSpec; COUNT] = all_rows();
@@ -49,22 +43,13 @@ const fn all_rows() -> [CommandSpec; COUNT] {
 }
 
 const fn row(name: &'static str, arity: i16, keys: KeySpec, effect: Effect) -> CommandSpec {
-    CommandSpec {
-        name,
-        arity,
-        keys,
-        effect,
-        blocking: false,
-    }
+    CommandSpec { name, arity, keys, effect, blocking: false }
 }
 
 impl CommandSpec {
     /// The same row for a command that may keep its client waiting.
     const fn blocking(self) -> CommandSpec {
-        CommandSpec {
-            blocking: true,
-            ..self
-        }
+        CommandSpec { blocking: true, ..self }
     }
 }
 
@@ -87,33 +72,13 @@ const fn listing(listing: Listing) -> Effect {
 const NONE: KeySpec = KeySpec::None;
 /// The bare name of a family of subcommands.
 const FAMILY: KeySpec = KeySpec::Subcommands;
-const ONE: KeySpec = KeySpec::Range {
-    first: 1,
-    last: 1,
-    step: 1,
-};
-const SECOND: KeySpec = KeySpec::Range {
-    first: 2,
-    last: 2,
-    step: 1,
-};
+const ONE: KeySpec = KeySpec::Range { first: 1, last: 1, step: 1 };
+const SECOND: KeySpec = KeySpec::Range { first: 2, last: 2, step: 1 };
 /// Keys at 1 and 2.
-const TWO: KeySpec = KeySpec::Range {
-    first: 1,
-    last: 2,
-    step: 1,
-};
-const ALL: KeySpec = KeySpec::Range {
-    first: 1,
-    last: -1,
-    step: 1,
-};
+const TWO: KeySpec = KeySpec::Range { first: 1, last: 2, step: 1 };
+const ALL: KeySpec = KeySpec::Range { first: 1, last: -1, step: 1 };
 /// Keys, and a timeout at the end.
-const ALL_BUT_LAST: KeySpec = KeySpec::Range {
-    first: 1,
-    last: -2,
-    step: 1,
-};
+const ALL_BUT_LAST: KeySpec = KeySpec::Range { first: 1, last: -2, step: 1 };
 const PAIRS: KeySpec = KeySpec::Pairs;
 const SOURCE_DEST: KeySpec = KeySpec::SourceDest;
 const DEST_SOURCE: KeySpec = KeySpec::DestSource;

@@ -8,11 +8,7 @@ use super::rows::ROWS;
 use super::{Access, CommandSpec, Effect, KeySpec, SessionVerb};
 
 const fn one(at: u8) -> Places {
-    Places::Range {
-        first: at,
-        last: at as i8,
-        step: 1,
-    }
+    Places::Range { first: at, last: at as i8, step: 1 }
 }
 
 /// What the command of this row is to a script; for the bare name of a family, what any of its
@@ -21,16 +17,9 @@ pub fn in_script(spec: &CommandSpec) -> InScript {
     if spec.keys == KeySpec::Subcommands {
         return of_family(spec.name);
     }
-    let takes_all = matches!(
-        spec.name,
-        "flushall" | "flushdb" | "swapdb" | "migrate" | "debug" | "keydb.cron" | "rreplay"
-    );
-    if takes_all
-        || matches!(
-            spec.effect,
-            Effect::Script(_) | Effect::Session(SessionVerb::Select)
-        )
-    {
+    let takes_all =
+        matches!(spec.name, "flushall" | "flushdb" | "swapdb" | "migrate" | "debug" | "keydb.cron" | "rreplay");
+    if takes_all || matches!(spec.effect, Effect::Script(_) | Effect::Session(SessionVerb::Select)) {
         return InScript::Sweeping;
     }
     let (places, others) = places(spec.keys);
@@ -38,11 +27,7 @@ pub fn in_script(spec: &CommandSpec) -> InScript {
         (Access::Read, _) => (Places::None, places),
         (Access::Write, _) => (places, others),
     };
-    InScript::Keys {
-        written,
-        read,
-        far: matches!(spec.name, "move" | "copy"),
-    }
+    InScript::Keys { written, read, far: matches!(spec.name, "move" | "copy") }
 }
 
 /// The keys that have the access of the command, and those that it only reads.
@@ -50,24 +35,10 @@ fn places(keys: KeySpec) -> (Places, Places) {
     match keys {
         KeySpec::None | KeySpec::Subcommands => (Places::None, Places::None),
         KeySpec::Range { first, last, step } => (Places::Range { first, last, step }, Places::None),
-        KeySpec::Pairs => (
-            Places::Range {
-                first: 1,
-                last: -1,
-                step: 2,
-            },
-            Places::None,
-        ),
+        KeySpec::Pairs => (Places::Range { first: 1, last: -1, step: 2 }, Places::None),
         KeySpec::SourceDest => (one(2), one(1)),
         KeySpec::DestSource => (one(1), one(2)),
-        KeySpec::DestSources { dest } => (
-            one(dest),
-            Places::Range {
-                first: dest + 1,
-                last: -1,
-                step: 1,
-            },
-        ),
+        KeySpec::DestSources { dest } => (one(dest), Places::Range { first: dest + 1, last: -1, step: 1 }),
         KeySpec::Numkeys { at, step, .. } => (Places::Counted { at, step }, Places::None),
         KeySpec::DestNumkeys { dest, at } => (one(dest), Places::Counted { at, step: 1 }),
         KeySpec::Bitfield => (one(1), Places::None),
@@ -95,11 +66,7 @@ fn of_family(name: &str) -> InScript {
             Access::Read => read = one(2),
         }
     }
-    InScript::Keys {
-        written,
-        read,
-        far: false,
-    }
+    InScript::Keys { written, read, far: false }
 }
 
 #[cfg(test)]
@@ -117,16 +84,8 @@ mod tests {
     #[test]
     fn every_subcommand_with_keys_has_them_at_its_second_argument() {
         for row in ROWS.iter().filter(|row| row.name.contains('|')) {
-            let second = KeySpec::Range {
-                first: 2,
-                last: 2,
-                step: 1,
-            };
-            assert!(
-                row.keys == KeySpec::None || row.keys == second,
-                "{}",
-                row.name
-            );
+            let second = KeySpec::Range { first: 2, last: 2, step: 1 };
+            assert!(row.keys == KeySpec::None || row.keys == second, "{}", row.name);
         }
     }
 
@@ -164,11 +123,7 @@ mod tests {
 
     #[test]
     fn families_have_the_keys_of_their_members() {
-        let keys = |written, read| InScript::Keys {
-            written,
-            read,
-            far: false,
-        };
+        let keys = |written, read| InScript::Keys { written, read, far: false };
         assert_eq!(shape(&[b"XGROUP"]), keys(one(2), Places::None));
         assert_eq!(shape(&[b"object"]), keys(Places::None, one(2)));
         assert_eq!(shape(&[b"client"]), keys(Places::None, Places::None));
@@ -198,14 +153,10 @@ mod tests {
                     Places::None => false,
                     Places::Range { first, last, step } => {
                         let end = super::super::keys::range_end(last, words.len());
-                        (usize::from(first)..end)
-                            .step_by(usize::from(step))
-                            .any(|at| at == position)
+                        (usize::from(first)..end).step_by(usize::from(step)).any(|at| at == position)
                     }
                     Places::Counted { at, .. } => position > usize::from(at),
-                    Places::Stored { from } => {
-                        position > usize::from(from) && words[position - 1] == b"STORE"
-                    }
+                    Places::Stored { from } => position > usize::from(from) && words[position - 1] == b"STORE",
                     Places::Every => true,
                 };
                 assert!(access == Access::Read || covered, "{} {position}", row.name);

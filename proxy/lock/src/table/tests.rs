@@ -2,23 +2,14 @@ use proptest::prelude::*;
 
 use super::rows::{FAMILIES, ROWS};
 use super::{
-    Access, CommandSpec, Effect, KeyError, KeySpec, Lookup, NotAnInteger, Verb, arity_ok,
-    for_each_key, lookup,
+    Access, CommandSpec, Effect, KeyError, KeySpec, Lookup, NotAnInteger, Verb, arity_ok, for_each_key, lookup,
 };
 
 mod against_redis;
 mod page;
 
 fn words(text: &str) -> Vec<&[u8]> {
-    text.split(' ')
-        .map(|word| {
-            if word == "''" {
-                b"".as_slice()
-            } else {
-                word.as_bytes()
-            }
-        })
-        .collect()
+    text.split(' ').map(|word| if word == "''" { b"".as_slice() } else { word.as_bytes() }).collect()
 }
 
 fn spec_of(args: &[&[u8]]) -> &'static CommandSpec {
@@ -65,17 +56,10 @@ fn rows_are_sorted_unique_and_sound() {
     }
     let mut names: Vec<_> = ROWS.iter().map(|spec| spec.name).collect();
     names.sort_unstable();
-    assert!(
-        names.windows(2).all(|pair| pair[0] != pair[1]),
-        "a name has two rows"
-    );
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name has two rows");
     for spec in &ROWS {
         assert_ne!(spec.arity, 0, "{}", spec.name);
-        assert!(
-            !spec.name.bytes().any(|byte| byte.is_ascii_uppercase()),
-            "{}",
-            spec.name
-        );
+        assert!(!spec.name.bytes().any(|byte| byte.is_ascii_uppercase()), "{}", spec.name);
         let has_keys = !matches!(spec.keys, KeySpec::None | KeySpec::Subcommands);
         if matches!(spec.effect, Effect::Read | Effect::Write | Effect::Verb(_)) {
             assert!(has_keys, "{} reads or writes nothing", spec.name);
@@ -84,11 +68,7 @@ fn rows_are_sorted_unique_and_sound() {
             assert!(!has_keys, "{} has keys", spec.name);
         }
         if let Some((family, _)) = spec.name.split_once('|') {
-            assert_eq!(
-                spec_of(&[family.as_bytes()]).keys,
-                KeySpec::Subcommands,
-                "{family}"
-            );
+            assert_eq!(spec_of(&[family.as_bytes()]).keys, KeySpec::Subcommands, "{family}");
         }
     }
 }
@@ -101,10 +81,7 @@ fn every_row_is_found_by_its_name_in_any_case() {
             assert_eq!(lookup(parts.as_slice()), Lookup::Known(spec), "{name}");
         }
     }
-    assert_eq!(
-        spec_of(&words("gEtSeT k v")).effect,
-        Effect::Verb(Verb::GetSet)
-    );
+    assert_eq!(spec_of(&words("gEtSeT k v")).effect, Effect::Verb(Verb::GetSet));
     assert_eq!(spec_of(&words("get config k")).name, "get");
 }
 
@@ -114,9 +91,7 @@ fn a_name_with_any_one_byte_changed_is_the_name_that_it_says() {
         let mut rows = ROWS.iter().filter(|spec| !spec.name.contains('|'));
         rows.find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
     };
-    let upper = ROWS
-        .iter()
-        .map(|spec| spec.name.to_uppercase().into_bytes());
+    let upper = ROWS.iter().map(|spec| spec.name.to_uppercase().into_bytes());
     for name in upper.filter(|name| !name.contains(&b'|')) {
         for at in 0..name.len() {
             for flipped in (0..8).map(|bit| 1 << bit).chain([0xff, 0xa0, name[at]]) {
@@ -152,27 +127,10 @@ fn a_name_that_is_not_exactly_known_is_unknown() {
         b"s\xc5\xbfet",
         &long,
     ] {
-        assert_eq!(
-            lookup([name].as_slice()),
-            Lookup::Unknown,
-            "{}",
-            name.escape_ascii()
-        );
-        assert_eq!(
-            lookup([name, b"get"].as_slice()),
-            Lookup::Unknown,
-            "{}",
-            name.escape_ascii()
-        );
+        assert_eq!(lookup([name].as_slice()), Lookup::Unknown, "{}", name.escape_ascii());
+        assert_eq!(lookup([name, b"get"].as_slice()), Lookup::Unknown, "{}", name.escape_ascii());
     }
-    for subcommand in [
-        b"".as_slice(),
-        b"get ",
-        b"get\0",
-        b"|get",
-        b"nonsense",
-        &long,
-    ] {
+    for subcommand in [b"".as_slice(), b"get ", b"get\0", b"|get", b"nonsense", &long] {
         let args = [b"config".as_slice(), subcommand];
         assert_eq!(lookup(args.as_slice()), Lookup::UnknownSubcommand);
     }
@@ -256,10 +214,7 @@ fn a_key_that_looks_like_an_option_misleads_nobody() {
         ("SORT STORE BY STORE", "1r"),
         ("SORT STORE STORE STORE", "1r 3w"),
         ("SORT k GET STORE STORE d", "1r 5w"),
-        (
-            "SORT k BY x LIMIT STORE y GET # GET z ASC ALPHA STORE d",
-            "1r 14w",
-        ),
+        ("SORT k BY x LIMIT STORE y GET # GET z ASC ALPHA STORE d", "1r 14w"),
         ("SORT k STORE\0x d", "1r 3w"),
         ("SORT k STORE", "1r 2w"),
         ("SORT k WHAT STORE d", "1r 2w 3w 4w"),
@@ -267,10 +222,7 @@ fn a_key_that_looks_like_an_option_misleads_nobody() {
         ("GEORADIUS k 1 2 3 m", "1r"),
         ("GEORADIUS STORE 1 2 3 m STORE d", "1r 7w"),
         ("GEORADIUS k 1 2 3 m COUNT STORE STOREDIST d", "1r 9w"),
-        (
-            "GEORADIUS k 1 2 3 m STORE a WITHDIST storedist b ANY",
-            "1r 7w 10w",
-        ),
+        ("GEORADIUS k 1 2 3 m STORE a WITHDIST storedist b ANY", "1r 7w 10w"),
         ("GEORADIUS k 1 2 3 m WHAT STORE d", "1r 6w 7w 8w"),
         ("GEORADIUS k 1 2 3 m STORE", "1r 6w"),
         ("GEORADIUSBYMEMBER k STORE 3 m STORE d", "1r 6w"),
@@ -279,10 +231,7 @@ fn a_key_that_looks_like_an_option_misleads_nobody() {
         ("XREAD BLOCK 0 STREAMS STREAMS $", "4r"),
         ("XREAD COUNT STREAMS STREAMS a 0", "4r"),
         ("XREADGROUP GROUP STREAMS STREAMS STREAMS a >", "5w"),
-        (
-            "XREADGROUP GROUP g c NOACK BLOCK 5 COUNT 1 STREAMS a b > >",
-            "10w 11w",
-        ),
+        ("XREADGROUP GROUP g c NOACK BLOCK 5 COUNT 1 STREAMS a b > >", "10w 11w"),
         ("XREAD WHAT STREAMS a 0", "1r 2r 3r 4r"),
         ("XREADGROUP GROUP g c CLAIM STREAMS STREAMS a >", "7w"),
         ("XREADGROUP GROUP g c WHAT a >", "4w 5w 6w"),
@@ -312,10 +261,7 @@ fn numbers_that_do_not_fit_are_answered_in_the_words_of_redis() {
         ("EVAL text 2 a", BEYOND),
         ("EVALSHA sha 9223372036854775807 a", BEYOND),
         ("EVAL text -1 a", "ERR Number of keys can't be negative"),
-        (
-            "EVAL text -9223372036854775808 a",
-            "ERR Number of keys can't be negative",
-        ),
+        ("EVAL text -9223372036854775808 a", "ERR Number of keys can't be negative"),
         ("EVAL_RO text 9223372036854775808", INTEGER),
         ("FCALL f x", "ERR Bad number of keys provided"),
         ("FCALL f 1", BEYOND),
@@ -327,27 +273,15 @@ fn numbers_that_do_not_fit_are_answered_in_the_words_of_redis() {
         ("SINTERCARD 0 k", POSITIVE),
         ("SINTERCARD 2 k", BEYOND),
         ("ZUNIONSTORE d x k", INTEGER),
-        (
-            "ZUNIONSTORE d 0 k",
-            "ERR at least 1 input key is needed for 'zunionstore' command",
-        ),
+        ("ZUNIONSTORE d 0 k", "ERR at least 1 input key is needed for 'zunionstore' command"),
         ("ZUNIONSTORE d 2 k", SYNTAX),
-        (
-            "ZINTERCARD -1 k",
-            "ERR at least 1 input key is needed for 'zintercard' command",
-        ),
+        ("ZINTERCARD -1 k", "ERR at least 1 input key is needed for 'zintercard' command"),
         ("ZDIFF 2 k", SYNTAX),
         ("MSETEX x a 1", "ERR invalid numkeys value"),
         ("MSETEX 0 a 1", "ERR invalid numkeys value"),
         ("MSETEX 2 a 1 b", "ERR wrong number of key-value pairs"),
-        (
-            "MSET a 1 b",
-            "ERR wrong number of arguments for 'mset' command",
-        ),
-        (
-            "MSETNX a 1 b",
-            "ERR wrong number of arguments for 'msetnx' command",
-        ),
+        ("MSET a 1 b", "ERR wrong number of arguments for 'mset' command"),
+        ("MSETNX a 1 b", "ERR wrong number of arguments for 'msetnx' command"),
         (
             "XREAD STREAMS a b 0",
             "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be \
@@ -359,10 +293,7 @@ fn numbers_that_do_not_fit_are_answered_in_the_words_of_redis() {
              specified.",
         ),
     ]);
-    assert_eq!(
-        keys_of(&words("EVAL t x")),
-        Err(KeyError::NotAnInteger(NotAnInteger))
-    );
+    assert_eq!(keys_of(&words("EVAL t x")), Err(KeyError::NotAnInteger(NotAnInteger)));
 }
 
 #[test]

@@ -49,9 +49,7 @@ impl<'s> Run<'s> {
                     if operand.is_nothing() || result.is_nothing() {
                         return Err(Stop::Raised);
                     }
-                    result = self
-                        .computed(*operator, &result, &operand)
-                        .ok_or(Stop::NotUnderstood)?;
+                    result = self.computed(*operator, &result, &operand).ok_or(Stop::NotUnderstood)?;
                 }
                 Ok(result)
             }
@@ -60,21 +58,16 @@ impl<'s> Run<'s> {
             Expression::Compare(comparison, left, right) => {
                 let left = self.value(left)?;
                 let right = self.value(right)?;
-                self.compared(*comparison, &left, &right)
-                    .ok_or(Stop::NotUnderstood)
+                self.compared(*comparison, &left, &right).ok_or(Stop::NotUnderstood)
             }
-            Expression::OtherNumber
-            | Expression::Varargs
-            | Expression::Function(_)
-            | Expression::Method(..) => Err(Stop::NotUnderstood),
+            Expression::OtherNumber | Expression::Varargs | Expression::Function(_) | Expression::Method(..) => {
+                Err(Stop::NotUnderstood)
+            }
         }
     }
 
     pub(super) fn values(&mut self, expressions: &'s [Expression]) -> Followed<Vec<Value>> {
-        expressions
-            .iter()
-            .map(|expression| self.value(expression))
-            .collect()
+        expressions.iter().map(|expression| self.value(expression)).collect()
     }
 
     fn name(&mut self, name: &[u8]) -> Followed<Value> {
@@ -184,7 +177,5 @@ fn joined(parts: &[Value]) -> Followed<Value> {
         return Ok(Value::Unknown);
     }
     let words: Option<Vec<Bytes>> = parts.iter().map(Value::word).collect();
-    words
-        .and_then(|words| concatenated(&words))
-        .ok_or(Stop::NotUnderstood)
+    words.and_then(|words| concatenated(&words)).ok_or(Stop::NotUnderstood)
 }

@@ -19,11 +19,9 @@ impl Run<'_> {
             (Function::ErrorReply, [Value::Text(text)]) => error_reply(text).map(Value::Error),
             (Function::ToString, [value]) => to_string(value),
             (Function::ToNumber, [value]) => to_number(value),
-            (Function::Sub, [Value::Text(text), from, to]) => from
-                .number()
-                .zip(to.number())
-                .and_then(|(from, to)| part(text, from, to))
-                .map(Value::Text),
+            (Function::Sub, [Value::Text(text), from, to]) => {
+                from.number().zip(to.number()).and_then(|(from, to)| part(text, from, to)).map(Value::Text)
+            }
             (Function::Sub, [Value::Stored, Value::Number(1), Value::Number(to @ 1..)]) => {
                 usize::try_from(*to).ok().map(Value::StoredPrefix)
             }
@@ -36,18 +34,11 @@ impl Run<'_> {
     }
 
     /// `redis.call`, or `redis.pcall`, which catches errors.
-    fn command_called(
-        &mut self,
-        catches: bool,
-        name: &[u8],
-        arguments: &[Value],
-    ) -> Followed<Value> {
+    fn command_called(&mut self, catches: bool, name: &[u8], arguments: &[Value]) -> Followed<Value> {
         match self.command(name, arguments) {
             Err(Stop::WrongType) if catches => Ok(Value::Caught),
             // Redis may refuse the write (out of memory), and nobody would hear of it.
-            Ok(_) if catches && matches!(self.effect, Some(Effect::Put(..))) => {
-                Err(Stop::NotUnderstood)
-            }
+            Ok(_) if catches && matches!(self.effect, Some(Effect::Put(..))) => Err(Stop::NotUnderstood),
             answer => answer,
         }
     }
@@ -79,9 +70,5 @@ fn to_number(value: &Value) -> Option<Value> {
 fn part(text: &Bytes, from: i64, to: i64) -> Option<Bytes> {
     let from = usize::try_from(from).ok()?.checked_sub(1)?;
     let to = usize::try_from(to).ok()?.min(text.len());
-    Some(if from < to {
-        text.slice(from..to)
-    } else {
-        Bytes::new()
-    })
+    Some(if from < to { text.slice(from..to) } else { Bytes::new() })
 }

@@ -7,12 +7,7 @@ use crate::trace::{Claim, State};
 use crate::value::{Value, exact, marker};
 
 impl Run<'_> {
-    pub(super) fn computed(
-        &mut self,
-        operator: Arithmetic,
-        left: &Value,
-        right: &Value,
-    ) -> Option<Value> {
+    pub(super) fn computed(&mut self, operator: Arithmetic, left: &Value, right: &Value) -> Option<Value> {
         if let (Some(left), Some(right)) = (self.whole(left), self.whole(right)) {
             return match operator {
                 Arithmetic::Add => exact(left.checked_add(right)),
@@ -32,10 +27,7 @@ impl Run<'_> {
             }
             (_, a, b) => {
                 let open = |value: &Value| {
-                    matches!(
-                        value,
-                        Value::Unknown | Value::Stored | Value::Left(_) | Value::LeftAnd(_)
-                    )
+                    matches!(value, Value::Unknown | Value::Stored | Value::Left(_) | Value::LeftAnd(_))
                 };
                 let fine = |value: &Value| open(value) || value.to_number().is_some();
                 (fine(a) && fine(b)).then_some(Value::Unknown)
@@ -57,12 +49,7 @@ impl Run<'_> {
         self.state.has_ttl()
     }
 
-    pub(super) fn compared(
-        &mut self,
-        comparison: Comparison,
-        left: &Value,
-        right: &Value,
-    ) -> Option<Value> {
+    pub(super) fn compared(&mut self, comparison: Comparison, left: &Value, right: &Value) -> Option<Value> {
         match comparison {
             Comparison::Equal => self.equal(left, right),
             Comparison::Unequal => self.equal(left, right).map(|equal| match equal {
@@ -77,16 +64,9 @@ impl Run<'_> {
     }
 
     /// `left < right` or `left <= right`. A TTL that exists is zero or more.
-    fn ordered(
-        &mut self,
-        left: &Value,
-        right: &Value,
-        holds: fn(i64, i64) -> bool,
-    ) -> Option<Value> {
+    fn ordered(&mut self, left: &Value, right: &Value, holds: fn(i64, i64) -> bool) -> Option<Value> {
         let (Some(a), Some(b)) = (self.least(left), self.least(right)) else {
-            let open = |value: &Value| {
-                matches!(value, Value::Unknown | Value::Left(_) | Value::LeftAnd(_))
-            };
+            let open = |value: &Value| matches!(value, Value::Unknown | Value::Left(_) | Value::LeftAnd(_));
             let fine = |value: &Value| open(value) || value.number().is_some();
             return (fine(left) && fine(right)).then_some(Value::Unknown);
         };
@@ -130,8 +110,7 @@ impl Run<'_> {
             (Value::Stored, Value::Text(text)) | (Value::Text(text), Value::Stored) => {
                 Some(self.claimed(Claim::Whole(text.clone())))
             }
-            (Value::StoredPrefix(length), Value::Text(text))
-            | (Value::Text(text), Value::StoredPrefix(length)) => {
+            (Value::StoredPrefix(length), Value::Text(text)) | (Value::Text(text), Value::StoredPrefix(length)) => {
                 Some(match text.len().cmp(length) {
                     std::cmp::Ordering::Greater => Value::Bool(false),
                     std::cmp::Ordering::Equal => self.claimed(Claim::Prefix(text.clone())),

@@ -136,10 +136,7 @@ impl Run<'_> {
     fn elsewhere(&mut self, name: &[u8]) -> Answer {
         let reads = READS.contains(&name)
             || MEMBERSHIPS.iter().any(|(command, _)| *command == name)
-            || matches!(
-                name,
-                b"get" | b"getrange" | b"exists" | b"ttl" | b"pttl" | b"type"
-            );
+            || matches!(name, b"get" | b"getrange" | b"exists" | b"ttl" | b"pttl" | b"type");
         if !reads {
             return Err(Stop::NotUnderstood);
         }
@@ -263,8 +260,7 @@ impl Run<'_> {
             State::Foreign => {
                 // The caller's own name is no member of a lock that another client holds. Of other members
                 // nothing is known.
-                let own =
-                    matches!(rest, [Value::Text(member)] if self.call.arguments.contains(member));
+                let own = matches!(rest, [Value::Text(member)] if self.call.arguments.contains(member));
                 Ok(if own { no.clone() } else { Value::Unknown })
             }
         }
@@ -278,9 +274,7 @@ impl Run<'_> {
             Value::Number(value) => Reply::Integer(value),
             Value::Text(text) => Reply::Bulk(text),
             Value::Stored => match (self.state, &self.claim) {
-                (State::Held { own: true, .. }, Some(Claim::Whole(text))) => {
-                    Reply::Bulk(text.clone())
-                }
+                (State::Held { own: true, .. }, Some(Claim::Whole(text))) => Reply::Bulk(text.clone()),
                 (State::Held { own: false, .. }, _) | (State::Held { .. }, None) => Reply::Stored,
                 _ => return End::Unknown,
             },
@@ -311,6 +305,5 @@ fn milliseconds(unit: TtlUnit, value: &Value) -> Result<i64, Stop> {
         TtlUnit::Seconds => time.checked_mul(1000),
         TtlUnit::Milliseconds => Some(time),
     };
-    time.filter(|ms| (1..=MAX_EXACT).contains(ms))
-        .ok_or(Stop::NotUnderstood)
+    time.filter(|ms| (1..=MAX_EXACT).contains(ms)).ok_or(Stop::NotUnderstood)
 }

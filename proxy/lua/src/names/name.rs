@@ -76,9 +76,7 @@ impl Name {
                     None
                 }
                 (Some(Part::Rest), Part::Rest) => continue,
-                (Some(Part::Text(before)), Part::Text(text)) => {
-                    Some(Bytes::from([&before[..], &text[..]].concat()))
-                }
+                (Some(Part::Text(before)), Part::Text(text)) => Some(Bytes::from([&before[..], &text[..]].concat())),
                 _ => None,
             };
             match joined {
@@ -182,10 +180,7 @@ impl Pattern {
     }
 
     fn push(&mut self, text: &[u8]) {
-        self.ending
-            .as_mut()
-            .unwrap_or(&mut self.beginning)
-            .extend_from_slice(text);
+        self.ending.as_mut().unwrap_or(&mut self.beginning).extend_from_slice(text);
     }
 
     fn push_rest(&mut self) {

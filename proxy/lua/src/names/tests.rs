@@ -76,110 +76,38 @@ fn other_names_are_told_as_far_as_they_stand_there() {
     for (text, expected) in [
         ("return redis.call('del', 'lock:a')", &["lock:a"][..]),
         ("return redis.call 'del'", &[]),
-        (
-            "local f = redis.call f('del', 'lock:' .. 'a', [[lock:b]])",
-            &["lock:a", "lock:b"],
-        ),
-        (
-            "local f = redis['call'] f('del', ('lock:' .. 'a'))",
-            &["lock:a"],
-        ),
+        ("local f = redis.call f('del', 'lock:' .. 'a', [[lock:b]])", &["lock:a", "lock:b"]),
+        ("local f = redis['call'] f('del', ('lock:' .. 'a'))", &["lock:a"]),
         ("redis.call('\\100el', 'lo\\99k:c')", &["lock:c"]),
-        (
-            "local n = 'lock:a' local m = n redis.call('del', m)",
-            &["lock:a"],
-        ),
-        (
-            "redis.call('del', string.format('lock:%s', 'a'))",
-            &["lock:?"],
-        ),
-        (
-            "redis.call('del', ('lock:'):format('a') .. 'b')",
-            &["lock:b"],
-        ),
-        (
-            "redis.call('del', ('lock:%05d'):format(ARGV[2]))",
-            &["lock:?"],
-        ),
+        ("local n = 'lock:a' local m = n redis.call('del', m)", &["lock:a"]),
+        ("redis.call('del', string.format('lock:%s', 'a'))", &["lock:?"]),
+        ("redis.call('del', ('lock:'):format('a') .. 'b')", &["lock:b"]),
+        ("redis.call('del', ('lock:%05d'):format(ARGV[2]))", &["lock:?"]),
         ("redis.call('del', ARGV[1])", &["<ARGV 1>"]),
-        (
-            "for _, k in ipairs(ARGV) do redis.call('del', k) end",
-            &["<ARGV>"],
-        ),
-        (
-            "redis.call('del', KEYS[1] .. ':queue')",
-            &["<KEYS 1>:queue"],
-        ),
-        (
-            "redis.call('del', KEYS[1] .. ARGV[1] .. 7)",
-            &["<KEYS 1><ARGV 1>7"],
-        ),
-        (
-            "for i = 1, #KEYS do redis.call('del', KEYS[i] .. ':x') end",
-            &["<KEYS>:x"],
-        ),
-        (
-            "redis.call('del', 'job:' .. redis.call('incr', KEYS[1]))",
-            &["job:?"],
-        ),
+        ("for _, k in ipairs(ARGV) do redis.call('del', k) end", &["<ARGV>"]),
+        ("redis.call('del', KEYS[1] .. ':queue')", &["<KEYS 1>:queue"]),
+        ("redis.call('del', KEYS[1] .. ARGV[1] .. 7)", &["<KEYS 1><ARGV 1>7"]),
+        ("for i = 1, #KEYS do redis.call('del', KEYS[i] .. ':x') end", &["<KEYS>:x"]),
+        ("redis.call('del', 'job:' .. redis.call('incr', KEYS[1]))", &["job:?"]),
         (
             "local id = redis.call('lpop', KEYS[1]) redis.call('hset', KEYS[2] .. id .. ':lock', 'a', 1)",
             &["<KEYS 2>?:lock"],
         ),
         ("redis.call('sort', 'src', 'store', 'lock:d')", &["lock:d"]),
-        (
-            "redis.call('zunionstore', 'lock:e', #KEYS, 'lock:f')",
-            &["lock:e"],
-        ),
+        ("redis.call('zunionstore', 'lock:e', #KEYS, 'lock:f')", &["lock:e"]),
         ("redis.call('mset', 'a', 'v1', 'b', 'v2')", &["a", "b"]),
-        (
-            "redis.call('xreadgroup', 'group', 'g', 'c', 'streams', 's', '>')",
-            &[">", "c", "g", "group", "s", "streams"],
-        ),
-        (
-            "local t = {a = 'lock:a'} redis.call('del', t.a)",
-            &["lock:a"],
-        ),
-        (
-            "local t = {} t['a'] = 'lock:a' redis.call('del', t.a)",
-            &["lock:a"],
-        ),
-        (
-            "local k if KEYS[1] then k = 'a' else k = 'b' end redis.call('del', k)",
-            &["a", "b"],
-        ),
-        (
-            "local function f(k) redis.call('del', k) end f('a') f(KEYS[1])",
-            &["a"],
-        ),
-        (
-            "local function f(...) redis.call('del', ...) end f('a', KEYS[1])",
-            &["a"],
-        ),
-        (
-            "local function f(...) local a = {...} redis.call('del', a[2]) end f(1, 'a')",
-            &["1", "a"],
-        ),
-        (
-            "local function n() return 'a' end redis.call('del', n())",
-            &["a"],
-        ),
-        (
-            "local function n() return 'a' end redis.call('del', (n()), n())",
-            &["a"],
-        ),
-        (
-            "table.remove(ARGV, 1) redis.call('del', ARGV[1] .. 'x')",
-            &["?x"],
-        ),
-        (
-            "table.remove(KEYS, 1) redis.call('del', KEYS[1] .. 'x')",
-            &["<KEYS>x"],
-        ),
-        (
-            "ARGV[1] = 'lock:a' redis.call('del', 'x' .. ARGV[1])",
-            &["x?"],
-        ),
+        ("redis.call('xreadgroup', 'group', 'g', 'c', 'streams', 's', '>')", &[">", "c", "g", "group", "s", "streams"]),
+        ("local t = {a = 'lock:a'} redis.call('del', t.a)", &["lock:a"]),
+        ("local t = {} t['a'] = 'lock:a' redis.call('del', t.a)", &["lock:a"]),
+        ("local k if KEYS[1] then k = 'a' else k = 'b' end redis.call('del', k)", &["a", "b"]),
+        ("local function f(k) redis.call('del', k) end f('a') f(KEYS[1])", &["a"]),
+        ("local function f(...) redis.call('del', ...) end f('a', KEYS[1])", &["a"]),
+        ("local function f(...) local a = {...} redis.call('del', a[2]) end f(1, 'a')", &["1", "a"]),
+        ("local function n() return 'a' end redis.call('del', n())", &["a"]),
+        ("local function n() return 'a' end redis.call('del', (n()), n())", &["a"]),
+        ("table.remove(ARGV, 1) redis.call('del', ARGV[1] .. 'x')", &["?x"]),
+        ("table.remove(KEYS, 1) redis.call('del', KEYS[1] .. 'x')", &["<KEYS>x"]),
+        ("ARGV[1] = 'lock:a' redis.call('del', 'x' .. ARGV[1])", &["x?"]),
         ("select(2, redis.call('del', 'a'))", &["a"]),
         ("for _ in pairs({}), redis.call('del', 'a') do end", &["a"]),
         ("redis.call(({'del'})[1], 'a')", &["a"]),
@@ -243,14 +171,8 @@ fn an_argument_may_name_the_command_which_the_call_decides() {
     for (text, expected) in [
         ("redis.call(ARGV[2], KEYS[2], ARGV[1])", &["publish"][..]),
         ("local f = redis.pcall f(ARGV[2], 'x')", &["publish"]),
-        (
-            "redis.call(ARGV[1], 'x') redis.call(ARGV[2], 'y')",
-            &["del", "publish"],
-        ),
-        (
-            "local name = ARGV[2] for i = 1, 2 do redis.call(name, 'x') end",
-            &["publish"],
-        ),
+        ("redis.call(ARGV[1], 'x') redis.call(ARGV[2], 'y')", &["del", "publish"]),
+        ("local name = ARGV[2] for i = 1, 2 do redis.call(name, 'x') end", &["publish"]),
         // Without such an argument it raises an error.
         ("redis.call(ARGV[3], KEYS[1])", &[]),
         ("redis.call('get', KEYS[1])", &[]),
@@ -278,10 +200,7 @@ fn constants_of_libraries_are_texts_that_are_not_known() {
     ] {
         assert_eq!(shown(text), ["lock:?"], "{text}");
     }
-    assert_eq!(
-        names("redis.call('del', redis.LOG_WARNING)"),
-        Names::Computed
-    );
+    assert_eq!(names("redis.call('del', redis.LOG_WARNING)"), Names::Computed);
 }
 
 /// What is nil or false has a text, too, and what is put into a format ends at its NUL.
@@ -334,8 +253,7 @@ fn functions_that_are_handed_on_are_not_followed() {
     ] {
         assert_eq!(names(text), Names::Computed, "{text}");
     }
-    let with_a_state_of_its_own =
-        "for _, k in ipairs({}), {'lock:a'}, 0 do redis.call('del', k) end";
+    let with_a_state_of_its_own = "for _, k in ipairs({}), {'lock:a'}, 0 do redis.call('del', k) end";
     assert_eq!(shown(with_a_state_of_its_own), ["lock:a"]);
 }
 
@@ -351,8 +269,7 @@ fn the_arg_of_a_function_is_not_followed() {
     ] {
         assert_eq!(names(text), Names::Computed, "{text}");
     }
-    let own =
-        "local arg = KEYS local function f(key) redis.call('del', key, arg[1]) end f(KEYS[2])";
+    let own = "local arg = KEYS local function f(key) redis.call('del', key, arg[1]) end f(KEYS[2])";
     assert!(names(own).come_from_keys());
 }
 
@@ -361,10 +278,7 @@ fn only_a_text_that_says_varargs_outside_its_functions_needs_them() {
     for (text, needs) in [
         ("return 1", false),
         ("return '...'", false),
-        (
-            "local function f(...) return ... end return f(1) -- ...",
-            false,
-        ),
+        ("local function f(...) return ... end return f(1) -- ...", false),
         ("local f = function(...) end return {...}", true),
         ("return select('#', ...)", true),
         ("return ... +", true),
@@ -408,19 +322,10 @@ fn a_call_tells_what_its_keys_and_arguments_make_of_a_name() {
     for (text, expected) in [
         ("redis.call('del', KEYS[1] .. ':queue')", &["a:queue"][..]),
         ("redis.call('del', KEYS[3] .. ':queue')", &[]),
-        (
-            "for _, k in ipairs(KEYS) do redis.call('del', k .. ':queue') end",
-            &["a:queue", "b:queue"],
-        ),
+        ("for _, k in ipairs(KEYS) do redis.call('del', k .. ':queue') end", &["a:queue", "b:queue"]),
         ("redis.call('del', ARGV[1])", &["x"]),
-        (
-            "redis.call('del', 'job:' .. redis.call('incr', KEYS[1]) .. ':lock')",
-            &["job:*:lock"],
-        ),
-        (
-            "redis.call('del', ARGV[1] .. redis.call('get', 'x') .. KEYS[2] .. redis.call('get', 'y'))",
-            &["x*"],
-        ),
+        ("redis.call('del', 'job:' .. redis.call('incr', KEYS[1]) .. ':lock')", &["job:*:lock"]),
+        ("redis.call('del', ARGV[1] .. redis.call('get', 'x') .. KEYS[2] .. redis.call('get', 'y'))", &["x*"]),
         (
             "for _, k in ipairs(KEYS) do for _, a in ipairs(ARGV) do redis.call('del', k .. a) end end",
             &["ax", "ay", "bx", "by"],
@@ -436,8 +341,7 @@ fn a_call_tells_what_its_keys_and_arguments_make_of_a_name() {
 /// The variables of a library stay from one call to the next.
 #[test]
 fn a_library_that_keeps_keys_for_other_calls_computes_names() {
-    let library =
-        |text: &str| Names::of_library(format!("#!lua name=mine\n{text}").as_bytes(), &commands);
+    let library = |text: &str| Names::of_library(format!("#!lua name=mine\n{text}").as_bytes(), &commands);
     for text in [
         "local k redis.register_function('a', function(keys) k = keys[1] end) \
          redis.register_function('b', function() redis.call('del', k) end)",
@@ -463,11 +367,7 @@ fn a_library_that_keeps_keys_for_other_calls_computes_names() {
         "local calls = 0 local my = {} function my.a(keys) calls = calls + 1 local t = {keys[1]} t[2] = keys[2] \
          return redis.call('del', unpack(t)) end redis.register_function{function_name = 'a', callback = my.a}",
     ] {
-        assert!(
-            library(text).come_from_keys(),
-            "{text}: {:?}",
-            library(text)
-        );
+        assert!(library(text).come_from_keys(), "{text}: {:?}", library(text));
     }
 }
 
@@ -482,91 +382,38 @@ fn what_a_text_can_make_the_walk_do_is_bounded() {
     // More than one variable may hold is refused long before.
     let sixteen = times(15, " k = 'v#'");
     for (name, text) in [
-        (
-            "tables in one table",
-            format!("local t = {{}} {}", times(1000, "t.a#={} t.b#=t[ARGV[1]] ")),
-        ),
-        (
-            "a table that holds itself in many fields",
-            format!("local t={{}} {}", times(3000, "t[1]={t,t[1]} ")),
-        ),
+        ("tables in one table", format!("local t = {{}} {}", times(1000, "t.a#={} t.b#=t[ARGV[1]] "))),
+        ("a table that holds itself in many fields", format!("local t={{}} {}", times(3000, "t[1]={t,t[1]} "))),
         (
             "joins of tables in tables",
-            format!(
-                "local t={{}} local u={{}} {}",
-                times(800, "t.f#={u} u.f#={t[ARGV[1]]} ")
-            ),
+            format!("local t={{}} local u={{}} {}", times(800, "t.f#={u} u.f#={t[ARGV[1]]} ")),
         ),
         (
             "tables around each other that are thrown",
-            format!(
-                "local t={{}} {} pcall(error, t)",
-                times(3600, "local t={t} ")
-            ),
+            format!("local t={{}} {} pcall(error, t)", times(3600, "local t={t} ")),
         ),
         (
             "functions of tables",
-            format!(
-                "local t={{}} {} {}",
-                times(1000, "t.f#=function(a) t.g=a end "),
-                times(1000, "t[ARGV[1]](t) ")
-            ),
+            format!("local t={{}} {} {}", times(1000, "t.f#=function(a) t.g=a end "), times(1000, "t[ARGV[1]](t) ")),
         ),
-        (
-            "branches of texts",
-            format!(
-                "local k = 'v' {sixteen} {} redis.call('del', k)",
-                times(2000, "k=k..k..k ")
-            ),
-        ),
-        (
-            "formats of long texts",
-            format!(
-                "local k = '{}' {}",
-                "x".repeat(250),
-                times(4000, "k:format() ")
-            ),
-        ),
-        (
-            "variables and their uses",
-            format!("{} {}", times(3000, "local a#"), times(5000, "a1=a0 ")),
-        ),
-        (
-            "pcall of pcall",
-            format!("pcall({} error)", times(10_000, "pcall,")),
-        ),
+        ("branches of texts", format!("local k = 'v' {sixteen} {} redis.call('del', k)", times(2000, "k=k..k..k "))),
+        ("formats of long texts", format!("local k = '{}' {}", "x".repeat(250), times(4000, "k:format() "))),
+        ("variables and their uses", format!("{} {}", times(3000, "local a#"), times(5000, "a1=a0 "))),
+        ("pcall of pcall", format!("pcall({} error)", times(10_000, "pcall,"))),
         (
             "calls with many arguments",
-            format!(
-                "local f = redis.call {}",
-                times(100, &format!("f('del'{}) ", ",k".repeat(200)))
-            ),
+            format!("local f = redis.call {}", times(100, &format!("f('del'{}) ", ",k".repeat(200)))),
         ),
-        (
-            "lists of lists",
-            format!(
-                "local t={{}} {}",
-                times(700, "t={unpack(t),t,unpack({t,t})} ")
-            ),
-        ),
+        ("lists of lists", format!("local t={{}} {}", times(700, "t={unpack(t),t,unpack({t,t})} "))),
         (
             "functions that return each other",
-            format!(
-                "local f={{}} {}",
-                times(
-                    900,
-                    "f[#]=function(...) return f[ARGV[1]], ... end f[#](f, ...) "
-                )
-            ),
+            format!("local f={{}} {}", times(900, "f[#]=function(...) return f[ARGV[1]], ... end f[#](f, ...) ")),
         ),
     ] {
         assert!(text.len() <= MAX_TEXT_LEN, "{name}: {} bytes", text.len());
         value::tests::take_touched();
         let _ = names(&text);
         let touched = value::tests::take_touched();
-        assert!(
-            touched <= 2 * walk::MAX_STEPS,
-            "{name}: {touched} possibilities"
-        );
+        assert!(touched <= 2 * walk::MAX_STEPS, "{name}: {touched} possibilities");
     }
 }

@@ -123,8 +123,7 @@ impl Value {
             self.0.sort();
         }
         if self.0.contains(&Atom::Data) || self.0.len() > MAX_ATOMS {
-            self.0
-                .retain(|atom| !matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data));
+            self.0.retain(|atom| !matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data));
             self.0.push(Atom::Data);
             self.0.sort_unstable();
         }
@@ -210,9 +209,7 @@ impl Value {
                 name.0.iter().any(given)
             }
             Atom::Keys | Atom::Arguments | Atom::Closure(_) | Atom::Table(_) => true,
-            Atom::Number(_) | Atom::Data | Atom::Redis | Atom::Library(_) | Atom::Function(_) => {
-                false
-            }
+            Atom::Number(_) | Atom::Data | Atom::Redis | Atom::Library(_) | Atom::Function(_) => false,
         })
     }
 
@@ -273,10 +270,7 @@ impl List {
 
     /// Without the first.
     pub(super) fn without_first(&self) -> List {
-        List {
-            values: self.values.iter().skip(1).cloned().collect(),
-            rest: self.rest.clone(),
-        }
+        List { values: self.values.iter().skip(1).cloned().collect(), rest: self.rest.clone() }
     }
 }
 

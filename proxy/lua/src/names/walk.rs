@@ -141,10 +141,7 @@ struct Table {
 
 impl<T> Things<T> {
     fn new() -> Things<T> {
-        Things {
-            all: Vec::new(),
-            met: 0,
-        }
+        Things { all: Vec::new(), met: 0 }
     }
 
     /// The place of the next one, which is `new` in the first round.
@@ -192,8 +189,7 @@ impl<'t> Walk<'t> {
 
     /// Counts steps, before they are taken.
     fn spend(&self, steps: usize) -> Followed<()> {
-        self.steps
-            .set(self.steps.get().checked_sub(steps).ok_or(Computed)?);
+        self.steps.set(self.steps.get().checked_sub(steps).ok_or(Computed)?);
         Ok(())
     }
 
@@ -211,10 +207,7 @@ impl<'t> Walk<'t> {
         }
         let in_lists = |name: &Name| name.in_changed_lists(keys, arguments);
         let all: BTreeSet<Name> = self.found.iter().map(in_lists).collect();
-        Some(Names::Known {
-            names: all.into_iter().collect(),
-            commands: self.asked.into_iter().collect(),
-        })
+        Some(Names::Known { names: all.into_iter().collect(), commands: self.asked.into_iter().collect() })
     }
 
     fn block(&mut self, block: &'t Block) -> Followed<()> {
@@ -226,9 +219,7 @@ impl<'t> Walk<'t> {
 
     /// The statements of a block whose variables stay in scope.
     fn open_block(&mut self, block: &'t Block) -> Followed<()> {
-        block
-            .iter()
-            .try_for_each(|statement| self.statement(statement))
+        block.iter().try_for_each(|statement| self.statement(statement))
     }
 
     fn statement(&mut self, statement: &'t Statement) -> Followed<()> {
@@ -286,10 +277,7 @@ impl<'t> Walk<'t> {
                 Ok(())
             }
             Statement::Count(index, first, last, step, body) => {
-                for bound in [Some(first), Some(last), step.as_ref()]
-                    .into_iter()
-                    .flatten()
-                {
+                for bound in [Some(first), Some(last), step.as_ref()].into_iter().flatten() {
                     self.value(bound)?;
                 }
                 let outer = self.scope.len();
@@ -320,8 +308,7 @@ impl<'t> Walk<'t> {
             let function = self.value(function)?;
             let arguments = self.list(arguments)?;
             let others = self.list(&lists[1..])?;
-            let walks_a_table =
-                |atom: &Atom| matches!(atom, Atom::Function(Builtin::Ipairs | Builtin::Pairs));
+            let walks_a_table = |atom: &Atom| matches!(atom, Atom::Function(Builtin::Ipairs | Builtin::Pairs));
             if !function.is_empty() && function.atoms().iter().all(walks_a_table) {
                 // With a state of its own it walks through that one.
                 return self.walked(&arguments.at(0).with(&others.at(0)));
@@ -362,10 +349,8 @@ impl<'t> Walk<'t> {
         Ok(())
     }
     fn declare(&mut self, name: &'t Word) -> Followed<usize> {
-        let variable = self.variables.meet(Variable {
-            value: Value::default(),
-            declared_in: self.within.last().copied(),
-        })?;
+        let variable =
+            self.variables.meet(Variable { value: Value::default(), declared_in: self.within.last().copied() })?;
         self.scope.push((name, variable));
         Ok(variable)
     }

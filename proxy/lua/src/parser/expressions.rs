@@ -101,11 +101,7 @@ impl Parser<'_> {
             self.tokens.next();
             rest.push((operator, part(self)?));
         }
-        Some(if rest.is_empty() {
-            first
-        } else {
-            Expression::Arithmetic(Box::new(first), rest)
-        })
+        Some(if rest.is_empty() { first } else { Expression::Arithmetic(Box::new(first), rest) })
     }
 
     fn unary(&mut self) -> Option<Expression> {
@@ -137,10 +133,7 @@ impl Parser<'_> {
             return Some(base);
         }
         let exponent = self.unary()?;
-        Some(Expression::Arithmetic(
-            Box::new(base),
-            vec![(Arithmetic::Other, exponent)],
-        ))
+        Some(Expression::Arithmetic(Box::new(base), vec![(Arithmetic::Other, exponent)]))
     }
 
     fn constant(&mut self) -> Option<Expression> {

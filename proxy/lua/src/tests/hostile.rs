@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const RELEASE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// Far more than any text needs, in an unoptimised build on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -99,10 +100,7 @@ fn long_chains_are_no_deeper_than_short_ones() {
 fn a_long_licence_above_a_script_does_no_harm_until_the_text_is_too_long() {
     let with_comment = |length: usize| format!("-- {}\n{RELEASE}", "x".repeat(length));
     let fits = MAX_TEXT_LEN - RELEASE.len() - "-- \n".len();
-    assert_eq!(
-        recognise(with_comment(fits).as_bytes()),
-        Some(deletes(DONE_OR_ZERO))
-    );
+    assert_eq!(recognise(with_comment(fits).as_bytes()), Some(deletes(DONE_OR_ZERO)));
     assert_eq!(recognise(with_comment(fits + 1).as_bytes()), None);
 }
 
@@ -120,12 +118,8 @@ impl Seeded {
 }
 
 fn every_text() -> Vec<&'static str> {
-    let published = releases::published()
-        .into_iter()
-        .chain(extends::published());
-    let hand_written = releases::hand_written()
-        .into_iter()
-        .chain(extends::hand_written());
+    let published = releases::published().into_iter().chain(extends::published());
+    let hand_written = releases::hand_written().into_iter().chain(extends::hand_written());
     published
         .map(|(_, _, text, _)| text)
         .chain(hand_written.map(|(text, _)| text))
@@ -176,9 +170,7 @@ fn damaged_texts_never_panic_and_what_is_still_recognised_can_be_explained() {
         // Letters may be written as escapes, and a key by its name, so this asks only for what
         // cannot be.
         assert!(shown.contains("call"), "{shown}");
-        let (Recipe::CompareAndDelete { replies, .. } | Recipe::CompareAndExtend { replies, .. }) =
-            &recipe
-        else {
+        let (Recipe::CompareAndDelete { replies, .. } | Recipe::CompareAndExtend { replies, .. }) = &recipe else {
             continue;
         };
         for constant in [&replies.absent, &replies.different] {
@@ -187,9 +179,6 @@ fn damaged_texts_never_panic_and_what_is_still_recognised_can_be_explained() {
         assert_ne!(replies.absent, Reply::Stored, "{shown}");
         assert_ne!(replies.done, Reply::Stored, "{shown}");
     }
-    assert!(
-        recognised > 100,
-        "the damage leaves too little: {recognised}"
-    );
+    assert!(recognised > 100, "the damage leaves too little: {recognised}");
     assert!(start.elapsed() < 12 * PATIENCE);
 }

@@ -50,10 +50,7 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "if not redis.call('get', KEYS[1]) then return redis.call('del', KEYS[1]) end return 0",
         ),
         ("compares nothing", "return redis.call('del', KEYS[1])"),
-        (
-            "does nothing",
-            "if redis.call('get', KEYS[1]) == ARGV[1] then return 1 else return 0 end",
-        ),
+        ("does nothing", "if redis.call('get', KEYS[1]) == ARGV[1] then return 1 else return 0 end"),
         (
             "`not` binds tighter than `==`",
             "if not redis.call('get', KEYS[1]) == ARGV[1] then return 0 end return redis.call('del', KEYS[1])",
@@ -118,10 +115,7 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "publishes",
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('publish', ARGV[2], 'x') return redis.call('del', KEYS[1]) end return 0",
         ),
-        (
-            "sets",
-            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], '') end return 0",
-        ),
+        ("sets", "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], '') end return 0"),
         (
             "writes twice",
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], 1) return redis.call('del', KEYS[1]) end return 0",
@@ -134,10 +128,7 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "reads after the change",
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) return redis.call('get', KEYS[1]) end return 0",
         ),
-        (
-            "removes in another way",
-            "if redis.call('getdel', KEYS[1]) == ARGV[1] then return 1 end return 0",
-        ),
+        ("removes in another way", "if redis.call('getdel', KEYS[1]) == ARGV[1] then return 1 end return 0"),
         (
             "reads the TTL",
             "if redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pttl', KEYS[1]) > 0 then return redis.call('del', KEYS[1]) end return 0",
@@ -198,10 +189,7 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "answers with a broken line",
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) return {ok='a\\r\\n+b'} end return 0",
         ),
-        (
-            "raises",
-            "if redis.call('get', KEYS[1]) ~= ARGV[1] then error('no') end return redis.call('del', KEYS[1])",
-        ),
+        ("raises", "if redis.call('get', KEYS[1]) ~= ARGV[1] then error('no') end return redis.call('del', KEYS[1])"),
         (
             "stores another value than it compares",
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[2]) end return 0",
@@ -210,10 +198,7 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "stores what is the caller's without a TTL",
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], ARGV[1]) end return 0",
         ),
-        (
-            "stores over what somebody else holds",
-            "return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])",
-        ),
+        ("stores over what somebody else holds", "return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])"),
         (
             "extends what anybody holds",
             "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return redis.call('pexpire', KEYS[1], ARGV[2])",
@@ -242,10 +227,7 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "keeps the TTL",
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], ARGV[1], 'KEEPTTL') end return 0",
         ),
-        (
-            "two TTLs",
-            "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2], 'EX', ARGV[2])",
-        ),
+        ("two TTLs", "return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2], 'EX', ARGV[2])"),
         (
             "signals over another key",
             "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end redis.call('del', KEYS[2]) redis.call('lpush', KEYS[2], 1) redis.call('pexpire', KEYS[2], ARGV[2]) redis.call('del', KEYS[1]) return 0",
@@ -367,10 +349,7 @@ fn outside_the_language() -> Vec<(&'static str, &'static str)> {
             "a local out of its block",
             "if redis.call('get', KEYS[1]) == ARGV[1] then local n = redis.call('del', KEYS[1]) end return n",
         ),
-        (
-            "a method",
-            "if redis:call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
-        ),
+        ("a method", "if redis:call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"),
         (
             "another function of redis",
             "redis.replicate_commands() if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
@@ -403,10 +382,7 @@ fn outside_the_language() -> Vec<(&'static str, &'static str)> {
             "a comment that a carriage return ends",
             "-- x\rredis.call('flushall') if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
         ),
-        (
-            "NUL",
-            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0 -- \0",
-        ),
+        ("NUL", "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0 -- \0"),
     ]
 }
 
@@ -414,10 +390,7 @@ fn texts_that_do_not_compile() -> Vec<(&'static str, &'static str)> {
     vec![
         ("nothing", ""),
         ("only a comment", "-- nothing"),
-        (
-            "no end",
-            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0",
-        ),
+        ("no end", "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0"),
         (
             "one end too many",
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end end",
@@ -458,10 +431,7 @@ fn texts_that_do_not_compile() -> Vec<(&'static str, &'static str)> {
             "a number runs into a word",
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) return 1end return 0",
         ),
-        (
-            "`!=`",
-            "if redis.call('get', KEYS[1]) != ARGV[1] then return 0 end return redis.call('del', KEYS[1])",
-        ),
+        ("`!=`", "if redis.call('get', KEYS[1]) != ARGV[1] then return 0 end return redis.call('del', KEYS[1])"),
         (
             "`else if` with one end",
             "local v = redis.call('get', KEYS[1]) if v == ARGV[1] then return redis.call('del', KEYS[1]) else if v then return 0 end return -1",

@@ -39,11 +39,7 @@ pub(super) fn published() -> Vec<Published> {
 		return 0
 	end
 ",
-            deletes(replies(
-                Reply::CommandResult,
-                Reply::Integer(0),
-                Reply::Integer(-1),
-            )),
+            deletes(replies(Reply::CommandResult, Reply::Integer(0), Reply::Integer(-1))),
         ),
         (
             "redlock-py",

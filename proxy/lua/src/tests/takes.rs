@@ -3,18 +3,11 @@
 
 use super::*;
 
-const GRANT_OR_ZERO: AcquireReplies = AcquireReplies {
-    granted: Reply::Integer(1),
-    held: Reply::Integer(0),
-    reads_value: false,
-};
+const GRANT_OR_ZERO: AcquireReplies =
+    AcquireReplies { granted: Reply::Integer(1), held: Reply::Integer(0), reads_value: false };
 
 fn acquires(ttl_ms: Option<i64>, replies: AcquireReplies) -> Recipe {
-    Recipe::Acquire {
-        value: TOKEN,
-        ttl_ms,
-        replies,
-    }
+    Recipe::Acquire { value: TOKEN, ttl_ms, replies }
 }
 
 fn takes(by_expire: bool, [granted, extended, different]: [Reply; 3]) -> Recipe {
@@ -23,12 +16,7 @@ fn takes(by_expire: bool, [granted, extended, different]: [Reply; 3]) -> Recipe 
         owner: Owner::Whole,
         ttl_ms: 30_000,
         by_expire,
-        replies: TakeReplies {
-            granted,
-            extended,
-            different,
-            other_type: None,
-        },
+        replies: TakeReplies { granted, extended, different, other_type: None },
     }
 }
 
@@ -38,11 +26,7 @@ fn ok() -> Reply {
 
 pub(super) fn texts() -> Vec<(&'static str, Recipe)> {
     let one_or_zero = GRANT_OR_ZERO;
-    let busy = AcquireReplies {
-        granted: ok(),
-        held: Reply::Left(TtlUnit::Milliseconds),
-        reads_value: false,
-    };
+    let busy = AcquireReplies { granted: ok(), held: Reply::Left(TtlUnit::Milliseconds), reads_value: false };
     let done_two = replies(Reply::Integer(2), Reply::Integer(0), Reply::Integer(0));
     let mut with_ttl = ONE_OR_ZERO;
     with_ttl.no_ttl = Some(Reply::Integer(0));
@@ -54,10 +38,7 @@ pub(super) fn texts() -> Vec<(&'static str, Recipe)> {
             "if redis.call('setnx', KEYS[1], ARGV[1]) == 1 then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end",
             acquires(Some(30_000), one_or_zero.clone()),
         ),
-        (
-            "return redis.call('SETNX', KEYS[1], ARGV[1])",
-            acquires(None, one_or_zero.clone()),
-        ),
+        ("return redis.call('SETNX', KEYS[1], ARGV[1])", acquires(None, one_or_zero.clone())),
         (
             "if redis.call('exists', KEYS[1]) > 0 then return 0 end redis.call('setex', KEYS[1], 60, ARGV[1]) return 1",
             acquires(Some(60_000), one_or_zero),
@@ -68,10 +49,7 @@ pub(super) fn texts() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "local v = redis.call('get', KEYS[1]) if v == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) elseif not v then redis.call('psetex', KEYS[1], ARGV[2], ARGV[1]) return 1 end return -1",
-            takes(
-                true,
-                [Reply::Integer(1), Reply::CommandResult, Reply::Integer(-1)],
-            ),
+            takes(true, [Reply::Integer(1), Reply::CommandResult, Reply::Integer(-1)]),
         ),
         (
             "local v = redis.call('get', KEYS[1]) if v and v ~= ARGV[1] then return false end return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])",
@@ -83,10 +61,7 @@ pub(super) fn texts() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) end return 0",
-            extends(
-                Extension::Store(30_000),
-                replies(ok(), Reply::Integer(0), Reply::Integer(0)),
-            ),
+            extends(Extension::Store(30_000), replies(ok(), Reply::Integer(0), Reply::Integer(0))),
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('persist', KEYS[1]) end return 0",
@@ -94,10 +69,7 @@ pub(super) fn texts() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2] + 1000) end return 0",
-            extends(
-                Extension::Expire(TtlUnit::Milliseconds, 31_000),
-                DONE_OR_ZERO,
-            ),
+            extends(Extension::Expire(TtlUnit::Milliseconds, 31_000), DONE_OR_ZERO),
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] and tonumber(ARGV[2]) > 0 then return redis.call('expire', KEYS[1], ARGV[2]) end return 0",
@@ -118,11 +90,7 @@ pub(super) fn texts() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) return KEYS[1] end return 0",
-            deletes(replies(
-                text("lock:a"),
-                Reply::Integer(0),
-                Reply::Integer(0),
-            )),
+            deletes(replies(text("lock:a"), Reply::Integer(0), Reply::Integer(0))),
         ),
         (
             "for i = 1, 1 do if redis.call('get', KEYS[i]) == ARGV[1] then return redis.call('del', KEYS[i]) + i end end return 0",
@@ -179,15 +147,8 @@ fn what_a_call_means_depends_on_its_arguments() {
     let replaced = Extension::Expire(TtlUnit::Milliseconds, 500);
     assert_eq!(extension(&["a1", "500", "1"]), Some(replaced));
     assert_eq!(extension(&["a1", "500"]), Some(replaced));
-    assert_eq!(
-        extension(&["a1", "500", "0"]),
-        Some(Extension::Prolong(500))
-    );
-    assert_eq!(
-        extension(&["a1", "-500", "0"]),
-        None,
-        "it may end the lease"
-    );
+    assert_eq!(extension(&["a1", "500", "0"]), Some(Extension::Prolong(500)));
+    assert_eq!(extension(&["a1", "-500", "0"]), None, "it may end the lease");
     assert_eq!(extension(&["a1", "0x1F4", "0"]), None);
 }
 
@@ -229,10 +190,7 @@ fn the_answer_about_somebody_elses_lock_is_followed_in_scripts_that_are_no_recip
         ("return redis.call('del', KEYS[1])", None),
         ("return redis.call('incr', KEYS[2])", None),
         ("return redis.call('get', KEYS[1])", None),
-        (
-            "if redis.call('hget', KEYS[1], 'mode') == 'read' then return 1 end return 0",
-            None,
-        ),
+        ("if redis.call('hget', KEYS[1], 'mode') == 'read' then return 1 end return 0", None),
         ("return redis.call('hgetall', KEYS[1])", None),
         ("while true do end", None),
     ] {
@@ -283,15 +241,9 @@ fn loops_steps_and_branches_are_limited() {
     assert_eq!(meaning(loops, &KEYS, &many), Meaning::Unknown);
     assert_eq!(meaning(loops, &KEYS, &many[..5]), Meaning::Reads);
     let counts = "for i = 1, 9007199254740992 do local x = i end return 1";
-    assert!(matches!(
-        meaning(counts, &KEYS, &ARGUMENTS),
-        Meaning::Unknown
-    ));
+    assert!(matches!(meaning(counts, &KEYS, &ARGUMENTS), Meaning::Unknown));
     let grows = "local x = ARGV[1] for i = 1, 60 do x = x .. x end return 1";
     assert_eq!(meaning(grows, &KEYS, &ARGUMENTS), Meaning::Unknown);
     let branches = "if redis.call('get', KEYS[2]) then local x = 1 end ".repeat(20);
-    assert_eq!(
-        meaning(&format!("{branches} return 1"), &KEYS, &ARGUMENTS),
-        Meaning::Unknown
-    );
+    assert_eq!(meaning(&format!("{branches} return 1"), &KEYS, &ARGUMENTS), Meaning::Unknown);
 }

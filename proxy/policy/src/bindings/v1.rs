@@ -5,15 +5,12 @@ use lockwarden_lock::decision as domain;
 use lockwarden_lock::reason::Reason;
 
 pub(crate) use generated::lockwarden::policy::clients;
-use generated::lockwarden::policy::types::{
-    Code, Denial, Fence, Obligations, Operation, Proofs, TakeOverRule, Traits,
-};
+use generated::lockwarden::policy::types::{Code, Denial, Fence, Obligations, Operation, Proofs, TakeOverRule, Traits};
 pub(crate) use generated::lockwarden::policy::types::{Decision, Operations, Request, Setting};
 pub(crate) use generated::{Policy, PolicyPre};
 
 /// The interfaces of the contract as components name them, up to the minor version.
-pub(crate) const INTERFACES: [&str; 2] =
-    ["lockwarden:policy/types@1.", "lockwarden:policy/clients@1."];
+pub(crate) const INTERFACES: [&str; 2] = ["lockwarden:policy/types@1.", "lockwarden:policy/clients@1."];
 
 /// The one of them that a component imports only if it asks who clients are.
 pub(crate) const CLIENTS: &str = "lockwarden:policy/clients@1.";
@@ -64,20 +61,14 @@ pub(crate) fn as_set(operation: domain::Operation) -> Operations {
 /// What a policy answered, in the domain's words.
 pub(crate) enum Answer {
     Permit(domain::Obligations),
-    Deny {
-        reason: Reason,
-        detail: Option<String>,
-    },
+    Deny { reason: Reason, detail: Option<String> },
 }
 
 impl From<Decision> for Answer {
     fn from(guest: Decision) -> Self {
         match guest {
             Decision::Permit(wants) => Answer::Permit(wants.into()),
-            Decision::Deny(Denial { code, detail }) => Answer::Deny {
-                reason: code.into(),
-                detail,
-            },
+            Decision::Deny(Denial { code, detail }) => Answer::Deny { reason: code.into(), detail },
         }
     }
 }
@@ -151,11 +142,7 @@ fn proofs_to_guest(proofs: domain::Proofs) -> Proofs {
 }
 
 fn proofs_from_guest(flags: Proofs) -> domain::Proofs {
-    PROOFS
-        .into_iter()
-        .fold(domain::Proofs::NONE, |set, (ours, theirs)| {
-            set.with_if(flags.contains(theirs), ours)
-        })
+    PROOFS.into_iter().fold(domain::Proofs::NONE, |set, (ours, theirs)| set.with_if(flags.contains(theirs), ours))
 }
 
 fn traits_to_guest(traits: domain::Traits) -> Traits {
@@ -227,9 +214,7 @@ mod tests {
             assert_eq!(proofs_from_guest(theirs), ours);
         }
         assert_eq!(TRAITS.len(), domain::Traits::WORDS.len());
-        let all = TRAITS
-            .into_iter()
-            .fold(domain::Traits::NONE, |set, (ours, _)| set.union(ours));
+        let all = TRAITS.into_iter().fold(domain::Traits::NONE, |set, (ours, _)| set.union(ours));
         assert_eq!(traits_to_guest(all), Traits::all());
         for (ours, theirs) in TRAITS {
             assert_eq!(traits_to_guest(ours), theirs);

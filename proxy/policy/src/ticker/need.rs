@@ -20,21 +20,13 @@ pub(crate) struct Need {
 impl Need {
     /// Nobody needs it yet.
     pub(crate) fn new(linger: u64) -> Need {
-        Need {
-            ticks: AtomicU64::new(1),
-            until: AtomicU64::new(ASLEEP),
-            linger,
-        }
+        Need { ticks: AtomicU64::new(1), until: AtomicU64::new(ASLEEP), linger }
     }
 
     /// Promises so many ticks from now on; `wake` is called where the ticker sleeps.
     pub(crate) fn promise(&self, ticks: u64, wake: impl FnOnce()) {
         // One more, because what the promise was reckoned from may be newer than the count read here.
-        let until = self
-            .ticks
-            .load(Ordering::Relaxed)
-            .saturating_add(ticks)
-            .saturating_add(1);
+        let until = self.ticks.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
         if self.until.load(Ordering::Relaxed) < until {
             self.promise_until(until, wake);
         }
@@ -56,9 +48,7 @@ impl Need {
         if until <= ticks {
             // Fails if somebody was promised more meanwhile. Whoever is, from here on, finds the
             // ticker asleep and wakes it.
-            let _ = self
-                .until
-                .compare_exchange(until, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.until.compare_exchange(until, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 

@@ -16,11 +16,7 @@ fuzz_target!(|input: (u64, &[u8])| {
     let levels: Vec<_> = data
         .chunks_exact(2)
         .take(MAX_LEVELS)
-        .map(|level| Nest {
-            kind: b"*~>%|"[usize::from(level[0]) % 5],
-            before: level[1] % 3,
-            behind: level[1] / 3 % 3,
-        })
+        .map(|level| Nest { kind: b"*~>%|"[usize::from(level[0]) % 5], before: level[1] % 3, behind: level[1] / 3 % 3 })
         .collect();
     properties::nested_reply(&levels, seed);
 });

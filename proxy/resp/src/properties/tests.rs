@@ -21,11 +21,8 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn args() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let word = prop_oneof![
-        vec(any::<u8>(), 0..12),
-        "[a-z]{1,8}".prop_map(String::into_bytes),
-        vec(any::<u8>(), 0..400),
-    ];
+    let word =
+        prop_oneof![vec(any::<u8>(), 0..12), "[a-z]{1,8}".prop_map(String::into_bytes), vec(any::<u8>(), 0..400),];
     vec(word, 1..12).prop_filter("closed on sight", |args| {
         !args[0].eq_ignore_ascii_case(b"post") && !args[0].eq_ignore_ascii_case(b"host:")
     })
@@ -61,14 +58,8 @@ fn scalar() -> impl Strategy<Value = Value> {
         )),
         any::<bool>().prop_map(Value::Boolean),
         "-?[0-9]{1,40}".prop_map(|digits| Value::BigNumber(digits.into())),
-        (
-            prop_oneof![Just("txt"), Just("mkd"), Just("xyz")],
-            vec(any::<u8>(), 0..20)
-        )
-            .prop_map(|(format, data)| Value::Verbatim {
-                format: format.into(),
-                data: data.into()
-            }),
+        (prop_oneof![Just("txt"), Just("mkd"), Just("xyz")], vec(any::<u8>(), 0..20))
+            .prop_map(|(format, data)| Value::Verbatim { format: format.into(), data: data.into() }),
         bytes().prop_map(Value::BlobError),
     ]
 }
@@ -76,11 +67,7 @@ fn scalar() -> impl Strategy<Value = Value> {
 /// Shallow, around the levels that take no memory, and as deep as nobody would.
 fn nests() -> impl Strategy<Value = Vec<Nest>> {
     let level = (proptest::sample::select(&b"*~>%|"[..]), 0..3_u8, 0..3_u8);
-    let nest = level.prop_map(|(kind, before, behind)| Nest {
-        kind,
-        before,
-        behind,
-    });
+    let nest = level.prop_map(|(kind, before, behind)| Nest { kind, before, behind });
     prop_oneof![4 => vec(nest.clone(), 0..10), 1 => vec(nest, 30..200)]
 }
 
@@ -170,11 +157,7 @@ fn a_request_split_at_every_byte_is_the_same_request() {
     put_request(&mut wire, &["SET", "lock:a", "a\r\n1", "NX", "PX", "30000"]);
     wire.extend_from_slice(b"\r\nSET \"\\x6cock:a\" v\n*0\r\n*-1\r\n");
     put_request(&mut wire, &["DEL", "", "lock:a"]);
-    let at_once = decode_all(
-        RequestLimits::default(),
-        &wire,
-        std::iter::repeat(wire.len()),
-    );
+    let at_once = decode_all(RequestLimits::default(), &wire, std::iter::repeat(wire.len()));
     assert_eq!((at_once.events.len(), at_once.error), (6, None));
     for first in 1..wire.len() {
         let split = [first, wire.len()].into_iter();

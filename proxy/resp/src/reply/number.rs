@@ -30,11 +30,7 @@ enum IntegerPlace {
 
 impl IntegerReader {
     pub(super) const fn new() -> Self {
-        Self {
-            place: IntegerPlace::First,
-            negative: false,
-            magnitude: 0,
-        }
+        Self { place: IntegerPlace::First, negative: false, magnitude: 0 }
     }
 
     pub(super) fn read(&mut self, bytes: &[u8]) -> NumberStep {
@@ -84,9 +80,7 @@ enum DoublePlace {
 
 impl DoubleReader {
     pub(super) const fn new() -> Self {
-        Self {
-            place: DoublePlace::First,
-        }
+        Self { place: DoublePlace::First }
     }
 
     pub(super) fn read(&mut self, bytes: &[u8]) -> NumberStep {

@@ -96,12 +96,7 @@ fn whatever_is_no_frame_is_refused() {
         (b"$4294967297\r\n", ReplyError::TooBig),
     ];
     for (input, error) in table {
-        assert_eq!(
-            scan(input),
-            Err(error),
-            "{:?}",
-            input.escape_ascii().to_string()
-        );
+        assert_eq!(scan(input), Err(error), "{:?}", input.escape_ascii().to_string());
         properties::reply_bytes(input, 3);
     }
 }
@@ -116,14 +111,8 @@ fn nesting_ends_at_the_limit() {
     assert_eq!(scan(&nested(16_385)), Err(ReplyError::TooDeep));
     assert_eq!(scan(&b"|1\r\n".repeat(16_385)), Err(ReplyError::TooDeep));
 
-    let shallow = ReplyLimits {
-        max_depth: 1,
-        ..ReplyLimits::default()
-    };
-    assert_eq!(
-        ReplyScanner::new(shallow).scan(&nested(2)),
-        Err(ReplyError::TooDeep)
-    );
+    let shallow = ReplyLimits { max_depth: 1, ..ReplyLimits::default() };
+    assert_eq!(ReplyScanner::new(shallow).scan(&nested(2)), Err(ReplyError::TooDeep));
 }
 
 /// What was open is forgotten with its frame, and its memory given back.
@@ -155,61 +144,31 @@ fn a_million_headers_neither_overflow_nor_take_long() {
 
 #[test]
 fn elements_are_counted_over_the_whole_frame() {
-    let limits = ReplyLimits {
-        max_elements: 4,
-        ..ReplyLimits::default()
-    };
+    let limits = ReplyLimits { max_elements: 4, ..ReplyLimits::default() };
     let scan = |input: &[u8]| ReplyScanner::new(limits).scan(input);
-    assert_eq!(
-        scan(b"*3\r\n+a\r\n+b\r\n+c\r\n"),
-        Ok(Scan::Complete { consumed: 16 })
-    );
+    assert_eq!(scan(b"*3\r\n+a\r\n+b\r\n+c\r\n"), Ok(Scan::Complete { consumed: 16 }));
     assert_eq!(scan(b"*5\r\n"), Err(ReplyError::TooManyElements));
     assert_eq!(scan(b"%3\r\n"), Err(ReplyError::TooManyElements));
-    assert_eq!(
-        scan(b"*2\r\n*2\r\n+a\r\n+b\r\n+"),
-        Err(ReplyError::TooManyElements)
-    );
+    assert_eq!(scan(b"*2\r\n*2\r\n+a\r\n+b\r\n+"), Err(ReplyError::TooManyElements));
     assert_eq!(scan(&b"|0\r\n".repeat(5)), Err(ReplyError::TooManyElements));
 
     let mut scanner = ReplyScanner::new(limits);
     let many = b"+OK\r\n".repeat(9);
-    assert_eq!(
-        scanner.skip_frames(&many, 9),
-        Ok(Skipped {
-            frames: 9,
-            bytes: 45
-        })
-    );
+    assert_eq!(scanner.skip_frames(&many, 9), Ok(Skipped { frames: 9, bytes: 45 }));
 }
 
 #[test]
 fn a_push_is_told_apart_even_behind_an_attribute() {
     let mut scanner = ReplyScanner::new(ReplyLimits::default());
-    assert_eq!(
-        (scanner.at_frame_start(), scanner.frame_type()),
-        (true, None)
-    );
+    assert_eq!((scanner.at_frame_start(), scanner.frame_type()), (true, None));
     assert_eq!(scanner.scan(b"|1\r\n+a\r\n"), Ok(Scan::Partial));
-    assert_eq!(
-        (scanner.at_frame_start(), scanner.frame_type()),
-        (false, None)
-    );
+    assert_eq!((scanner.at_frame_start(), scanner.frame_type()), (false, None));
     assert_eq!(scanner.scan(b"+b\r\n"), Ok(Scan::Partial));
-    assert_eq!(
-        (scanner.at_frame_start(), scanner.frame_type()),
-        (false, None)
-    );
+    assert_eq!((scanner.at_frame_start(), scanner.frame_type()), (false, None));
     assert_eq!(scanner.scan(b">1\r\n"), Ok(Scan::Partial));
     assert_eq!(scanner.frame_type(), Some(b'>'));
-    assert_eq!(
-        scanner.scan(b"$1\r\nx\r\n:1\r\n"),
-        Ok(Scan::Complete { consumed: 7 })
-    );
-    assert_eq!(
-        (scanner.at_frame_start(), scanner.frame_type()),
-        (true, Some(b'>'))
-    );
+    assert_eq!(scanner.scan(b"$1\r\nx\r\n:1\r\n"), Ok(Scan::Complete { consumed: 7 }));
+    assert_eq!((scanner.at_frame_start(), scanner.frame_type()), (true, Some(b'>')));
     assert_eq!(scanner.scan(b":1\r\n"), Ok(Scan::Complete { consumed: 4 }));
     assert_eq!(scanner.frame_type(), Some(b':'));
 }
@@ -218,17 +177,8 @@ fn a_push_is_told_apart_even_behind_an_attribute() {
 fn frames_before_a_bad_byte_are_still_answers() {
     let mut scanner = ReplyScanner::new(ReplyLimits::default());
     let input = b"+OK\r\n:1\r\nbad";
-    assert_eq!(
-        scanner.skip_frames(input, 10),
-        Ok(Skipped {
-            frames: 2,
-            bytes: 9
-        })
-    );
-    assert_eq!(
-        scanner.skip_frames(&input[9..], 10),
-        Err(ReplyError::Type(b'b'))
-    );
+    assert_eq!(scanner.skip_frames(input, 10), Ok(Skipped { frames: 2, bytes: 9 }));
+    assert_eq!(scanner.skip_frames(&input[9..], 10), Err(ReplyError::Type(b'b')));
     assert_eq!(scanner.scan(b"+OK\r\n"), Err(ReplyError::Type(b'b')));
 }
 
@@ -236,49 +186,18 @@ fn frames_before_a_bad_byte_are_still_answers() {
 fn no_more_frames_are_taken_than_asked_for() {
     let mut scanner = ReplyScanner::new(ReplyLimits::default());
     let input = b"+OK\r\n+OK\r\n+O";
-    assert_eq!(
-        scanner.skip_frames(input, 1),
-        Ok(Skipped {
-            frames: 1,
-            bytes: 5
-        })
-    );
-    assert_eq!(
-        scanner.skip_frames(&input[5..], 2),
-        Ok(Skipped {
-            frames: 1,
-            bytes: 7
-        })
-    );
+    assert_eq!(scanner.skip_frames(input, 1), Ok(Skipped { frames: 1, bytes: 5 }));
+    assert_eq!(scanner.skip_frames(&input[5..], 2), Ok(Skipped { frames: 1, bytes: 7 }));
     assert!(!scanner.at_frame_start());
-    assert_eq!(
-        scanner.skip_frames(b"", 2),
-        Ok(Skipped {
-            frames: 0,
-            bytes: 0
-        })
-    );
-    assert_eq!(
-        scanner.skip_frames(b"K\r\n", 0),
-        Ok(Skipped {
-            frames: 0,
-            bytes: 0
-        })
-    );
-    assert_eq!(
-        scanner.skip_frames(b"K\r\n", 2),
-        Ok(Skipped {
-            frames: 1,
-            bytes: 3
-        })
-    );
+    assert_eq!(scanner.skip_frames(b"", 2), Ok(Skipped { frames: 0, bytes: 0 }));
+    assert_eq!(scanner.skip_frames(b"K\r\n", 0), Ok(Skipped { frames: 0, bytes: 0 }));
+    assert_eq!(scanner.skip_frames(b"K\r\n", 2), Ok(Skipped { frames: 1, bytes: 3 }));
 }
 
 #[test]
 fn redirections_are_noticed_in_passing_and_told_once() {
     let mut scanner = ReplyScanner::new(ReplyLimits::default());
-    let input =
-        b"+MOVED 1 a:1\r\n-MOVED 1 a:1\r\n$14\r\n\r\n-MOVED 1 a:1\r\n-ASK 2 b:2\r\n-ASKING\r\n";
+    let input = b"+MOVED 1 a:1\r\n-MOVED 1 a:1\r\n$14\r\n\r\n-MOVED 1 a:1\r\n-ASK 2 b:2\r\n-ASKING\r\n";
     let skipped = scanner.skip_frames(input, 9).unwrap();
     assert_eq!((skipped.frames, skipped.bytes), (5, input.len()));
     assert_eq!(scanner.take_redirects(), Redirects { moved: 1, ask: 1 });
@@ -288,24 +207,12 @@ fn redirections_are_noticed_in_passing_and_told_once() {
 #[test]
 fn errors_of_a_replica_are_noticed_in_passing_and_told_once() {
     for (reply, expected) in [
-        (
-            "-READONLY You can't write against a read only replica.\r\n",
-            true,
-        ),
-        (
-            "*2\r\n+OK\r\n-READONLY You can't write against a read only replica.\r\n",
-            true,
-        ),
+        ("-READONLY You can't write against a read only replica.\r\n", true),
+        ("*2\r\n+OK\r\n-READONLY You can't write against a read only replica.\r\n", true),
         ("-@user_script: 1: -READONLY You can't write\r\n", true),
         ("-MASTERDOWN Link with MASTER is down\r\n", true),
-        (
-            "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't\r\n",
-            true,
-        ),
-        (
-            "-ERR Error running script (call to f_1): @user_script:1: no\r\n+ -READONLY \r\n",
-            false,
-        ),
+        ("-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't\r\n", true),
+        ("-ERR Error running script (call to f_1): @user_script:1: no\r\n+ -READONLY \r\n", false),
         ("-ERR READONLY\r\n", false),
         ("+READONLY yes\r\n", false),
         ("$14\r\n\r\n-READONLY \r\n\r\n", false),

@@ -63,19 +63,11 @@ pub enum RequestError {
 
 impl RequestError {
     pub(super) fn too_many_args(limits: RequestLimits) -> Self {
-        if limits.unauthenticated {
-            Self::UnauthenticatedArrayLength
-        } else {
-            Self::TooManyElements
-        }
+        if limits.unauthenticated { Self::UnauthenticatedArrayLength } else { Self::TooManyElements }
     }
 
     pub(super) fn too_big_bulk(limits: RequestLimits) -> Self {
-        if limits.unauthenticated {
-            Self::UnauthenticatedBulkLength
-        } else {
-            Self::TooBigBulk
-        }
+        if limits.unauthenticated { Self::UnauthenticatedBulkLength } else { Self::TooBigBulk }
     }
 
     /// The line to send before closing, from its `-` on and without its CRLF. `None` where

@@ -17,10 +17,7 @@ impl ArgRange {
     #[inline]
     pub(super) fn new(start: usize, len: usize) -> Self {
         const FITS: &str = "frames are limited to what 32 bits can count";
-        Self {
-            start: u32::try_from(start).expect(FITS),
-            len: u32::try_from(len).expect(FITS),
-        }
+        Self { start: u32::try_from(start).expect(FITS), len: u32::try_from(len).expect(FITS) }
     }
 
     #[inline]
@@ -51,10 +48,7 @@ pub struct Request<'a> {
     ranges: &'a [ArgRange],
 }
 
-#[expect(
-    clippy::len_without_is_empty,
-    reason = "a request has a name, so it is never empty"
-)]
+#[expect(clippy::len_without_is_empty, reason = "a request has a name, so it is never empty")]
 impl<'a> Request<'a> {
     #[inline]
     pub(super) fn new(frame: &'a [u8], ranges: &'a [ArgRange]) -> Self {
@@ -110,12 +104,7 @@ impl<'a> Request<'a> {
 
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Request({} arguments, {} bytes)",
-            self.len(),
-            self.frame.len()
-        )
+        write!(f, "Request({} arguments, {} bytes)", self.len(), self.frame.len())
     }
 }
 
@@ -142,10 +131,7 @@ impl OwnedRequest {
         let mut frame = Vec::new();
         let mut ranges = Vec::with_capacity(args.len());
         encode(args.iter().map(AsRef::as_ref), &mut frame, &mut ranges);
-        Self {
-            frame: frame.into(),
-            ranges,
-        }
+        Self { frame: frame.into(), ranges }
     }
 
     /// What the decoder would have found.

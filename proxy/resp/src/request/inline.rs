@@ -31,10 +31,7 @@ enum Quote {
 
 /// `None` if the quotes are unbalanced: one does not end, or what follows it is not a blank.
 pub(super) fn split(line: &[u8]) -> Option<Words> {
-    let mut words = Words {
-        bytes: Vec::with_capacity(line.len()),
-        ends: Vec::new(),
-    };
+    let mut words = Words { bytes: Vec::with_capacity(line.len()), ends: Vec::new() };
     let mut rest = line;
     loop {
         let blanks = rest.iter().take_while(|byte| is_space(**byte)).count();

@@ -8,10 +8,7 @@ fn decode(input: &[u8]) -> Result<Step, RequestError> {
 }
 
 fn error_of(input: &[u8]) -> RequestError {
-    decode(input).expect_err(&format!(
-        "{:?} is refused",
-        input.escape_ascii().to_string()
-    ))
+    decode(input).expect_err(&format!("{:?} is refused", input.escape_ascii().to_string()))
 }
 
 /// What Redis would have for arguments.
@@ -29,10 +26,7 @@ fn words(input: &[u8]) -> Vec<Vec<u8>> {
 fn whatever_is_no_array_of_bulks_is_a_protocol_error() {
     for first in b"+-:$_#,(=!%~>|;." {
         let error = error_of(&[*first]);
-        let line = format!(
-            "-ERR Protocol error: expected '*', got '{}'",
-            char::from(*first)
-        );
+        let line = format!("-ERR Protocol error: expected '*', got '{}'", char::from(*first));
         assert_eq!(error.reply().as_deref(), Some(&*line));
     }
     let table: [(&[u8], &str); 8] = [
@@ -47,11 +41,7 @@ fn whatever_is_no_array_of_bulks_is_a_protocol_error() {
     ];
     for (input, text) in table {
         let line = format!("-ERR Protocol error: {text}");
-        assert_eq!(
-            error_of(input).reply().as_deref(),
-            Some(&*line),
-            "{input:?}"
-        );
+        assert_eq!(error_of(input).reply().as_deref(), Some(&*line), "{input:?}");
     }
 }
 
@@ -69,17 +59,9 @@ fn what_redis_ignores_is_ignored() {
         "\t\x0b\x0c \n",
     ] {
         let consumed = input.len();
-        assert_eq!(
-            decode(input.as_bytes()),
-            Ok(Step::Ignored { consumed }),
-            "{input:?}"
-        );
+        assert_eq!(decode(input.as_bytes()), Ok(Step::Ignored { consumed }), "{input:?}");
         let more = format!("{input}PING\r\n");
-        assert_eq!(
-            decode(more.as_bytes()),
-            Ok(Step::Ignored { consumed }),
-            "{input:?} before more"
-        );
+        assert_eq!(decode(more.as_bytes()), Ok(Step::Ignored { consumed }), "{input:?} before more");
     }
 }
 
@@ -104,25 +86,14 @@ fn lengths_that_are_not_canonical_are_protocol_errors() {
         "-9223372036854775809",
     ] {
         let array = format!("*{length}\r\n$4\r\nPING\r\n");
-        assert_eq!(
-            error_of(array.as_bytes()),
-            RequestError::ArrayLength,
-            "{array:?}"
-        );
+        assert_eq!(error_of(array.as_bytes()), RequestError::ArrayLength, "{array:?}");
         let bulk = format!("*1\r\n${length}\r\nP\r\n");
-        assert_eq!(
-            error_of(bulk.as_bytes()),
-            RequestError::BulkLength,
-            "{bulk:?}"
-        );
+        assert_eq!(error_of(bulk.as_bytes()), RequestError::BulkLength, "{bulk:?}");
     }
     assert_eq!(error_of(b"*1\r\n$+4\r\nPING\r\n"), RequestError::BulkLength);
     assert_eq!(error_of(b"*1\r\n$04\r\nPING\r\n"), RequestError::BulkLength);
     let line = error_of(b"*01\r\n").reply();
-    assert_eq!(
-        line.as_deref(),
-        Some("-ERR Protocol error: invalid multibulk length")
-    );
+    assert_eq!(line.as_deref(), Some("-ERR Protocol error: invalid multibulk length"));
 }
 
 #[test]
@@ -149,18 +120,9 @@ fn inline_lines_are_split_as_redis_splits_them() {
         (b"PING\n", &[b"PING"]),
         (b"  SET\ta   b \r\n", &[b"SET", b"a", b"b"]),
         (b"SET \"\\x6cock:a\" v\r\n", &[b"SET", b"lock:a", b"v"]),
-        (
-            b"SET \"\\n\\r\\t\\b\\a\\\\\\\"\" v\n",
-            &[b"SET", b"\n\r\t\x08\x07\\\"", b"v"],
-        ),
-        (
-            b"SET \"\\q\\x4\\xzz\\x4G\" v\n",
-            &[b"SET", b"qx4xzzx4G", b"v"],
-        ),
-        (
-            b"SET 'it\\'s' '\\n\\x41\"'\n",
-            &[b"SET", b"it's", b"\\n\\x41\""],
-        ),
+        (b"SET \"\\n\\r\\t\\b\\a\\\\\\\"\" v\n", &[b"SET", b"\n\r\t\x08\x07\\\"", b"v"]),
+        (b"SET \"\\q\\x4\\xzz\\x4G\" v\n", &[b"SET", b"qx4xzzx4G", b"v"]),
+        (b"SET 'it\\'s' '\\n\\x41\"'\n", &[b"SET", b"it's", b"\\n\\x41\""]),
         (b"SET \"\" ''\n", &[b"SET", b"", b""]),
         (b"\"\"\n", &[b""]),
         (b"SET lock\":a\" v'w'\n", &[b"SET", b"lock:a", b"vw"]),
@@ -172,12 +134,7 @@ fn inline_lines_are_split_as_redis_splits_them() {
         (b"GET /path\r\n", &[b"GET", b"/path"]),
     ];
     for (input, expected) in table {
-        assert_eq!(
-            words(input),
-            expected,
-            "{:?}",
-            input.escape_ascii().to_string()
-        );
+        assert_eq!(words(input), expected, "{:?}", input.escape_ascii().to_string());
     }
 }
 
@@ -187,36 +144,19 @@ fn an_inline_line_becomes_the_frame_it_stands_for() {
     let input = b"SET \"\\x6cock:a\" v\r\nGET k\r\n";
     assert_eq!(decoder.decode(input), Ok(Step::Request { consumed: 19 }));
     let request = decoder.request(input);
-    assert_eq!(
-        request.frame(),
-        b"*3\r\n$3\r\nSET\r\n$6\r\nlock:a\r\n$1\r\nv\r\n"
-    );
-    assert_eq!(
-        (request.name(), request.arg(1)),
-        (&b"SET"[..], &b"lock:a"[..])
-    );
+    assert_eq!(request.frame(), b"*3\r\n$3\r\nSET\r\n$6\r\nlock:a\r\n$1\r\nv\r\n");
+    assert_eq!((request.name(), request.arg(1)), (&b"SET"[..], &b"lock:a"[..]));
 }
 
 #[test]
 fn unbalanced_quotes_and_nul_are_protocol_errors() {
-    for line in [
-        "SET \"a",
-        "SET 'a",
-        "SET \"a\"b v",
-        "SET 'a'b",
-        "SET \"a\"\"b\"",
-        "SET \"a\\\"",
-        "'\\'",
-        "\"",
-        "SET 'a\\",
-    ] {
+    for line in
+        ["SET \"a", "SET 'a", "SET \"a\"b v", "SET 'a'b", "SET \"a\"\"b\"", "SET \"a\\\"", "'\\'", "\"", "SET 'a\\"]
+    {
         let error = error_of(format!("{line}\r\n").as_bytes());
         assert_eq!(error, RequestError::UnbalancedQuotes, "{line:?}");
     }
-    assert_eq!(
-        error_of(b"SET \"a\r\n").reply().as_deref(),
-        Some("-ERR Protocol error: unbalanced quotes in request")
-    );
+    assert_eq!(error_of(b"SET \"a\r\n").reply().as_deref(), Some("-ERR Protocol error: unbalanced quotes in request"));
     assert_eq!(error_of(b"PING\0\r\n"), RequestError::InlineNul);
     assert_eq!(error_of(b"\0"), RequestError::InlineNul);
 }
@@ -257,33 +197,18 @@ fn before_auth_ten_elements_and_16_kib_are_the_most() {
     let mut decoder = RequestDecoder::new(RequestLimits::before_auth());
     let ten = format!("*10\r\n{}", "$0\r\n\r\n".repeat(10));
     let consumed = ten.len();
-    assert_eq!(
-        decoder.decode(ten.as_bytes()),
-        Ok(Step::Request { consumed })
-    );
-    assert_eq!(
-        decoder.decode(b"*11\r\n"),
-        Err(RequestError::UnauthenticatedArrayLength)
-    );
+    assert_eq!(decoder.decode(ten.as_bytes()), Ok(Step::Request { consumed }));
+    assert_eq!(decoder.decode(b"*11\r\n"), Err(RequestError::UnauthenticatedArrayLength));
 
     let mut decoder = RequestDecoder::new(RequestLimits::before_auth());
-    assert_eq!(
-        decoder.decode(b"*1\r\n$16384\r\n"),
-        Ok(Step::Incomplete { wants: 16_386 })
-    );
+    assert_eq!(decoder.decode(b"*1\r\n$16384\r\n"), Ok(Step::Incomplete { wants: 16_386 }));
     let mut decoder = RequestDecoder::new(RequestLimits::before_auth());
     let error = decoder.decode(b"*1\r\n$16385\r\n").unwrap_err();
-    assert_eq!(
-        error.reply().as_deref(),
-        Some("-ERR Protocol error: unauthenticated bulk length")
-    );
+    assert_eq!(error.reply().as_deref(), Some("-ERR Protocol error: unauthenticated bulk length"));
 
     let mut decoder = RequestDecoder::new(RequestLimits::before_auth());
     decoder.set_limits(RequestLimits::default());
-    assert_eq!(
-        decoder.decode(b"*11\r\n"),
-        Ok(Step::Incomplete { wants: 1 })
-    );
+    assert_eq!(decoder.decode(b"*11\r\n"), Ok(Step::Incomplete { wants: 1 }));
 }
 
 #[test]
@@ -292,23 +217,11 @@ fn sizes_over_the_limits_are_refused_and_at_the_limits_are_not() {
         ("*1048576\r\n", Ok(Step::Incomplete { wants: 1 })),
         ("*1048577\r\n", Err(RequestError::TooManyElements)),
         ("*2147483647\r\n", Err(RequestError::TooManyElements)),
-        (
-            "*9999999999999999999999\r\n",
-            Err(RequestError::TooManyElements),
-        ),
-        (
-            "*1\r\n$536870912\r\n",
-            Ok(Step::Incomplete { wants: 536_870_914 }),
-        ),
+        ("*9999999999999999999999\r\n", Err(RequestError::TooManyElements)),
+        ("*1\r\n$536870912\r\n", Ok(Step::Incomplete { wants: 536_870_914 })),
         ("*1\r\n$536870913\r\n", Err(RequestError::TooBigBulk)),
-        (
-            "*1\r\n$99999999999999999999\r\n",
-            Err(RequestError::TooBigBulk),
-        ),
-        (
-            "*1\r\n$18446744073709551615\r\n",
-            Err(RequestError::TooBigBulk),
-        ),
+        ("*1\r\n$99999999999999999999\r\n", Err(RequestError::TooBigBulk)),
+        ("*1\r\n$18446744073709551615\r\n", Err(RequestError::TooBigBulk)),
     ];
     for (input, expected) in table {
         assert_eq!(decode(input.as_bytes()), expected, "{input:?}");
@@ -325,53 +238,27 @@ fn sizes_over_the_limits_are_refused_and_at_the_limits_are_not() {
         assert_eq!(malformed.kind(), ErrorKind::Malformed);
     }
 
-    let limits = RequestLimits {
-        max_frame: 30,
-        ..RequestLimits::default()
-    };
+    let limits = RequestLimits { max_frame: 30, ..RequestLimits::default() };
     let frame = b"*2\r\n$4\r\nPING\r\n$9\r\n123456789\r\n";
     assert_eq!(frame.len(), 29);
     let consumed = frame.len();
-    assert_eq!(
-        RequestDecoder::new(limits).decode(frame),
-        Ok(Step::Request { consumed })
-    );
+    assert_eq!(RequestDecoder::new(limits).decode(frame), Ok(Step::Request { consumed }));
     let too_big = b"*2\r\n$4\r\nPING\r\n$11\r\n";
-    assert_eq!(
-        RequestDecoder::new(limits).decode(too_big),
-        Err(RequestError::FrameSize)
-    );
+    assert_eq!(RequestDecoder::new(limits).decode(too_big), Err(RequestError::FrameSize));
 }
 
 #[test]
 fn lines_over_64_kib_are_refused_and_of_64_kib_are_not() {
     let longest = 64 * 1024;
     let word = "a".repeat(longest);
-    assert_eq!(
-        decode(format!("{word}\n").as_bytes()),
-        Ok(Step::Request {
-            consumed: longest + 1
-        })
-    );
+    assert_eq!(decode(format!("{word}\n").as_bytes()), Ok(Step::Request { consumed: longest + 1 }));
     assert_eq!(decode(word.as_bytes()), Ok(Step::Incomplete { wants: 1 }));
-    assert_eq!(
-        error_of(format!("{word}a").as_bytes()),
-        RequestError::InlineSize
-    );
-    assert_eq!(
-        error_of(format!("{word}a\r\n").as_bytes()),
-        RequestError::InlineSize
-    );
+    assert_eq!(error_of(format!("{word}a").as_bytes()), RequestError::InlineSize);
+    assert_eq!(error_of(format!("{word}a\r\n").as_bytes()), RequestError::InlineSize);
 
     let digits = "1".repeat(longest + 1);
-    assert_eq!(
-        error_of(format!("*{digits}").as_bytes()),
-        RequestError::ArrayLine
-    );
-    assert_eq!(
-        error_of(format!("*1\r\n${digits}").as_bytes()),
-        RequestError::BulkLine
-    );
+    assert_eq!(error_of(format!("*{digits}").as_bytes()), RequestError::ArrayLine);
+    assert_eq!(error_of(format!("*1\r\n${digits}").as_bytes()), RequestError::BulkLine);
     assert_eq!(
         error_of(format!("*{digits}").as_bytes()).reply().as_deref(),
         Some("-ERR Protocol error: too big mbulk count string")
@@ -381,10 +268,7 @@ fn lines_over_64_kib_are_refused_and_of_64_kib_are_not() {
 #[test]
 fn nothing_behind_the_first_error_is_decoded() {
     let mut decoder = RequestDecoder::new(RequestLimits::default());
-    assert_eq!(
-        decoder.decode(b"+OK\r\nPING\r\n"),
-        decoder.decode(b"PING\r\n")
-    );
+    assert_eq!(decoder.decode(b"+OK\r\nPING\r\n"), decoder.decode(b"PING\r\n"));
     assert!(decoder.decode(b"*1\r\n$4\r\nPING\r\n").is_err());
 }
 
@@ -392,15 +276,9 @@ fn nothing_behind_the_first_error_is_decoded() {
 fn a_big_request_does_not_leave_its_room_behind() {
     let mut decoder = RequestDecoder::new(RequestLimits::default());
     let big = OwnedRequest::new(vec!["x"; 100_000]);
-    assert!(matches!(
-        decoder.decode(big.frame()),
-        Ok(Step::Request { .. })
-    ));
+    assert!(matches!(decoder.decode(big.frame()), Ok(Step::Request { .. })));
     assert!(decoder.retained() >= 100_000 * 8);
-    assert!(matches!(
-        decoder.decode(b"PING\r\n"),
-        Ok(Step::Request { .. })
-    ));
+    assert!(matches!(decoder.decode(b"PING\r\n"), Ok(Step::Request { .. })));
     assert!(decoder.retained() <= 16 * 1024);
 }
 
@@ -445,10 +323,7 @@ fn an_announced_argument_may_be_replaced_before_it_is_here() {
         assert_eq!(decoder.announced(), None);
         let step = decoder.decode(&input);
         assert_eq!(step, Ok(Step::Incomplete { wants: 11 - come }));
-        let announced = Announced {
-            place: 2,
-            length: 9,
-        };
+        let announced = Announced { place: 2, length: 9 };
         assert_eq!(decoder.announced(), Some(announced));
         assert_eq!(decoder.arg_so_far(&input, 1), Some(&b"k"[..]));
         assert_eq!(decoder.arg_so_far(&input, 2), None);

@@ -12,10 +12,7 @@ fn bulk(text: &'static str) -> Value {
 fn both_protocols_read_what_they_share() {
     let table: [(&[u8], Value); 8] = [
         (b"+OK\r\n", Value::Simple("OK".into())),
-        (
-            b"-ERR \xff\r\n",
-            Value::Error(Bytes::from_static(b"ERR \xff")),
-        ),
+        (b"-ERR \xff\r\n", Value::Error(Bytes::from_static(b"ERR \xff"))),
         (b":-7\r\n", Value::Integer(-7)),
         (b"$2\r\n\r\n\r\n", bulk("\r\n")),
         (b"$-1\r\n", Value::Null),
@@ -23,75 +20,39 @@ fn both_protocols_read_what_they_share() {
         (b"*0\r\n", Value::Array(vec![])),
         (
             b"*3\r\n:1\r\n*1\r\n$1\r\na\r\n$-1\r\n",
-            Value::Array(vec![
-                Value::Integer(1),
-                Value::Array(vec![bulk("a")]),
-                Value::Null,
-            ]),
+            Value::Array(vec![Value::Integer(1), Value::Array(vec![bulk("a")]), Value::Null]),
         ),
     ];
     for (frame, value) in table {
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
-            assert_eq!(
-                parse(frame, protocol),
-                Ok(value.clone()),
-                "{frame:?} {protocol:?}"
-            );
+            assert_eq!(parse(frame, protocol), Ok(value.clone()), "{frame:?} {protocol:?}");
         }
     }
 }
 
 #[test]
 fn resp3_is_read_byte_for_byte_and_resp2_has_none_of_it() {
-    let verbatim = Value::Verbatim {
-        format: "xyz".into(),
-        data: "a:b".into(),
-    };
+    let verbatim = Value::Verbatim { format: "xyz".into(), data: "a:b".into() };
     let table: [(&[u8], Value); 12] = [
         (b"_\r\n", Value::Null),
         (b"#t\r\n", Value::Boolean(true)),
-        (
-            b",0.10000000000000001\r\n",
-            Value::Double("0.10000000000000001".into()),
-        ),
+        (b",0.10000000000000001\r\n", Value::Double("0.10000000000000001".into())),
         (b",-nan\r\n", Value::Double("-nan".into())),
-        (
-            b"(12345678901234567890\r\n",
-            Value::BigNumber("12345678901234567890".into()),
-        ),
+        (b"(12345678901234567890\r\n", Value::BigNumber("12345678901234567890".into())),
         (b"!5\r\nERR x\r\n", Value::BlobError("ERR x".into())),
         (b"=7\r\nxyz:a:b\r\n", verbatim),
-        (
-            b"~2\r\n:1\r\n:1\r\n",
-            Value::Set(vec![Value::Integer(1), Value::Integer(1)]),
-        ),
+        (b"~2\r\n:1\r\n:1\r\n", Value::Set(vec![Value::Integer(1), Value::Integer(1)])),
         (
             b"%2\r\n:1\r\n$1\r\nb\r\n:1\r\n$1\r\na\r\n",
-            Value::Map(vec![
-                (Value::Integer(1), bulk("b")),
-                (Value::Integer(1), bulk("a")),
-            ]),
+            Value::Map(vec![(Value::Integer(1), bulk("b")), (Value::Integer(1), bulk("a"))]),
         ),
-        (
-            b"%1\r\n*0\r\n_\r\n",
-            Value::Map(vec![(Value::Array(vec![]), Value::Null)]),
-        ),
-        (
-            b">1\r\n+x\r\n",
-            Value::Push(vec![Value::Simple("x".into())]),
-        ),
-        (
-            b"|1\r\n+k\r\n~1\r\n:1\r\n|0\r\n*1\r\n|1\r\n+k\r\n+v\r\n_\r\n",
-            Value::Array(vec![Value::Null]),
-        ),
+        (b"%1\r\n*0\r\n_\r\n", Value::Map(vec![(Value::Array(vec![]), Value::Null)])),
+        (b">1\r\n+x\r\n", Value::Push(vec![Value::Simple("x".into())])),
+        (b"|1\r\n+k\r\n~1\r\n:1\r\n|0\r\n*1\r\n|1\r\n+k\r\n+v\r\n_\r\n", Value::Array(vec![Value::Null])),
     ];
     for (frame, value) in table {
         assert_eq!(parse(frame, Protocol::Resp3), Ok(value), "{frame:?}");
-        assert_eq!(
-            parse(frame, Protocol::Resp2),
-            Err(ReplyError::Protocol),
-            "{frame:?}"
-        );
+        assert_eq!(parse(frame, Protocol::Resp2), Err(ReplyError::Protocol), "{frame:?}");
     }
 }
 
@@ -100,18 +61,12 @@ fn only_exactly_one_complete_frame_is_read() {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         assert_eq!(parse(b"", protocol), Err(ReplyError::NotOneFrame));
         assert_eq!(parse(b"+OK\r", protocol), Err(ReplyError::NotOneFrame));
-        assert_eq!(
-            parse(b"+OK\r\n+OK\r\n", protocol),
-            Err(ReplyError::NotOneFrame)
-        );
+        assert_eq!(parse(b"+OK\r\n+OK\r\n", protocol), Err(ReplyError::NotOneFrame));
         assert_eq!(parse(b"$3\r\nabcXY", protocol), Err(ReplyError::LineEnd));
         let deep = Bytes::from(b"*1\r\n".repeat(100_000));
         assert_eq!(parse_reply(&deep, protocol), Err(ReplyError::TooDeep));
     }
-    assert_eq!(
-        parse(b"=5\r\ntxtaa\r\n", Protocol::Resp3),
-        Err(ReplyError::Protocol)
-    );
+    assert_eq!(parse(b"=5\r\ntxtaa\r\n", Protocol::Resp3), Err(ReplyError::Protocol));
 }
 
 #[test]
@@ -122,10 +77,7 @@ fn a_value_tells_what_it_is() {
     assert_eq!(Value::Integer(3).as_integer(), Some(3));
     assert_eq!(bulk("3").as_integer(), None);
     assert_eq!(bulk("x").as_bytes().map(|text| &text[..]), Some(&b"x"[..]));
-    assert_eq!(
-        Value::Push(vec![Value::Null]).as_items().map(<[_]>::len),
-        Some(1)
-    );
+    assert_eq!(Value::Push(vec![Value::Null]).as_items().map(<[_]>::len), Some(1));
     assert!(Value::Null.is_null() && !bulk("").is_null());
 }
 
@@ -145,19 +97,12 @@ fn what_is_read_in_one_go_is_what_would_be_read_otherwise() {
             return false;
         };
         for protocol in [Protocol::Resp2, Protocol::Resp3] {
-            assert_eq!(
-                parse_any(&frame, protocol),
-                Ok(value.clone()),
-                "{frame:?} {protocol:?}"
-            );
+            assert_eq!(parse_any(&frame, protocol), Ok(value.clone()), "{frame:?} {protocol:?}");
         }
         true
     };
     for frame in frames {
-        assert_eq!(
-            agrees(frame),
-            !frame.starts_with(b"*2") && frame.len() != 23
-        );
+        assert_eq!(agrees(frame), !frame.starts_with(b"*2") && frame.len() != 23);
         for at in 0..frame.len() {
             agrees(&frame[..at]);
             for byte in *b"$:*+-_,#~0129a\r\n" {

@@ -16,9 +16,7 @@ use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
 use crate::view::api::{Moment, WhatIfQuery};
-use crate::view::{
-    ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
-};
+use crate::view::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery};
 
 const NOT_REMEMBERED: &str = "this proxy does not remember a refusal with this id; what is older, or was decided by another proxy, \
      stands in the audit trail";
@@ -50,10 +48,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
 }
 
 /// What a query asks for. An unknown word is a mistake that should be heard of.
-#[expect(
-    clippy::result_large_err,
-    reason = "the error is the answer, and it is made once"
-)]
+#[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn asked<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Response> {
     match Query::<Q>::try_from_uri(uri) {
         Ok(Query(query)) => Ok(query),
@@ -62,9 +57,7 @@ fn asked<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Response> {
 }
 
 /// Looking may take some milliseconds where there are very many locks; pages are served meanwhile.
-async fn answer<T: serde::Serialize + Send + 'static>(
-    look: impl FnOnce() -> T + Send + 'static,
-) -> Response {
+async fn answer<T: serde::Serialize + Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Response {
     match in_background(look).await {
         Ok(answer) => Json(answer).into_response(),
         Err(response) => response,
@@ -114,10 +107,7 @@ async fn lock(State(control): Shared, Path(key): Path<String>, uri: Uri) -> Resp
 }
 
 async fn decisions(State(control): Shared, uri: Uri) -> Response {
-    moments(&uri, "decisions.csv", move |query| {
-        control.views().decisions(query)
-    })
-    .await
+    moments(&uri, "decisions.csv", move |query| control.views().decisions(query)).await
 }
 
 async fn lost(State(control): Shared, uri: Uri) -> Response {

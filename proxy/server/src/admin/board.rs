@@ -62,31 +62,20 @@ const ICON: &str = include_str!("board/icon.svg");
 pub(super) fn routes(port: Option<u16>) -> Router<Arc<dyn Control>> {
     let listeners = Listeners::default();
     Router::new()
-        .route(
-            "/",
-            get(move |control, uri, headers| board(control, uri, headers, port)),
-        )
+        .route("/", get(move |control, uri, headers| board(control, uri, headers, port)))
         .route("/discovery", get(discovered))
         .route("/why", get(told))
         .route("/application", get(one_application))
         .route("/patterns", get(all_patterns))
         .route("/pattern", get(one_pattern))
         .route("/report", get(reported))
-        .route(
-            "/reasons",
-            get(async || html(reasons::page(now_ms()).into_string())),
-        )
+        .route("/reasons", get(async || html(reasons::page(now_ms()).into_string())))
         .route(
             "/events",
-            get(move |control, uri, headers| {
-                events::listen(control, uri, headers, port, listeners.clone())
-            }),
+            get(move |control, uri, headers| events::listen(control, uri, headers, port, listeners.clone())),
         )
         .route("/board/board.css", get(async || file("text/css", STYLE)))
-        .route(
-            "/board/board.js",
-            get(async || file("text/javascript", SCRIPT)),
-        )
+        .route("/board/board.js", get(async || file("text/javascript", SCRIPT)))
         .route("/board/icon.svg", get(async || file("image/svg+xml", ICON)))
 }
 
@@ -103,10 +92,7 @@ pub(super) fn moments_csv(name: &str, moments: &[Moment]) -> Response {
 fn download(name: &str, text: String) -> Response {
     let kind = "text/csv; charset=utf-8; header=present".to_owned();
     let disposition = format!("attachment; filename=\"{name}\"");
-    let headers: [(HeaderName, String); 2] = [
-        (header::CONTENT_TYPE, kind),
-        (header::CONTENT_DISPOSITION, disposition),
-    ];
+    let headers: [(HeaderName, String); 2] = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
     (headers, text).into_response()
 }
 
@@ -115,12 +101,7 @@ fn file(kind: &str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-async fn board(
-    State(control): State<Arc<dyn Control>>,
-    uri: Uri,
-    headers: HeaderMap,
-    port: Option<u16>,
-) -> Response {
+async fn board(State(control): State<Arc<dyn Control>>, uri: Uri, headers: HeaderMap, port: Option<u16>) -> Response {
     let asked = match Asked::of(&uri) {
         Ok(asked) => asked,
         Err(response) => return response,
@@ -153,10 +134,7 @@ async fn told(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
     };
     page_of(move || {
         let remembered = control.views().why(&id);
-        (
-            !remembered.is_empty(),
-            why::page(&id, &remembered, now_ms()),
-        )
+        (!remembered.is_empty(), why::page(&id, &remembered, now_ms()))
     })
     .await
 }
@@ -230,20 +208,14 @@ async fn reported(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response
         Err(response) => return response,
     };
     page_of(move || {
-        let report = control.views().report(&ReportQuery {
-            since: from,
-            enough: None,
-        });
+        let report = control.views().report(&ReportQuery { since: from, enough: None });
         (true, report::page(&report, since.as_deref()))
     })
     .await
 }
 
 /// What the address of a page says.
-#[expect(
-    clippy::result_large_err,
-    reason = "the error is the answer, and it is made once"
-)]
+#[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn words<W: DeserializeOwned>(uri: &Uri) -> Result<W, Response> {
     let words = Query::<W>::try_from_uri(uri);
     let words = words.map(|Query(words)| words);
@@ -251,10 +223,7 @@ fn words<W: DeserializeOwned>(uri: &Uri) -> Result<W, Response> {
 }
 
 /// A time from which things count, as it was written and as it was meant; an empty field is none.
-#[expect(
-    clippy::result_large_err,
-    reason = "the error is the answer, and it is made once"
-)]
+#[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn time_of(since: Option<String>) -> Result<(Option<String>, Option<Since>), Response> {
     let since = since.filter(|since| !since.is_empty());
     let from = since.as_deref().map(str::parse).transpose();
@@ -276,10 +245,7 @@ async fn page_of(make: impl FnOnce() -> (bool, Markup) + Send + 'static) -> Resp
 }
 
 fn html(text: String) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-    ];
+    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, POLICY)];
     // Keys and names were spelled before; this holds for whatever else comes to stand in a page.
     (headers, readable_lines(&text).into_owned()).into_response()
 }

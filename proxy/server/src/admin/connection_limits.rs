@@ -43,11 +43,7 @@ impl Limited {
         Limited::with(listener, most, (LIFETIME, SILENCE))
     }
 
-    fn with(
-        listener: TcpListener,
-        most: usize,
-        (lifetime, silence): (Duration, Duration),
-    ) -> Limited {
+    fn with(listener: TcpListener, most: usize, (lifetime, silence): (Duration, Duration)) -> Limited {
         Limited {
             listener,
             places: Arc::new(Places {
@@ -142,11 +138,7 @@ impl Place {
     /// Has its task end. It may have spoken in this moment; then it asks again.
     fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
-        let waker = self
-            .waker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -208,11 +200,7 @@ impl Mortal {
     /// The stream while it lives. Asking also has the task woken at its end.
     fn alive(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
         let waker = cx.waker().clone();
-        *self
-            .place
-            .waker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        *self.place.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
         if self.place.is_given_up() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -225,29 +213,19 @@ impl Mortal {
 
 impl Drop for Mortal {
     fn drop(&mut self) {
-        self.places
-            .open()
-            .retain(|place| !Arc::ptr_eq(place, &self.place));
+        self.places.open().retain(|place| !Arc::ptr_eq(place, &self.place));
         self.places.freed.notify_one();
     }
 }
 
 impl AsyncRead for Mortal {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.alive(cx)?.poll_read(cx, into)
     }
 }
 
 impl AsyncWrite for Mortal {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.alive(cx)?.poll_write(cx, bytes)
     }
 
@@ -275,9 +253,7 @@ mod tests {
     #[tokio::test]
     async fn a_silent_connection_is_given_up() {
         let mut listener = limited(1, Duration::from_millis(50)).await;
-        let _silent = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut server_side, _) = listener.accept().await;
         let before = Instant::now();
         let error = server_side.read_u8().await.unwrap_err();
@@ -296,15 +272,9 @@ mod tests {
         let (_first, _second) = (connect(&listener).await, connect(&listener).await);
         let (held, _) = listener.accept().await;
         held.place().spoke();
-        assert!(
-            timeout(Duration::from_millis(50), listener.accept())
-                .await
-                .is_err()
-        );
+        assert!(timeout(Duration::from_millis(50), listener.accept()).await.is_err());
         drop(held);
-        timeout(Duration::from_secs(20), listener.accept())
-            .await
-            .unwrap();
+        timeout(Duration::from_secs(20), listener.accept()).await.unwrap();
     }
 
     #[tokio::test]

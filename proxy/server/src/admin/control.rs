@@ -92,9 +92,7 @@ pub(crate) struct Harm {
 impl Harm {
     /// Of several namespaces, in one line.
     pub(crate) fn words(harms: &[Harm]) -> String {
-        let told = harms
-            .iter()
-            .map(|harm| format!("{}: {}", harm.namespace, harm.reasons.join("; ")));
+        let told = harms.iter().map(|harm| format!("{}: {}", harm.namespace, harm.reasons.join("; ")));
         told.collect::<Vec<_>>().join("; ")
     }
 }

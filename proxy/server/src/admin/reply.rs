@@ -20,23 +20,15 @@ pub(super) struct Peer {
 
 impl Connected<IncomingStream<'_, Limited>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
-        Peer {
-            peer: *stream.remote_addr(),
-            place: stream.io().place().clone(),
-        }
+        Peer { peer: *stream.remote_addr(), place: stream.io().place().clone() }
     }
 }
 
 /// Orders may take a while; pages are served meanwhile.
-pub(super) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Response> {
+pub(super) async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         tracing::error!(%error, "an admin order failed");
-        problem(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the order failed, see the log",
-        )
+        problem(StatusCode::INTERNAL_SERVER_ERROR, "the order failed, see the log")
     })
 }
 

@@ -33,17 +33,11 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// Nothing here is to be kept, framed, sniffed or embedded by a browser, and a connection serves
 /// one request (`connection_limits.rs`).
 const HEADERS: [(HeaderName, &str); 7] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; frame-ancestors 'none'",
-    ),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        "same-origin",
-    ),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (header::CONNECTION, "close"),
 ];
@@ -72,10 +66,7 @@ pub(crate) enum AdminOptions {
 type Shared = State<Arc<dyn Control>>;
 
 pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router {
-    let readable = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/live", get(live))
-        .route("/ready", get(ready));
+    let readable = Router::new().route("/metrics", get(metrics)).route("/live", get(live)).route("/ready", get(ready));
     let routes = match &options {
         AdminOptions::Full { port, .. } => readable
             .route("/mode", post(mode))
@@ -84,10 +75,7 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
             .route("/api/v1/mode", post(mode))
             .route("/api/v1/reload", post(reload))
             .route("/api/v1/drain", post(drain))
-            .route(
-                "/api/v1/log",
-                get(commands::log_level).post(commands::set_log_level),
-            )
+            .route("/api/v1/log", get(commands::log_level).post(commands::set_log_level))
             .route("/api/v1/report/reset", post(commands::reset_report))
             .route("/api/v1/locks/{key}/break", post(commands::break_lock))
             .merge(api_routes::routes())
@@ -147,17 +135,11 @@ async fn answer(request: Request, next: Next, place: &Place) -> Response {
             place.spoke();
             next.run(Request::from_parts(parts, Body::from(body))).await
         }
-        Err(_) => problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than 16 KiB",
-        ),
+        Err(_) => problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 KiB"),
     }
 }
 
-#[expect(
-    clippy::result_large_err,
-    reason = "the error is the answer, and it is made once"
-)]
+#[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn admit(options: &AdminOptions, peer: SocketAddr, request: &Request) -> Result<(), Response> {
     let AdminOptions::Full { token, host, .. } = options else {
         return Ok(());
@@ -176,25 +158,14 @@ fn admit(options: &AdminOptions, peer: SocketAddr, request: &Request) -> Result<
 /// A page on another site can point its own name at this address, but cannot make a browser send
 /// another name than that as `Host`.
 fn host_is_ours(request: &Request, configured: Option<&str>) -> bool {
-    let named = request
-        .headers()
-        .get_all(header::HOST)
-        .iter()
-        .map(|value| value.to_str().ok());
-    let in_target = request
-        .uri()
-        .authority()
-        .map(|authority| Some(authority.as_str()));
+    let named = request.headers().get_all(header::HOST).iter().map(|value| value.to_str().ok());
+    let in_target = request.uri().authority().map(|authority| Some(authority.as_str()));
     let mut hosts = named.chain(in_target).peekable();
-    hosts.peek().is_some()
-        && hosts.all(|host| host.is_some_and(|host| is_our_name(without_port(host), configured)))
+    hosts.peek().is_some() && hosts.all(|host| host.is_some_and(|host| is_our_name(without_port(host), configured)))
 }
 
 fn is_our_name(host: &str, configured: Option<&str>) -> bool {
-    let literal = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
+    let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     literal.parse::<std::net::IpAddr>().is_ok()
         || host.eq_ignore_ascii_case("localhost")
         || configured.is_some_and(|name| host.eq_ignore_ascii_case(name))
@@ -202,28 +173,19 @@ fn is_our_name(host: &str, configured: Option<&str>) -> bool {
 
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {
-            name
-        }
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => name,
         Some(_) | None => host,
     }
 }
 
-#[expect(
-    clippy::result_large_err,
-    reason = "the error is the answer, and it is made once"
-)]
+#[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
 fn has_token(token: &AdminToken, peer: SocketAddr, headers: &HeaderMap) -> Result<(), Response> {
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     if !given.is_some_and(|given| token.matches(given)) {
         let text = "this needs the header Authorization: Bearer ADMIN-TOKEN";
         let mut response = problem(StatusCode::UNAUTHORIZED, text);
         let scheme = HeaderValue::from_static("Bearer");
-        response
-            .headers_mut()
-            .insert(header::WWW_AUTHENTICATE, scheme);
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         return Err(response);
     }
     match token.origin {
@@ -250,11 +212,7 @@ async fn ready(State(control): Shared) -> Response {
         Ok(()) => "ready\n".into_response(),
         Err(reason) => {
             let line = reason.to_string().replace(['\r', '\n'], " ");
-            (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("not ready: {line}\n"),
-            )
-                .into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {line}\n")).into_response()
         }
     }
 }
@@ -282,20 +240,13 @@ struct NamespaceMode {
     mode: String,
 }
 
-async fn mode(
-    State(control): Shared,
-    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
-    request: Request,
-) -> Response {
+async fn mode(State(control): Shared, ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>, request: Request) -> Response {
     let order = match read_order(request).await {
         Ok(order) => order,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let done = in_background(move || {
-        let by = audit::Client {
-            address: peer.to_string(),
-            ..audit::Client::default()
-        };
+        let by = audit::Client { address: peer.to_string(), ..audit::Client::default() };
         let leap = Leap::from(order.anyway);
         let modes = control.set_mode(order.namespace.as_deref(), &order.mode, leap, by);
         (order, modes)
@@ -304,10 +255,7 @@ async fn mode(
         Ok((order, Ok(modes))) => {
             let namespace = order.namespace.as_deref().unwrap_or("(all)");
             tracing::info!(%peer, namespace, mode = order.mode, "mode set");
-            let modes = modes
-                .into_iter()
-                .map(|(namespace, mode)| NamespaceMode { namespace, mode })
-                .collect();
+            let modes = modes.into_iter().map(|(namespace, mode)| NamespaceMode { namespace, mode }).collect();
             Json(ModeAnswer { modes }).into_response()
         }
         Ok((_, Err(error))) => problem(status_of(&error), &error.to_string()),
@@ -315,8 +263,7 @@ async fn mode(
     }
 }
 
-const MODE_USAGE: &str =
-    "say {\"namespace\":\"NAME\",\"mode\":\"monitor\"}, or only the mode for all";
+const MODE_USAGE: &str = "say {\"namespace\":\"NAME\",\"mode\":\"monitor\"}, or only the mode for all";
 
 /// Why a request says no mode.
 #[derive(Debug, thiserror::Error)]
@@ -362,10 +309,7 @@ async fn reload(
     let order = match order {
         Ok(Query(order)) => order,
         Err(error) => {
-            let text = format!(
-                "{}: say nothing, ?allow=weaker or ?anyway=true",
-                error.body_text()
-            );
+            let text = format!("{}: say nothing, ?allow=weaker or ?anyway=true", error.body_text());
             return problem(StatusCode::BAD_REQUEST, &text);
         }
     };
@@ -382,10 +326,7 @@ async fn reload(
     }
 }
 
-async fn drain(
-    State(control): Shared,
-    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
-) -> Response {
+async fn drain(State(control): Shared, ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>) -> Response {
     tracing::info!(%peer, "drain asked for");
     Json(serde_json::json!({ "result": control.drain() })).into_response()
 }
@@ -408,10 +349,7 @@ mod tests {
         let configured = AdminToken::configured("s3cret".to_owned());
         assert_eq!(status(&generated, "127.0.0.1:5000"), None);
         assert_eq!(status(&generated, "[::1]:5000"), None);
-        assert_eq!(
-            status(&generated, "10.0.0.7:5000"),
-            Some(StatusCode::FORBIDDEN)
-        );
+        assert_eq!(status(&generated, "10.0.0.7:5000"), Some(StatusCode::FORBIDDEN));
         assert_eq!(status(&configured, "10.0.0.7:5000"), None);
     }
 }

@@ -7,9 +7,7 @@ use super::*;
 use crate::config::{Finding, Meaning, Unusable};
 use crate::telemetry::audit;
 use crate::view::api::{Break, Broken, LogChanged, Settings, WhatIf};
-use crate::view::{
-    ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery, Views, api as told,
-};
+use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery, Views, api as told};
 
 #[derive(Default)]
 struct Fake {
@@ -72,10 +70,7 @@ impl Control for Fake {
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            file: None,
-            settings: Vec::new(),
-        }
+        Settings { file: None, settings: Vec::new() }
     }
 
     fn what_if(&self, changes: &[&str]) -> Result<WhatIf, ControlError> {
@@ -94,10 +89,7 @@ impl Control for Fake {
             return Err(ControlError::Invalid("no level".to_owned()));
         }
         self.orders.lock().unwrap().push(format!("log {order}"));
-        Ok(LogChanged {
-            filter: order.to_owned(),
-            was: "info".to_owned(),
-        })
+        Ok(LogChanged { filter: order.to_owned(), was: "info".to_owned() })
     }
 
     fn reset_report(&self) -> u64 {
@@ -106,20 +98,13 @@ impl Control for Fake {
     }
 
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {
-        let order = format!(
-            "break {} in {} with {}: {}",
-            String::from_utf8_lossy(key),
-            order.db,
-            order.fence,
-            order.reason
-        );
+        let order =
+            format!("break {} in {} with {}: {}", String::from_utf8_lossy(key), order.db, order.fence, order.reason);
         self.orders.lock().unwrap().push(order);
         match self.trouble.lock().unwrap().clone() {
             Some(text) => Err(ControlError::Unavailable(text)),
             None if key == b"lock:newer" => Ok(Broken::Newer { fence: 44 }),
-            None => Ok(Broken::Done {
-                id: "7F3K2A".to_owned(),
-            }),
+            None => Ok(Broken::Done { id: "7F3K2A".to_owned() }),
         }
     }
 
@@ -152,12 +137,7 @@ impl Views for Fake {
     }
 
     fn locks(&self, query: &LocksQuery) -> told::Locks {
-        told::Locks {
-            now: 2,
-            matching: query.limit.unwrap_or(0) as u64,
-            locks: Vec::new(),
-            notices: Vec::new(),
-        }
+        told::Locks { now: 2, matching: query.limit.unwrap_or(0) as u64, locks: Vec::new(), notices: Vec::new() }
     }
 
     fn connections(&self, query: &ConnectionsQuery) -> told::Connections {
@@ -219,10 +199,7 @@ impl Views for Fake {
     }
 
     fn hot(&self) -> told::Hot {
-        told::Hot {
-            locks: Vec::new(),
-            cycles: Vec::new(),
-        }
+        told::Hot { locks: Vec::new(), cycles: Vec::new() }
     }
 
     fn report(&self, _: &ReportQuery) -> told::Report {
@@ -238,11 +215,7 @@ impl Views for Fake {
     }
 
     fn patterns(&self, _: &PatternsQuery) -> told::LockPatterns {
-        told::LockPatterns {
-            since: 1,
-            now: 2,
-            patterns: Vec::new(),
-        }
+        told::LockPatterns { since: 1, now: 2, patterns: Vec::new() }
     }
 
     fn namespaces(&self) -> Vec<told::Namespace> {
@@ -290,31 +263,21 @@ impl Served {
     /// Sends one request as it stands and reads until the connection is closed.
     fn sends(&self, request: &str) -> Answer {
         let mut stream = TcpStream::connect(self.handle.address()).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer {
-            status,
-            head: head.to_ascii_lowercase(),
-            body: body.to_owned(),
-        }
+        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
     fn gets(&self, path: &str) -> Answer {
-        self.sends(&format!(
-            "GET {path} HTTP/1.1\r\nHost: localhost:9180\r\n\r\n"
-        ))
+        self.sends(&format!("GET {path} HTTP/1.1\r\nHost: localhost:9180\r\n\r\n"))
     }
 
     fn posts(&self, path: &str, token: Option<&str>, body: &str) -> Answer {
-        let authorization = token.map_or(String::new(), |token| {
-            format!("Authorization: Bearer {token}\r\n")
-        });
+        let authorization = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
         self.sends(&format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}Content-Length: {}\r\n\r\n{body}",
             body.len()
@@ -336,23 +299,10 @@ struct Answer {
 fn pages_for_reading_are_open_and_dressed() {
     let admin = full();
     let metrics = admin.gets("/metrics");
-    assert_eq!(
-        (metrics.status, metrics.body.as_str()),
-        (200, "lockwarden_backend_up 1\n")
-    );
-    assert!(
-        metrics
-            .head
-            .contains("content-type: text/plain; version=0.0.4"),
-        "{}",
-        metrics.head
-    );
+    assert_eq!((metrics.status, metrics.body.as_str()), (200, "lockwarden_backend_up 1\n"));
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
     assert_eq!(admin.gets("/live").status, 200);
-    for answer in [
-        metrics,
-        admin.gets("/nothing"),
-        admin.posts("/mode", None, ""),
-    ] {
+    for answer in [metrics, admin.gets("/nothing"), admin.posts("/mode", None, "")] {
         for header in [
             "content-security-policy: default-src 'none'",
             "x-content-type-options: nosniff",
@@ -382,25 +332,10 @@ fn modes_are_switched_by_body_or_query() {
     let token = Some("s3cret");
     let answer = admin.posts("/mode", token, r#"{"namespace":"orders","mode":"monitor"}"#);
     assert_eq!(answer.status, 200, "{}", answer.body);
-    assert_eq!(
-        answer.body,
-        r#"{"modes":[{"namespace":"orders","mode":"monitor"}]}"#
-    );
-    assert_eq!(
-        admin.posts("/mode", token, r#"{"mode":"enforce"}"#).status,
-        200
-    );
-    assert_eq!(
-        admin
-            .posts("/mode?namespace=stock&mode=monitor", token, "")
-            .status,
-        200
-    );
-    let expected = [
-        r#"Some("orders") monitor"#,
-        "None enforce",
-        r#"Some("stock") monitor"#,
-    ];
+    assert_eq!(answer.body, r#"{"modes":[{"namespace":"orders","mode":"monitor"}]}"#);
+    assert_eq!(admin.posts("/mode", token, r#"{"mode":"enforce"}"#).status, 200);
+    assert_eq!(admin.posts("/mode?namespace=stock&mode=monitor", token, "").status, 200);
+    let expected = [r#"Some("orders") monitor"#, "None enforce", r#"Some("stock") monitor"#];
     assert_eq!(admin.orders(), expected);
 }
 
@@ -409,35 +344,15 @@ fn bad_orders_change_nothing_and_say_why() {
     let admin = full();
     let token = Some("s3cret");
     for (path, body, status, word) in [
-        (
-            "/mode",
-            r#"{"namespace":"nobody","mode":"monitor"}"#,
-            404,
-            "nobody",
-        ),
+        ("/mode", r#"{"namespace":"nobody","mode":"monitor"}"#, 404, "nobody"),
         ("/mode", r#"{"mode":"loud"}"#, 400, "loud"),
         ("/api/v1/mode", r#"{"mode":"loud"}"#, 400, "loud"),
         ("/api/v1/log", r#"{"filter":"loud"}"#, 400, "no level"),
         ("/api/v1/log", "{}", 400, "filter"),
         ("/api/v1/locks/lock:a/break", "{}", 400, "fence"),
-        (
-            "/api/v1/locks/lock:a/break",
-            r#"{"fence":1,"reason":" \t "}"#,
-            400,
-            "reason",
-        ),
-        (
-            "/api/v1/locks/lock:%5Ca/break",
-            r#"{"fence":1,"reason":"x"}"#,
-            400,
-            "backslash",
-        ),
-        (
-            "/mode",
-            r#"{"mode":"monitor","nmespace":"orders"}"#,
-            400,
-            "nmespace",
-        ),
+        ("/api/v1/locks/lock:a/break", r#"{"fence":1,"reason":" \t "}"#, 400, "reason"),
+        ("/api/v1/locks/lock:%5Ca/break", r#"{"fence":1,"reason":"x"}"#, 400, "backslash"),
+        ("/mode", r#"{"mode":"monitor","nmespace":"orders"}"#, 400, "nmespace"),
         ("/mode", "{", 400, "EOF"),
         ("/mode", "", 400, "mode"),
         ("/mode?mode=monitor&nmespace=orders", "", 400, "nmespace"),
@@ -454,29 +369,19 @@ fn bad_orders_change_nothing_and_say_why() {
 fn reload_tells_its_result() {
     let admin = full();
     let answer = admin.posts("/reload", Some("s3cret"), "");
-    assert_eq!(
-        (answer.status, answer.body.as_str()),
-        (200, r#"{"result":"2 namespaces, 3 policies"}"#)
-    );
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"result":"2 namespaces, 3 policies"}"#));
     *admin.control.trouble.lock().unwrap() = Some("unknown key".to_owned());
     let answer = admin.posts("/reload", Some("s3cret"), "");
     assert_eq!(
         (answer.status, answer.body.as_str()),
-        (
-            422,
-            r#"{"error":"built-in configuration error: unknown key\n1 error, 0 warnings"}"#
-        )
+        (422, r#"{"error":"built-in configuration error: unknown key\n1 error, 0 warnings"}"#)
     );
 }
 
 #[test]
 fn a_reload_may_be_told_that_a_weaker_one_is_meant() {
     let admin = full();
-    for path in [
-        "/reload",
-        "/reload?allow=weaker",
-        "/api/v1/reload?allow=weaker",
-    ] {
+    for path in ["/reload", "/reload?allow=weaker", "/api/v1/reload?allow=weaker"] {
         assert_eq!(admin.posts(path, Some("s3cret"), "").status, 200, "{path}");
     }
     for path in ["/reload?allow=everything", "/reload?alow=weaker"] {
@@ -495,23 +400,14 @@ fn draining_needs_the_admin_token_and_says_what_is_waited_for() {
     assert_eq!(admin.gets("/drain").status, 405);
     assert!(admin.orders().is_empty());
     let answer = admin.posts("/drain", Some("s3cret"), "");
-    assert_eq!(
-        (answer.status, answer.body.as_str()),
-        (200, r#"{"result":"clients connected: 3"}"#)
-    );
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"result":"clients connected: 3"}"#));
     assert_eq!(admin.orders(), ["drain"]);
 }
 
 #[test]
 fn orders_need_the_admin_token_and_reading_changes_nothing() {
     let admin = full();
-    for token in [
-        None,
-        Some(""),
-        Some("s3cre"),
-        Some("s3cret2"),
-        Some("S3cret"),
-    ] {
+    for token in [None, Some(""), Some("s3cre"), Some("s3cret2"), Some("S3cret")] {
         for path in ["/mode?mode=monitor", "/reload"] {
             let answer = admin.posts(path, token, "");
             assert_eq!(answer.status, 401, "{path} {token:?}");
@@ -557,10 +453,7 @@ fn the_metrics_address_serves_pages_by_any_name_and_takes_no_orders() {
         let request = format!("GET {path} HTTP/1.1\r\nHost: pod-7.example\r\n\r\n");
         assert_eq!(admin.sends(&request).status, 200, "{path}");
     }
-    assert_eq!(
-        admin.posts("/mode?mode=monitor", Some("s3cret"), "").status,
-        404
-    );
+    assert_eq!(admin.posts("/mode?mode=monitor", Some("s3cret"), "").status, 404);
     assert_eq!(admin.posts("/reload", Some("s3cret"), "").status, 404);
     assert_eq!(admin.orders(), [""; 0]);
 }
@@ -581,22 +474,14 @@ fn a_generated_admin_token_is_random_and_works_from_this_machine() {
     assert_eq!(secret.len(), 32);
     assert_ne!(secret, AdminToken::generate().unwrap().reveal());
     assert!(!format!("{token:?}").contains(&secret));
-    let admin = serve_with(AdminOptions::Full {
-        token,
-        host: None,
-        port: None,
-    });
+    let admin = serve_with(AdminOptions::Full { token, host: None, port: None });
     assert_eq!(admin.posts("/reload", Some(&secret), "").status, 200);
 }
 
 #[test]
 fn an_empty_admin_token_opens_nothing() {
     let token = AdminToken::configured(String::new());
-    let admin = serve_with(AdminOptions::Full {
-        token,
-        host: None,
-        port: None,
-    });
+    let admin = serve_with(AdminOptions::Full { token, host: None, port: None });
     assert_eq!(admin.posts("/reload", Some(""), "").status, 401);
 }
 
@@ -615,23 +500,10 @@ fn stopping_does_not_wait_for_a_silent_peer() {
 #[test]
 fn what_is_known_of_locks_is_open_on_the_admin_address_alone() {
     let served = full();
-    for path in [
-        "overview",
-        "locks",
-        "decisions",
-        "clients",
-        "policies",
-        "version",
-        "hot",
-        "report",
-        "config",
-    ] {
+    for path in ["overview", "locks", "decisions", "clients", "policies", "version", "hot", "report", "config"] {
         let answer = served.gets(&format!("/api/v1/{path}"));
         assert_eq!(answer.status, 200, "{path}");
-        assert!(
-            answer.head.contains("content-type: application/json"),
-            "{path}"
-        );
+        assert!(answer.head.contains("content-type: application/json"), "{path}");
     }
     let metrics_only = serve_with(AdminOptions::MetricsOnly);
     assert_eq!(metrics_only.gets("/api/v1/locks").status, 404);
@@ -658,16 +530,8 @@ fn a_query_that_is_not_understood_is_an_error() {
     let served = full();
     let locks = served.gets("/api/v1/locks?limit=7&problems=true&namespace=orders&contains=a");
     assert!(locks.body.contains("\"matching\":7"), "{}", locks.body);
-    for query in [
-        "locks?limit=-1",
-        "locks?contain=a",
-        "decisions?since=yesterday",
-    ] {
-        assert_eq!(
-            served.gets(&format!("/api/v1/{query}")).status,
-            400,
-            "{query}"
-        );
+    for query in ["locks?limit=-1", "locks?contain=a", "decisions?since=yesterday"] {
+        assert_eq!(served.gets(&format!("/api/v1/{query}")).status, 400, "{query}");
     }
 }
 
@@ -677,19 +541,13 @@ fn a_lock_is_broken_by_an_order_that_says_which_lease_and_why() {
     let token = Some("s3cret");
     let order = r#"{"db":3,"fence":43,"reason":" the worker\nhangs "}"#;
     let answer = admin.posts("/api/v1/locks/lock:a%2Fb/break", token, order);
-    assert_eq!(
-        (answer.status, answer.body.as_str()),
-        (200, r#"{"done":{"id":"7F3K2A"}}"#)
-    );
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"done":{"id":"7F3K2A"}}"#));
     // A reason stays on its line of the log.
     let expected = r"break lock:a/b in 3 with 43: the worker\x0ahangs";
     assert_eq!(admin.orders(), [expected]);
     let order = r#"{"fence":43,"reason":"x"}"#;
     let answer = admin.posts("/api/v1/locks/lock:newer/break", token, order);
-    assert_eq!(
-        (answer.status, answer.body.as_str()),
-        (409, r#"{"newer":{"fence":44}}"#)
-    );
+    assert_eq!((answer.status, answer.body.as_str()), (409, r#"{"newer":{"fence":44}}"#));
     *admin.control.trouble.lock().unwrap() = Some("the backend is not there".to_owned());
     let answer = admin.posts("/api/v1/locks/lock:a/break", token, order);
     assert_eq!(answer.status, 503, "{}", answer.body);
@@ -725,16 +583,8 @@ fn the_board_may_use_its_own_files_and_nothing_else() {
     let one = board.head.matches("content-security-policy").count();
     assert_eq!(one, 1, "{}", board.head);
     let style = admin.gets("/board/board.css");
-    assert!(
-        style.head.contains("content-type: text/css"),
-        "{}",
-        style.head
-    );
-    assert!(
-        style.head.contains("default-src 'none'; frame-ancestors"),
-        "{}",
-        style.head
-    );
+    assert!(style.head.contains("content-type: text/css"), "{}", style.head);
+    assert!(style.head.contains("default-src 'none'; frame-ancestors"), "{}", style.head);
     let only_metrics = serve_with(AdminOptions::MetricsOnly);
     for path in ["/", "/events", "/board/board.js"] {
         assert_eq!(only_metrics.gets(path).status, 404, "{path}");
@@ -782,12 +632,8 @@ fn health_is_answered_while_all_other_places_are_taken() {
 fn the_events_of_the_board_begin_with_the_whole_page() {
     let admin = full();
     let mut stream = TcpStream::connect(admin.handle.address()).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    stream
-        .write_all(b"GET /events?lock=lock:a/b&db=3 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"GET /events?lock=lock:a/b&db=3 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     while !text.contains("\n\n") {
         let mut some = [0; 4096];

@@ -21,10 +21,7 @@ pub(super) enum Origin {
 impl AdminToken {
     /// One that the operator chose. It works from wherever the admin address can be reached.
     pub(crate) fn configured(secret: String) -> AdminToken {
-        AdminToken {
-            secret,
-            origin: Origin::Configured,
-        }
+        AdminToken { secret, origin: Origin::Configured }
     }
 
     /// A new one of 128 random bits. It works from this machine only, where it stands in a file
@@ -32,10 +29,7 @@ impl AdminToken {
     pub(crate) fn generate() -> Result<AdminToken, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
-        Ok(AdminToken {
-            secret: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-            origin: Origin::Generated,
-        })
+        Ok(AdminToken { secret: bytes.iter().map(|byte| format!("{byte:02x}")).collect(), origin: Origin::Generated })
     }
 
     /// The secret itself, for its file.
@@ -46,10 +40,7 @@ impl AdminToken {
     /// Compares in a time that depends on the length only.
     pub(super) fn matches(&self, given: &[u8]) -> bool {
         let secret = self.secret.as_bytes();
-        let difference = secret
-            .iter()
-            .zip(given)
-            .fold(0, |sum, (a, b)| sum | (a ^ b));
+        let difference = secret.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
         !secret.is_empty() && secret.len() == given.len() && std::hint::black_box(difference) == 0
     }
 }

@@ -50,8 +50,8 @@ impl TokenFile {
 impl Drop for TokenFile {
     fn drop(&mut self) {
         // A proxy that took the address over has put its own token there.
-        let is_ours = fs::read(&self.path)
-            .is_ok_and(|text| text.strip_suffix(b"\n") == Some(self.token.reveal().as_bytes()));
+        let is_ours =
+            fs::read(&self.path).is_ok_and(|text| text.strip_suffix(b"\n") == Some(self.token.reveal().as_bytes()));
         if is_ours {
             let _ = fs::remove_file(&self.path);
         }
@@ -89,20 +89,13 @@ fn directories() -> Vec<PathBuf> {
     let named = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
     // A service may have several, with colons between them.
     let service = named("RUNTIME_DIRECTORY").and_then(|all| std::env::split_paths(&all).next());
-    let session =
-        named("XDG_RUNTIME_DIR").map(|directory| Path::new(&directory).join("lockwarden"));
+    let session = named("XDG_RUNTIME_DIR").map(|directory| Path::new(&directory).join("lockwarden"));
     let of_user = Path::new("/run/user").join(user.to_string());
     let own = std::env::temp_dir().join(format!("lockwarden-{user}"));
-    [
-        service,
-        session,
-        Some(of_user.join("lockwarden")),
-        Some(PathBuf::from("/run/lockwarden")),
-        Some(own),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [service, session, Some(of_user.join("lockwarden")), Some(PathBuf::from("/run/lockwarden")), Some(own)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn write(directory: &Path, name: &str, token: &str) -> io::Result<PathBuf> {
@@ -128,18 +121,13 @@ fn write(directory: &Path, name: &str, token: &str) -> io::Result<PathBuf> {
 fn private_file(path: &Path) -> io::Result<File> {
     // One that a process with the same id left behind; `create_new` opens no file of somebody else.
     let _ = fs::remove_file(path);
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Whether nobody but its owner reads it, who is this user; root reads those of services as well.
 fn is_private(file: &Path) -> bool {
-    fs::symlink_metadata(file).is_ok_and(|found| {
-        found.is_file() && (is_mine(&found) || user() == 0) && found.mode() & OTHERS == 0
-    })
+    fs::symlink_metadata(file)
+        .is_ok_and(|found| found.is_file() && (is_mine(&found) || user() == 0) && found.mode() & OTHERS == 0)
 }
 
 fn is_mine(found: &fs::Metadata) -> bool {

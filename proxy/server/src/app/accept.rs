@@ -76,20 +76,12 @@ impl Listener {
         match self {
             Listener::Tcp(listener, gate) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok(Newcomer {
-                    stream: stream.into(),
-                    peer: peer.into(),
-                    gate: gate.clone(),
-                })
+                Ok(Newcomer { stream: stream.into(), peer: peer.into(), gate: gate.clone() })
             }
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let peer = PeerAddress::of_unix(&stream);
-                Ok(Newcomer {
-                    stream: stream.into(),
-                    peer,
-                    gate: Gate::plain(),
-                })
+                Ok(Newcomer { stream: stream.into(), peer, gate: Gate::plain() })
             }
         }
     }
@@ -143,17 +135,8 @@ async fn accept_at(shared: Arc<ProxyState>, listener: Listener, seats: Seats) {
     }
 }
 
-fn seat(
-    shared: &Arc<ProxyState>,
-    mut newcomer: Newcomer,
-    seats: &Seats,
-    admission: &mut Admission,
-) {
-    if !admission.admits(
-        &mut newcomer.stream,
-        newcomer.gate.security,
-        seats.clients(),
-    ) {
+fn seat(shared: &Arc<ProxyState>, mut newcomer: Newcomer, seats: &Seats, admission: &mut Admission) {
+    if !admission.admits(&mut newcomer.stream, newcomer.gate.security, seats.clients()) {
         return;
     }
     let shared = shared.clone();
@@ -203,11 +186,7 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
 }
 
 async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
-    let Newcomer {
-        mut stream,
-        peer,
-        gate,
-    } = newcomer;
+    let Newcomer { mut stream, peer, gate } = newcomer;
     if let Err(error) = listener::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return;
@@ -280,20 +259,13 @@ async fn introduction(
 ) -> Result<(Arrival, BytesMut), HeaderError> {
     let balancers = &shared.proxy_protocol_from;
     match peer {
-        PeerAddress::Tcp(address)
-            if balancers
-                .iter()
-                .any(|network| network.contains(address.ip())) =>
-        {
+        PeerAddress::Tcp(address) if balancers.iter().any(|network| network.contains(address.ip())) => {
             let told = proxy_protocol::read_header(stream, address).await?;
             let arrival = Arrival {
                 peer: told.source.into(),
                 origin: told.origin,
                 endpoint: told.extensions.endpoint,
-                certificate: told
-                    .extensions
-                    .common_name
-                    .filter(|_| shared.takes_common_names),
+                certificate: told.extensions.common_name.filter(|_| shared.takes_common_names),
                 needs_certificate: false,
             };
             Ok((arrival, told.rest))

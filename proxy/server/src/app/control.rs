@@ -51,8 +51,7 @@ impl Source {
 
 /// The environment as text; what is no text is none of ours.
 fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Namespaces that get a line at the start.
@@ -106,12 +105,7 @@ impl Controller {
         tracing::info!(config_hash, "configuration in force");
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         for namespace in config.namespaces.iter().take(MAX_ANNOUNCED) {
-            let config::Summary {
-                keys,
-                mode,
-                enforced_for,
-                policies,
-            } = config::Summary::of(namespace);
+            let config::Summary { keys, mode, enforced_for, policies } = config::Summary::of(namespace);
             let namespace = &namespace.name;
             tracing::info!(namespace, keys, mode, enforced_for, policies, "in force");
         }
@@ -155,16 +149,12 @@ impl Controller {
         let harms = wanted.map(|mut one| {
             // What was enforced before is known well enough.
             let too_little = one.too_little();
-            one.against
-                .extend(too_little.filter(|_| !self.was_enforced(&one.namespace)));
+            one.against.extend(too_little.filter(|_| !self.was_enforced(&one.namespace)));
             // Who gives back without an owner token is told from others by its process.
             if one.tokenless_releases > 0 {
                 one.against.extend(hidden.clone());
             }
-            Harm {
-                namespace: one.namespace,
-                reasons: one.against,
-            }
+            Harm { namespace: one.namespace, reasons: one.against }
         });
         harms.filter(|harm| !harm.reasons.is_empty()).collect()
     }
@@ -177,10 +167,7 @@ impl Controller {
 
     /// Remembers which namespaces are enforced.
     fn note_enforced(&self, config: &Config) {
-        let enforced = config
-            .namespaces
-            .iter()
-            .filter(|one| one.mode == Mode::Enforce);
+        let enforced = config.namespaces.iter().filter(|one| one.mode == Mode::Enforce);
         let once_enforced = self.once_enforced.lock();
         let mut once_enforced = once_enforced.unwrap_or_else(PoisonError::into_inner);
         once_enforced.retain(|name| config.namespaces.iter().any(|one| one.name == *name));
@@ -225,10 +212,7 @@ impl Controller {
         *current = new;
         self.note_enforced(&current);
         if !losses.is_empty() {
-            tracing::warn!(
-                losses,
-                "what is in force governs less than before, as was asked for"
-            );
+            tracing::warn!(losses, "what is in force governs less than before, as was asked for");
         }
         let changed = !changes.is_empty();
         self.views.mark(Mark::Reloaded { changed });
@@ -238,10 +222,7 @@ impl Controller {
             done.push_str(&format!("; changed: {}", changes.join(", ")));
         }
         if !made_room.is_empty() {
-            tracing::warn!(
-                keys = made_room,
-                "keys are no locks any more, because the file names namespaces now"
-            );
+            tracing::warn!(keys = made_room, "keys are no locks any more, because the file names namespaces now");
             done.push_str(&format!("; no locks any more: {made_room}"));
         }
         if !fixed.is_empty() {
@@ -290,8 +271,7 @@ impl Control for Controller {
             "enforce" => Mode::Enforce,
             "monitor" => Mode::Monitor,
             other => {
-                let text =
-                    format!("no such mode: {other:?}; there are \"enforce\" and \"monitor\"");
+                let text = format!("no such mode: {other:?}; there are \"enforce\" and \"monitor\"");
                 return Err(ControlError::Invalid(text));
             }
         };
@@ -340,15 +320,9 @@ impl Control for Controller {
         }
         if let (Some(name), true) = (namespace, switched.is_empty()) {
             let known = details.iter().map(|details| details.name.to_string());
-            let guards = config
-                .guards
-                .iter()
-                .map(|guard| format!("{GUARD}{}", guard.name));
+            let guards = config.guards.iter().map(|guard| format!("{GUARD}{}", guard.name));
             let known: Vec<String> = known.chain(guards).collect();
-            let text = format!(
-                "no such namespace: {name:?}; there are {}",
-                known.join(", ")
-            );
+            let text = format!("no such namespace: {name:?}; there are {}", known.join(", "));
             return Err(ControlError::NotFound(text));
         }
         // Nothing from here on can fail: an order is carried out as a whole, or not at all.
@@ -361,22 +335,12 @@ impl Control for Controller {
             guards: Arc::new(before.guards.switched(&config.guards)),
             ..before.with_details(details)
         };
-        self.shared
-            .metrics
-            .show_modes(&labels(config), &policy_infos(config, &active.generation));
+        self.shared.metrics.show_modes(&labels(config), &policy_infos(config, &active.generation));
         self.shared.active.store(Arc::new(active));
         self.note_enforced(config);
-        let words: Vec<String> = switched
-            .iter()
-            .map(|(name, mode)| format!("{name}={mode}"))
-            .collect();
+        let words: Vec<String> = switched.iter().map(|(name, mode)| format!("{name}={mode}")).collect();
         let active = self.shared.active.load();
-        self.shared.audit.ordered(
-            "mode-switched",
-            || active.in_force(),
-            Some(&words.join(" ")),
-            Some(by),
-        );
+        self.shared.audit.ordered("mode-switched", || active.in_force(), Some(&words.join(" ")), Some(by));
         self.views.mark(Mark::Switched);
         for (name, mode) in &switched {
             tracing::warn!(namespace = name, mode, "mode switched");
@@ -395,9 +359,7 @@ impl Control for Controller {
         let reloaded = self.reload_now(weaker, leap);
         self.tell_audit(&reloaded);
         let shared = &self.shared;
-        shared
-            .certificates
-            .look(&shared.backend.address, &shared.metrics);
+        shared.certificates.look(&shared.backend.address, &shared.metrics);
         match &reloaded {
             Ok(done) => {
                 let now = clock::unix_now();
@@ -420,13 +382,8 @@ impl Control for Controller {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let settings = config.settings().into_iter();
         api::Settings {
-            file: config
-                .source
-                .as_ref()
-                .map(|path| path.display().to_string()),
-            settings: settings
-                .map(|setting| in_force(setting, &self.started))
-                .collect(),
+            file: config.source.as_ref().map(|path| path.display().to_string()),
+            settings: settings.map(|setting| in_force(setting, &self.started)).collect(),
         }
     }
 

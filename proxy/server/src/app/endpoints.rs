@@ -11,9 +11,7 @@ use std::sync::Arc;
 use crate::admin;
 use crate::admin::token_file::TokenFile;
 use crate::admin::{AdminHandle, AdminOptions, Control};
-use crate::config::{
-    Advertise, Config, Group, HostPort, ListenAddress, Listener, Present, advertised_listener,
-};
+use crate::config::{Advertise, Config, Group, HostPort, ListenAddress, Listener, Present, advertised_listener};
 use crate::net::listener::{Arrival, Endpoint};
 use crate::net::unix_listener::{Access, SocketFile, UnixEndpoint};
 use crate::presented::{Primary, Sentinel};
@@ -44,10 +42,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// What leads to the backend.
     pub(crate) fn plain() -> Gate {
-        Gate {
-            security: Security::Plain,
-            sentinel: None,
-        }
+        Gate { security: Security::Plain, sentinel: None }
     }
 
     fn is_plain_and_has_data(&self) -> bool {
@@ -82,9 +77,7 @@ pub(crate) enum EndpointError {
     #[error("cannot listen on {0} ({1}): {2}")]
     Reserve(ListenAddress, &'static str, io::Error),
     /// Another process listens there, which may be a proxy that would hand it over.
-    #[error(
-        "cannot listen on {0} ({1}): {2}; to take it over from a proxy of the same user, start with --takeover"
-    )]
+    #[error("cannot listen on {0} ({1}): {2}; to take it over from a proxy of the same user, start with --takeover")]
     InUse(ListenAddress, &'static str, io::Error),
     #[error("cannot listen on {0}: there is no group {1} on this system")]
     NoGroup(ListenAddress, Group),
@@ -98,14 +91,11 @@ impl Endpoints {
     /// Reserves all of them, before anything has started.
     pub(crate) fn reserve(config: &Config, arrival: Arrival) -> Result<Endpoints, EndpointError> {
         let failed = |what, address, error: io::Error| match (error.kind(), arrival) {
-            (io::ErrorKind::AddrInUse, Arrival::Alone) => {
-                EndpointError::InUse(address, what, error)
-            }
+            (io::ErrorKind::AddrInUse, Arrival::Alone) => EndpointError::InUse(address, what, error),
             _ => EndpointError::Reserve(address, what, error),
         };
         let reserve = |what, address| {
-            Endpoint::reserve(address, arrival)
-                .map_err(|error| failed(what, ListenAddress::Tcp(address), error))
+            Endpoint::reserve(address, arrival).map_err(|error| failed(what, ListenAddress::Tcp(address), error))
         };
         let client = |listener: &Listener| match &listener.address {
             ListenAddress::Tcp(address) => {
@@ -113,26 +103,18 @@ impl Endpoints {
                     true => Security::Tls,
                     false => Security::Plain,
                 };
-                let gate = Gate {
-                    security,
-                    sentinel: None,
-                };
+                let gate = Gate { security, sentinel: None };
                 let endpoint = reserve("listen", *address)?;
                 Ok(ClientEndpoint::Tcp(endpoint, gate))
             }
             ListenAddress::Unix(path) => {
-                let access = Access {
-                    mode: listener.mode,
-                    group: group_number(listener)?,
-                };
+                let access = Access { mode: listener.mode, group: group_number(listener)? };
                 UnixEndpoint::reserve(path, access, arrival)
                     .map(ClientEndpoint::Unix)
                     .map_err(|error| failed("listen", listener.address.clone(), error))
             }
         };
-        let reserve_any = |what, address: Option<SocketAddr>| {
-            address.map(|address| reserve(what, address)).transpose()
-        };
+        let reserve_any = |what, address: Option<SocketAddr>| address.map(|address| reserve(what, address)).transpose();
         let listeners = config.listeners.iter();
         let mut clients = listeners.map(client).collect::<Result<Vec<_>, _>>()?;
         appoint_sentinels(config, &mut clients);
@@ -160,16 +142,8 @@ impl Endpoints {
     }
 
     /// From here on clients and operators come in.
-    pub(crate) fn open(
-        self,
-        options: AdminOptions,
-        control: Arc<dyn Control>,
-    ) -> Result<Opened, EndpointError> {
-        let open = |what, endpoint: Endpoint| {
-            endpoint
-                .open()
-                .map_err(|error| EndpointError::Open(what, error))
-        };
+    pub(crate) fn open(self, options: AdminOptions, control: Arc<dyn Control>) -> Result<Opened, EndpointError> {
+        let open = |what, endpoint: Endpoint| endpoint.open().map_err(|error| EndpointError::Open(what, error));
         let admin = |what, endpoint: Option<Endpoint>, options: AdminOptions| {
             let Some(endpoint) = endpoint else {
                 return Ok(None);
@@ -194,12 +168,8 @@ impl Endpoints {
 impl ClientEndpoint {
     fn open(self) -> io::Result<Listening> {
         match self {
-            ClientEndpoint::Tcp(endpoint, gate) => endpoint
-                .open()
-                .map(|listener| Listening::Tcp(listener, gate)),
-            ClientEndpoint::Unix(endpoint) => endpoint
-                .open()
-                .map(|(listener, file)| Listening::Unix(listener, file)),
+            ClientEndpoint::Tcp(endpoint, gate) => endpoint.open().map(|listener| Listening::Tcp(listener, gate)),
+            ClientEndpoint::Unix(endpoint) => endpoint.open().map(|(listener, file)| Listening::Unix(listener, file)),
         }
     }
 }
@@ -253,10 +223,7 @@ fn appoint_sentinels(config: &Config, clients: &mut [ClientEndpoint]) {
                 let port = port_of(clients, place).unwrap_or(target.port());
                 match target.ip().is_unspecified() {
                     true => Primary::Port(port),
-                    false => Primary::At(HostPort {
-                        host: target.ip().to_string(),
-                        port,
-                    }),
+                    false => Primary::At(HostPort { host: target.ip().to_string(), port }),
                 }
             }
             // A configuration with this has an error.
@@ -276,29 +243,18 @@ fn group_number(listener: &Listener) -> Result<Option<u32>, EndpointError> {
         Some(Group::Number(number)) => Ok(Some(*number)),
         Some(Group::Name(name)) => match uzers::get_group_by_name(name) {
             Some(group) => Ok(Some(group.gid())),
-            None => Err(EndpointError::NoGroup(
-                listener.address.clone(),
-                Group::Name(name.clone()),
-            )),
+            None => Err(EndpointError::NoGroup(listener.address.clone(), Group::Name(name.clone()))),
         },
     }
 }
 
 impl Opened {
     /// The line that says where everything is, and for people at a terminal what to try.
-    pub(crate) fn announce(
-        &self,
-        shared: &ProxyState,
-        is_demonstration: bool,
-        token: Option<&TokenFile>,
-    ) {
+    pub(crate) fn announce(&self, shared: &ProxyState, is_demonstration: bool, token: Option<&TokenFile>) {
         let addresses: Vec<String> = self.listeners.iter().map(ToString::to_string).collect();
         let (listen, further) = addresses.split_first().unzip();
         let admin = self.admin.as_ref().map(|admin| admin.address().to_string());
-        let metrics = self
-            .metrics
-            .as_ref()
-            .map(|metrics| metrics.address().to_string());
+        let metrics = self.metrics.as_ref().map(|metrics| metrics.address().to_string());
         tracing::info!(
             listen = listen.map_or("", String::as_str),
             listeners = further.filter(|further| !further.is_empty()).map(|further| further.join(", ")),
@@ -309,10 +265,7 @@ impl Opened {
         );
         for listening in &self.listeners {
             if let Listening::Tcp(_, gate) = listening
-                && gate
-                    .sentinel
-                    .as_ref()
-                    .is_some_and(|sentinel| sentinel.is_alone())
+                && gate.sentinel.as_ref().is_some_and(|sentinel| sentinel.is_alone())
             {
                 tracing::warn!(
                     listener = %listening,
@@ -333,12 +286,8 @@ impl Opened {
             return;
         }
         say!("lockwarden is in front of a private Redis. In another terminal, try:");
-        say!(
-            "  redis-cli -p {port} SETNX lock:a 1      # 1: taken; it has a TTL though nobody asked for one"
-        );
-        say!(
-            "  redis-cli -p {port} PTTL lock:a         # below 30000: the holder is gone, so the lock will be"
-        );
+        say!("  redis-cli -p {port} SETNX lock:a 1      # 1: taken; it has a TTL though nobody asked for one");
+        say!("  redis-cli -p {port} PTTL lock:a         # below 30000: the holder is gone, so the lock will be");
         say!("  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing");
         if let Some(admin) = &admin {
             say!("See who holds what:  http://{admin}/");

@@ -57,19 +57,15 @@ impl AnswerOperator for Controller {
         match command {
             OperatorCommand::Locks { pattern } => locks(self.views(), pattern.clone()),
             OperatorCommand::Why { id } => told(self.views(), id),
-            OperatorCommand::Mode {
-                namespace,
-                mode,
-                anyway,
-            } => self.switch(namespace.as_deref(), *mode, Leap::from(*anyway), by),
+            OperatorCommand::Mode { namespace, mode, anyway } => {
+                self.switch(namespace.as_deref(), *mode, Leap::from(*anyway), by)
+            }
             OperatorCommand::Clients => clients(self.views()),
             OperatorCommand::Help => lines(HELP.iter().copied()),
             OperatorCommand::Mistaken { usage, .. } => error(format!("ERR syntax error: {usage}")),
             OperatorCommand::Unknown { word } => {
                 let word = spell(word);
-                error(format!(
-                    "ERR unknown subcommand '{word}'. Try LOCKWARDEN HELP."
-                ))
+                error(format!("ERR unknown subcommand '{word}'. Try LOCKWARDEN HELP."))
             }
         }
     }
@@ -137,10 +133,7 @@ fn state(state: LockState) -> &'static str {
 }
 
 fn clients(views: &dyn Views) -> Value {
-    let clients = views.connections(&ConnectionsQuery {
-        limit: Some(MAX_LISTED),
-        ..ConnectionsQuery::default()
-    });
+    let clients = views.connections(&ConnectionsQuery { limit: Some(MAX_LISTED), ..ConnectionsQuery::default() });
     let connections = clients.connections.iter().map(client);
     listed(clients.matching, "clients", connections)
 }
@@ -163,10 +156,7 @@ fn client(one: &Connection) -> Value {
         ("holding", number(one.holding)),
         ("holds", Value::Array(one.holds.iter().map(name).collect())),
         ("waiting", number(one.waiting)),
-        (
-            "waits_for",
-            Value::Array(one.waits_for.iter().map(name).collect()),
-        ),
+        ("waits_for", Value::Array(one.waits_for.iter().map(name).collect())),
     ])
 }
 
@@ -204,10 +194,7 @@ fn listed(matching: u64, name: &'static str, entries: impl Iterator<Item = Value
         bytes <= MAX_LISTED_BYTES
     });
     let entries = entries.collect();
-    map([
-        ("matching", number(matching)),
-        (name, Value::Array(entries)),
-    ])
+    map([("matching", number(matching)), (name, Value::Array(entries))])
 }
 
 /// About as many bytes as it takes.

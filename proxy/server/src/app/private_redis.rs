@@ -128,42 +128,29 @@ enum Started {
 
 fn find_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    PROGRAMS.iter().find_map(|program| {
-        std::env::split_paths(&path)
-            .map(|dir| dir.join(program))
-            .find(|file| is_executable(file))
-    })
+    PROGRAMS
+        .iter()
+        .find_map(|program| std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| is_executable(file)))
 }
 
 fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    file.metadata()
-        .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
 fn start_once(program: &Path) -> Result<Started, PrivateRedisError> {
-    let failed = |source| PrivateRedisError::Start {
-        program: program.to_owned(),
-        source,
-    };
+    let failed = |source| PrivateRedisError::Start { program: program.to_owned(), source };
     let directory = private_directory().map_err(failed)?;
     // Redis cannot say which free port it took, so one is found for it, which may be taken before it listens.
     let address = free_address().map_err(failed)?;
     let log = directory.path().join("log");
     let child = spawn(program, directory.path(), address, &log).map_err(failed)?;
     // From here on dropping `server` ends the process.
-    let mut server = PrivateRedis {
-        child,
-        address,
-        _directory: directory,
-    };
+    let mut server = PrivateRedis { child, address, _directory: directory };
     let deadline = Instant::now() + START;
     let what = loop {
         if let Some(status) = wait(&mut server.child, POLL) {
-            if last_words(&log)
-                .to_ascii_lowercase()
-                .contains("address already in use")
-            {
+            if last_words(&log).to_ascii_lowercase().contains("address already in use") {
                 return Ok(Started::PortTaken);
             }
             break describe(status);
@@ -175,20 +162,13 @@ fn start_once(program: &Path) -> Result<Started, PrivateRedisError> {
             break format!("did not answer within {} s", START.as_secs());
         }
     };
-    Err(PrivateRedisError::Silent {
-        program: program.to_owned(),
-        what,
-        last_words: last_words(&log),
-    })
+    Err(PrivateRedisError::Silent { program: program.to_owned(), what, last_words: last_words(&log) })
 }
 
 fn private_directory() -> io::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let only_mine = std::fs::Permissions::from_mode(0o700);
-    tempfile::Builder::new()
-        .prefix("lockwarden-redis-")
-        .permissions(only_mine)
-        .tempdir()
+    tempfile::Builder::new().prefix("lockwarden-redis-").permissions(only_mine).tempdir()
 }
 
 fn free_address() -> io::Result<SocketAddr> {
@@ -229,9 +209,7 @@ fn ask_directory(address: SocketAddr) -> io::Result<String> {
     // +PONG, then *2 $3 dir $n PATH: the path is the sixth line.
     let mut lines = BufReader::new(io::Read::take(stream, 4096)).lines();
     match lines.next().transpose()?.as_deref() {
-        Some("+PONG") => lines
-            .nth(4)
-            .unwrap_or_else(|| Err(io::ErrorKind::InvalidData.into())),
+        Some("+PONG") => lines.nth(4).unwrap_or_else(|| Err(io::ErrorKind::InvalidData.into())),
         Some(_) | None => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -268,10 +246,7 @@ fn describe(status: ExitStatus) -> String {
 fn last_words(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(3)..].join(" / ");
     last.chars().filter(|c| !c.is_control()).collect()
 }
@@ -295,10 +270,7 @@ mod tests {
         assert!(is_ours(server.address(), &directory));
         assert!(!is_ours(server.address(), Path::new("/")));
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(
-            directory.metadata().unwrap().permissions().mode() & 0o777,
-            0o700
-        );
+        assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
 
         server.stop();
         assert!(!is_alive(pid));
@@ -321,9 +293,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn it_ends_when_the_thread_that_started_it_ends() {
         // The kernel treats the end of the starting thread like the end of the proxy.
-        let server = std::thread::spawn(|| PrivateRedis::start().unwrap())
-            .join()
-            .unwrap();
+        let server = std::thread::spawn(|| PrivateRedis::start().unwrap()).join().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_alive(server.process_id()) {
             assert!(Instant::now() < deadline, "still running");
@@ -355,9 +325,6 @@ mod tests {
             panic!("it started");
         };
         let text = error.to_string();
-        assert!(
-            text.contains("no memory left") && text.contains("exit status: 3"),
-            "{text}"
-        );
+        assert!(text.contains("no memory left") && text.contains("exit status: 3"), "{text}");
     }
 }

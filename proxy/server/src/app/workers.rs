@@ -68,21 +68,11 @@ impl Workers {
             let thread = thread::Builder::new()
                 .name(format!("worker-{place}"))
                 .spawn(move || work(place, queue, &told, stopped))?;
-            let handle = handle
-                .recv()
-                .unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
-            workers.push(Worker {
-                jobs,
-                handle,
-                clients: Arc::default(),
-            });
+            let handle = handle.recv().unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
+            workers.push(Worker { jobs, handle, clients: Arc::default() });
             threads.push((stop, thread));
         }
-        Ok(Workers {
-            workers: workers.into(),
-            threads,
-            crowd: Arc::default(),
-        })
+        Ok(Workers { workers: workers.into(), threads, crowd: Arc::default() })
     }
 
     /// Their runtimes, for who counts what they do.
@@ -93,17 +83,11 @@ impl Workers {
 
     /// The way to them.
     pub(crate) fn seats(&self) -> Seats {
-        Seats {
-            workers: self.workers.clone(),
-            crowd: self.crowd.clone(),
-        }
+        Seats { workers: self.workers.clone(), crowd: self.crowd.clone() }
     }
 
     /// Has the first of them accept clients; answers where it says when that is over.
-    pub(crate) fn accept<F>(
-        &self,
-        accepting: impl FnOnce() -> F + Send + 'static,
-    ) -> oneshot::Receiver<()>
+    pub(crate) fn accept<F>(&self, accepting: impl FnOnce() -> F + Send + 'static) -> oneshot::Receiver<()>
     where
         F: Future<Output = ()> + 'static,
     {
@@ -173,11 +157,7 @@ impl Seats {
         let clients = self.workers[place].clients.clone();
         clients.fetch_add(1, Ordering::Relaxed);
         self.crowd.clients.fetch_add(1, Ordering::Relaxed);
-        Seat {
-            place,
-            clients,
-            crowd: self.crowd.clone(),
-        }
+        Seat { place, clients, crowd: self.crowd.clone() }
     }
 
     /// Serves a client at its place on another thread.
@@ -218,9 +198,7 @@ fn work(
     mut stopped: oneshot::Receiver<()>,
 ) {
     PLACE.set(Some(place));
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default());
+    let runtime = runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {

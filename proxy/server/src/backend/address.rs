@@ -121,9 +121,7 @@ impl Address {
         let era = self.open.era();
         let homes = self.homes().await?;
         let known = self.primary.load_full();
-        let stream = self
-            .connect_to_first(to_try(&homes, known.as_deref()))
-            .await?;
+        let stream = self.connect_to_first(to_try(&homes, known.as_deref())).await?;
         Ok(self.open.enter(stream, era))
     }
 
@@ -172,10 +170,7 @@ impl Address {
         }
         Err(match last {
             ConnectError::Io(source) => self.unreachable(source),
-            ConnectError::Handshake(source) => BackendError::Handshake {
-                address: self.to_string(),
-                source,
-            },
+            ConnectError::Handshake(source) => BackendError::Handshake { address: self.to_string(), source },
         })
     }
 
@@ -183,9 +178,7 @@ impl Address {
         let end = Instant::now() + within;
         let connect = async {
             Ok::<_, io::Error>(match home {
-                Home::Tcp(address) | Home::Named(address, _) => {
-                    Stream::Tcp(TcpStream::connect(address).await?)
-                }
+                Home::Tcp(address) | Home::Named(address, _) => Stream::Tcp(TcpStream::connect(address).await?),
                 Home::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
             })
         };
@@ -211,10 +204,7 @@ impl Address {
     }
 
     /// Connects, and says what connections of this kind say first.
-    pub(crate) async fn converse_as(
-        &self,
-        profile: &Profile,
-    ) -> Result<Conversation, BackendError> {
+    pub(crate) async fn converse_as(&self, profile: &Profile) -> Result<Conversation, BackendError> {
         let mut conversation = Conversation::new(self.connect().await?);
         if let Some(Login { user, password }) = &profile.login {
             conversation.log_in(user, password).await?;
@@ -229,10 +219,7 @@ impl Address {
     }
 
     fn unreachable(&self, source: io::Error) -> BackendError {
-        BackendError::Connect {
-            address: self.to_string(),
-            source,
-        }
+        BackendError::Connect { address: self.to_string(), source }
     }
 
     /// Who the proxy's own connection is, where the URL says so.
@@ -261,26 +248,19 @@ impl Address {
         };
         if let (Some(user), Some(password)) = (self.user(), password) {
             let password = password.expose();
-            conversation
-                .log_in(user.as_bytes(), password.as_bytes())
-                .await?;
+            conversation.log_in(user.as_bytes(), password.as_bytes()).await?;
         }
         Ok(conversation)
     }
 
     /// The same with the primary, of all addresses that the name has; and the question by which it
     /// tells its role. Clients are led to that address from now on, as long as the name has it.
-    pub(crate) async fn converse_with_primary(
-        &self,
-    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+    pub(crate) async fn converse_with_primary(&self) -> Result<(Conversation, RoleQuestion), BackendError> {
         let homes = self.homes().await?;
         self.find_primary(&homes).await
     }
 
-    async fn find_primary(
-        &self,
-        homes: &[Home],
-    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+    async fn find_primary(&self, homes: &[Home]) -> Result<(Conversation, RoleQuestion), BackendError> {
         let era = self.open.era();
         let (mut failure, mut silent) = (None, None);
         for home in homes {
@@ -329,10 +309,7 @@ impl Address {
         let Some(login) = &self.login else {
             return Ok(());
         };
-        let Some(fresh) = login
-            .fresh()
-            .filter(|fresh| fresh.number > own.logged_in_with)
-        else {
+        let Some(fresh) = login.fresh().filter(|fresh| fresh.number > own.logged_in_with) else {
             return Ok(());
         };
         own.logged_in_with = fresh.number;

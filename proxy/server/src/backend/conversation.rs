@@ -30,10 +30,7 @@ pub(crate) enum BackendError {
     Connect { address: String, source: io::Error },
     /// Nothing of Redis was sent, so trying again is safe.
     #[error("cannot speak TLS with the backend {address}: {source}")]
-    Handshake {
-        address: String,
-        source: HandshakeError,
-    },
+    Handshake { address: String, source: HandshakeError },
     /// Sent and not answered.
     #[error("the connection to the backend broke: {0}")]
     Broken(io::Error),
@@ -82,10 +79,9 @@ impl BackendError {
     /// What may be behind it, for whoever has just connected to this server and got no answer.
     pub(crate) fn hint(&self, url: &BackendUrl) -> &'static str {
         let is_cut = match self {
-            BackendError::Broken(error) => matches!(
-                error.kind(),
-                io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
-            ),
+            BackendError::Broken(error) => {
+                matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
+            }
             BackendError::OutOfStep(_) => true,
             _ => false,
         };
@@ -128,11 +124,7 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub(crate) fn new(connected: Connected) -> Conversation {
-        Conversation {
-            connected,
-            buffer: BytesMut::new(),
-            logged_in_with: 0,
-        }
+        Conversation { connected, buffer: BytesMut::new(), logged_in_with: 0 }
     }
 
     #[cfg(test)]
@@ -182,11 +174,7 @@ impl Conversation {
         self.frame().await
     }
 
-    pub(super) async fn log_in(
-        &mut self,
-        user: &[u8],
-        password: &[u8],
-    ) -> Result<(), BackendError> {
+    pub(super) async fn log_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), BackendError> {
         self.must(&[b"AUTH", user, password]).await
     }
 
@@ -216,10 +204,7 @@ impl Conversation {
     }
 
     /// The next frame, as it came; `None` where none comes within this time. What has come of one is kept.
-    pub(crate) async fn frame_within(
-        &mut self,
-        time: Duration,
-    ) -> Result<Option<Bytes>, BackendError> {
+    pub(crate) async fn frame_within(&mut self, time: Duration) -> Result<Option<Bytes>, BackendError> {
         match tokio::time::timeout(time, self.read_frame()).await {
             Ok(frame) => frame.map(Some),
             Err(_) => Ok(None),

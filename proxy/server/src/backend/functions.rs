@@ -90,10 +90,7 @@ impl Functions {
 
     /// Functions are changed.
     pub(crate) fn forget(&self) {
-        self.known.rcu(|known| Known {
-            changes: known.changes + 1,
-            ..Known::default()
-        });
+        self.known.rcu(|known| Known { changes: known.changes + 1, ..Known::default() });
     }
 
     /// Asks the server which functions it has, over a connection of the proxy's own. An error says why that
@@ -170,11 +167,7 @@ impl Functions {
             }
             answer => listing(answer).ok_or(FunctionsError::Unreadable)?,
         };
-        let new = Known {
-            functions: Arc::new(functions),
-            asked: Some(asked),
-            changes,
-        };
+        let new = Known { functions: Arc::new(functions), asked: Some(asked), changes };
         // A list that was asked for before a change must not hide it.
         let before = self.known.rcu(|known| match known.changes == changes {
             true => Arc::new(new.clone()),
@@ -191,9 +184,7 @@ impl Functions {
 fn listing(answer: &Value) -> Option<Listing> {
     let mut functions = Listing::new();
     for library in items(answer)? {
-        let is_lua = field(library, b"engine")?
-            .as_bytes()?
-            .eq_ignore_ascii_case(b"LUA");
+        let is_lua = field(library, b"engine")?.as_bytes()?.eq_ignore_ascii_case(b"LUA");
         let text = field(library, b"library_code")?.as_bytes()?;
         let names = match is_lua {
             true => names_of_library(text),
@@ -204,10 +195,7 @@ fn listing(answer: &Value) -> Option<Listing> {
         for function in items(field(library, b"functions")?)? {
             let name = field(function, b"name")?.as_bytes()?.to_ascii_lowercase();
             let mut flags = items(field(function, b"flags")?)?.iter();
-            let only_reads = flags.any(|flag| {
-                flag.as_bytes()
-                    .is_some_and(|flag| &flag[..] == b"no-writes")
-            });
+            let only_reads = flags.any(|flag| flag.as_bytes().is_some_and(|flag| &flag[..] == b"no-writes"));
             let names = match only_reads {
                 true => Arc::new(Names::none()),
                 false => names.clone(),
@@ -232,10 +220,7 @@ fn items(value: &Value) -> Option<&[Value]> {
 fn field<'v>(map: &'v Value, name: &[u8]) -> Option<&'v Value> {
     let is_it = |key: &Value| key.as_bytes().is_some_and(|key| &key[..] == name);
     match map {
-        Value::Map(pairs) => pairs
-            .iter()
-            .find(|(key, _)| is_it(key))
-            .map(|(_, value)| value),
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value),
         Value::Array(items) => {
             let mut pairs = items.chunks_exact(2);
             pairs.find(|pair| is_it(&pair[0])).map(|pair| &pair[1])

@@ -27,13 +27,7 @@ impl Link {
 
     fn counted(place: Option<OpenConnection>, stream: Stream, era: u64, open: &IntGauge) -> Link {
         open.inc();
-        Link {
-            _place: place,
-            stream,
-            era,
-            verified: false,
-            open: open.clone(),
-        }
+        Link { _place: place, stream, era, verified: false, open: open.clone() }
     }
 
     /// Whether it is still there, and nothing was said on it.

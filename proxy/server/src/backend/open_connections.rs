@@ -71,20 +71,14 @@ impl OpenConnections {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        let open = Open {
-            socket: stream.as_raw_fd(),
-            era,
-        };
+        let open = Open { socket: stream.as_raw_fd(), era };
         if era < state.oldest {
             cut(&open);
         }
         state.open.insert(number, open);
         drop(state);
         let all = self.clone();
-        Connected {
-            place: OpenConnection { all, number },
-            stream,
-        }
+        Connected { place: OpenConnection { all, number }, stream }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -38,18 +38,11 @@ pub(crate) enum PasswordError {
     #[error("password_command: cannot run {program}: {error}")]
     Run { program: String, error: io::Error },
     #[error("password_command: {program} ended with {status}{complaint}")]
-    Failed {
-        program: String,
-        status: ExitStatus,
-        complaint: String,
-    },
+    Failed { program: String, status: ExitStatus, complaint: String },
     #[error("password_command: {0} did not end within {PATIENCE:?}, and was stopped")]
     Hung(String),
     #[error("password_command: what {program} printed {wrong}")]
-    Unusable {
-        program: String,
-        wrong: config::SecretError,
-    },
+    Unusable { program: String, wrong: config::SecretError },
     #[error("password_command: what {0} printed is not UTF-8 text")]
     NotText(String),
     #[error("it was not read: {0}")]
@@ -75,11 +68,7 @@ pub(crate) struct Fresh {
 
 impl OwnLogin {
     pub(crate) fn new(config: BackendLogin) -> OwnLogin {
-        OwnLogin {
-            config,
-            fresh: watch::Sender::new(None),
-            refused: OnceLock::new(),
-        }
+        OwnLogin { config, fresh: watch::Sender::new(None), refused: OnceLock::new() }
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -148,10 +137,7 @@ impl OwnLogin {
 pub(crate) async fn login_of(login: &CertificateLogin) -> Result<Login, PasswordError> {
     let source = PasswordSource::File(login.password_file.clone());
     let password = read_password(&source).await?;
-    Ok(Login {
-        user: login.user.clone().into(),
-        password: password.expose().to_owned().into(),
-    })
+    Ok(Login { user: login.user.clone().into(), password: password.expose().to_owned().into() })
 }
 
 /// The password of now.
@@ -181,10 +167,7 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| PasswordError::Run {
-            program: program.clone(),
-            error,
-        })?;
+        .map_err(|error| PasswordError::Run { program: program.clone(), error })?;
     let printed = beginning(child.stdout.take(), MAX_PRINTED as u64 + 1);
     let complaint = beginning(child.stderr.take(), MAX_COMPLAINT);
     // What it started itself may hold its output open longer than it lives.
@@ -220,15 +203,11 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
         Ok(text) => text,
         Err(_) => return Err(PasswordError::NotText(program)),
     };
-    config::password(config::without_line_end(&text))
-        .map_err(|wrong| PasswordError::Unusable { program, wrong })
+    config::password(config::without_line_end(&text)).map_err(|wrong| PasswordError::Unusable { program, wrong })
 }
 
 /// The first bytes of an output, which is closed then: a program that prints for ever is told so.
-fn beginning(
-    output: Option<impl Read + Send + 'static>,
-    most: u64,
-) -> tokio::task::JoinHandle<Vec<u8>> {
+fn beginning(output: Option<impl Read + Send + 'static>, most: u64) -> tokio::task::JoinHandle<Vec<u8>> {
     tokio::task::spawn_blocking(move || {
         let mut bytes = Vec::new();
         if let Some(output) = output {

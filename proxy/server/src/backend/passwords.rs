@@ -46,10 +46,7 @@ impl Passwords {
         // Copies: a slice of a request would keep the whole of it in memory.
         let name = Bytes::copy_from_slice(&login.user);
         let mut user = self.users.entry(name).or_default();
-        let since = Since {
-            era,
-            hung_up: user.hung_up,
-        };
+        let since = Since { era, hung_up: user.hung_up };
         let digest = digest(&login.password);
         user.proved.retain(|(known, _)| *known != digest);
         if user.proved.len() >= MAX_PASSWORDS {
@@ -63,16 +60,10 @@ impl Passwords {
     pub(super) fn newer_than(&self, login: &Login, era: u64) -> Option<Login> {
         let user = self.users.get(&login.user)?;
         let newest = user.newest.clone()?;
-        let now = Since {
-            era,
-            hung_up: user.hung_up,
-        };
+        let now = Since { era, hung_up: user.hung_up };
         let digest = digest(&login.password);
         let is_let_in = user.proved.contains(&(digest, now));
-        (is_let_in && newest != login.password).then(|| Login {
-            user: login.user.clone(),
-            password: newest,
-        })
+        (is_let_in && newest != login.password).then(|| Login { user: login.user.clone(), password: newest })
     }
 
     /// The server does not let this in any more.
@@ -101,10 +92,7 @@ mod tests {
     use super::*;
 
     fn login(user: &'static str, password: &'static str) -> Login {
-        Login {
-            user: Bytes::from_static(user.as_bytes()),
-            password: Bytes::from_static(password.as_bytes()),
-        }
+        Login { user: Bytes::from_static(user.as_bytes()), password: Bytes::from_static(password.as_bytes()) }
     }
 
     #[test]
@@ -140,24 +128,15 @@ mod tests {
     fn the_memory_is_bounded() {
         let passwords = Passwords::default();
         for number in 0..MAX_USERS + 10 {
-            let user = Login {
-                user: number.to_string().into(),
-                password: Bytes::from_static(b"a"),
-            };
+            let user = Login { user: number.to_string().into(), password: Bytes::from_static(b"a") };
             passwords.proved(&user, 0);
         }
         assert!(passwords.users.len() <= MAX_USERS);
         for number in 0..MAX_PASSWORDS + 10 {
-            let one = Login {
-                user: Bytes::from_static(b"app"),
-                password: number.to_string().into(),
-            };
+            let one = Login { user: Bytes::from_static(b"app"), password: number.to_string().into() };
             passwords.proved(&one, 0);
         }
-        let kept = passwords
-            .users
-            .get(&b"app"[..])
-            .map(|user| user.proved.len());
+        let kept = passwords.users.get(&b"app"[..]).map(|user| user.proved.len());
         assert_eq!(kept, Some(MAX_PASSWORDS));
     }
 }

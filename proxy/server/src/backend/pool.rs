@@ -74,10 +74,7 @@ pub(crate) fn keep_spare(profile: &Profile, link: Link) {
         }
         let spare = pool.spare.entry(profile.clone()).or_default();
         if spare.len() < MAX_SPARE {
-            spare.push(Spare {
-                link,
-                was_there: false,
-            });
+            spare.push(Spare { link, was_there: false });
             pool.tend();
         }
     });
@@ -95,11 +92,7 @@ pub(crate) fn spare(profile: &Profile, era: u64) -> Option<Link> {
 }
 
 /// A place on the shared connection of this kind, opened if need be; `None` where there are too many kinds.
-pub(super) fn connection(
-    profile: &Profile,
-    traffic: Traffic,
-    backend: &Arc<Backend>,
-) -> Option<Rc<SharedConnection>> {
+pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<SharedConnection>> {
     POOL.with_borrow_mut(|pool| {
         let era = backend.server.era();
         if !pool.kinds.contains_key(profile) {
@@ -172,10 +165,8 @@ fn look() -> bool {
         }
         pool.spare.retain(|_, spare| !spare.is_empty());
         for kind in pool.kinds.values_mut() {
-            kind.reads
-                .take_if(|connection| connection.close_if_unused());
-            kind.writes
-                .take_if(|connection| connection.close_if_unused());
+            kind.reads.take_if(|connection| connection.close_if_unused());
+            kind.writes.take_if(|connection| connection.close_if_unused());
         }
         pool.kinds.retain(|_, kind| !kind.is_empty());
         pool.tended = !(pool.spare.is_empty() && pool.kinds.is_empty());
@@ -188,8 +179,7 @@ impl Pool {
         let Some(kind) = self.kinds.get_mut(&connection.profile) else {
             return;
         };
-        kind.place(connection.traffic)
-            .take_if(|now| Rc::ptr_eq(now, connection));
+        kind.place(connection.traffic).take_if(|now| Rc::ptr_eq(now, connection));
         if kind.is_empty() {
             self.kinds.remove(&connection.profile);
         }
@@ -197,9 +187,7 @@ impl Pool {
 
     /// Closes the connections of one kind on which no session has a place; answers whether there was one.
     fn make_place(&mut self) -> bool {
-        let is_unused = |kind: &Kind| {
-            kind.aside == 0 && kind.connections().all(|connection| connection.is_free())
-        };
+        let is_unused = |kind: &Kind| kind.aside == 0 && kind.connections().all(|connection| connection.is_free());
         let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));
         let Some(profile) = unused.map(|(profile, _)| profile.clone()) else {
             return false;
@@ -245,10 +233,7 @@ mod tests {
     }
 
     fn profile(db: u32) -> Profile {
-        Profile {
-            db,
-            ..Profile::plain()
-        }
+        Profile { db, ..Profile::plain() }
     }
 
     #[tokio::test]

@@ -39,18 +39,11 @@ pub(crate) enum Traffic {
 impl Profile {
     /// How a connection is when nothing was said on it.
     pub(crate) fn plain() -> Profile {
-        Profile {
-            login: None,
-            db: 0,
-            protocol: Protocol::Resp2,
-        }
+        Profile { login: None, db: 0, protocol: Protocol::Resp2 }
     }
 
     /// How it is when it has only logged in.
     pub(crate) fn of(login: Login) -> Profile {
-        Profile {
-            login: Some(login),
-            ..Profile::plain()
-        }
+        Profile { login: Some(login), ..Profile::plain() }
     }
 }

@@ -93,13 +93,7 @@ pub(crate) fn lacks_rights(error: &str) -> bool {
 
 impl Rights {
     /// What is known of a step; and until when that is so, where it is good.
-    pub(crate) fn known(
-        &self,
-        user: &[u8],
-        namespace: &Arc<str>,
-        needs: Needs,
-        now: Instant,
-    ) -> (Known, Instant) {
+    pub(crate) fn known(&self, user: &[u8], namespace: &Arc<str>, needs: Needs, now: Instant) -> (Known, Instant) {
         let Some(user) = self.users.get(user) else {
             return (Known::Nothing, now);
         };
@@ -147,9 +141,7 @@ impl Rights {
     /// Whether this user has ever been seen to run a step.
     pub(crate) fn runs_scripts(&self, user: &[u8]) -> bool {
         let user = self.users.get(user);
-        user.is_some_and(|user| {
-            user.everything.is_some() || user.steps.iter().any(|entry| entry.lacking.is_none())
-        })
+        user.is_some_and(|user| user.everything.is_some() || user.steps.iter().any(|entry| entry.lacking.is_none()))
     }
 
     /// Whether this user can wait for replicas, where that is known.
@@ -185,16 +177,8 @@ impl Rights {
         if lacking.is_some() {
             user.everything = None;
         }
-        let entry = Entry {
-            namespace: namespace.clone(),
-            needs,
-            lacking,
-            since,
-        };
-        let place = user
-            .steps
-            .iter()
-            .position(|known| known.is_of(namespace, needs));
+        let entry = Entry { namespace: namespace.clone(), needs, lacking, since };
+        let place = user.steps.iter().position(|known| known.is_of(namespace, needs));
         match place {
             Some(at) => {
                 let before = std::mem::replace(&mut user.steps[at], entry);
@@ -238,43 +222,24 @@ mod tests {
 
     #[test]
     fn what_is_known_is_known_for_a_while() {
-        let (rights, bob, now) = (
-            Rights::default(),
-            Bytes::from_static(b"bob"),
-            Instant::now(),
-        );
+        let (rights, bob, now) = (Rights::default(), Bytes::from_static(b"bob"), Instant::now());
         let here = name("orders");
         let known = |needs, now| rights.known(b"bob", &here, needs, now).0;
         assert_eq!(known(needs("del"), now), Known::Nothing);
         rights.suffice(&bob, &here, needs("del"), now);
         assert_eq!(known(needs("del"), now), Known::Good);
-        assert_eq!(
-            known(needs("unlink"), now),
-            Known::Nothing,
-            "another command"
-        );
-        assert_eq!(
-            rights.known(b"bob", &name("orders"), needs("del"), now).0,
-            Known::Nothing,
-            "another configuration"
-        );
+        assert_eq!(known(needs("unlink"), now), Known::Nothing, "another command");
+        assert_eq!(rights.known(b"bob", &name("orders"), needs("del"), now).0, Known::Nothing, "another configuration");
         assert_eq!(known(needs("del"), now + GOOD_FOR), Known::Stale);
         assert!(rights.lack(&bob, &here, needs("del"), missing(), now));
-        assert!(
-            !rights.lack(&bob, &here, needs("del"), missing(), now),
-            "that was known"
-        );
+        assert!(!rights.lack(&bob, &here, needs("del"), missing(), now), "that was known");
         assert_eq!(known(needs("del"), now), Known::Lacking(missing().into()));
         assert_eq!(known(needs("del"), now + LACKING_FOR), Known::Nothing);
     }
 
     #[test]
     fn who_may_do_everything_may_until_something_is_missing() {
-        let (rights, bob, now) = (
-            Rights::default(),
-            Bytes::from_static(b"bob"),
-            Instant::now(),
-        );
+        let (rights, bob, now) = (Rights::default(), Bytes::from_static(b"bob"), Instant::now());
         let here = name("orders");
         let known = |needs| rights.known(b"bob", &here, needs, now).0;
         rights.has_everything(&bob, now);
@@ -298,11 +263,6 @@ mod tests {
         for number in 0..MAX_STEPS + 10 {
             rights.suffice(&bob, &name(&number.to_string()), needs("del"), now);
         }
-        assert!(
-            rights
-                .users
-                .get(&bob)
-                .is_some_and(|user| user.steps.len() <= MAX_STEPS)
-        );
+        assert!(rights.users.get(&bob).is_some_and(|user| user.steps.len() <= MAX_STEPS));
     }
 }

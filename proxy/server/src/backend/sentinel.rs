@@ -38,15 +38,9 @@ impl fmt::Debug for Sentinels {
 impl Sentinels {
     pub(super) fn new(target: &SentinelTarget, connector: Option<Arc<Connector>>) -> Sentinels {
         let configured = target.sentinels.iter();
-        let places = configured.map(|(host, port)| Place {
-            host: host.clone(),
-            port: *port,
-        });
+        let places = configured.map(|(host, port)| Place { host: host.clone(), port: *port });
         Sentinels {
-            way: Way {
-                login: target.login.clone().map(OwnLogin::new),
-                connector,
-            },
+            way: Way { login: target.login.clone().map(OwnLogin::new), connector },
             candidates: Mutex::new(Candidates::new(places)),
             target: target.clone(),
             named: watch::Sender::new(None),
@@ -124,10 +118,7 @@ impl Sentinels {
     }
 
     /// A connection to this sentinel.
-    pub(crate) async fn converse(
-        &self,
-        place: &Place,
-    ) -> Result<SentinelConversation, SentinelError> {
+    pub(crate) async fn converse(&self, place: &Place) -> Result<SentinelConversation, SentinelError> {
         SentinelConversation::open(&self.way, place).await
     }
 
@@ -148,10 +139,7 @@ impl Sentinels {
     pub(crate) fn silence(&self) -> SentinelsError {
         let each = self.said(Instant::now()).into_iter();
         let why = |(place, said): (Place, Result<_, Option<_>>)| Some((place, said.err()??));
-        SentinelsError {
-            name: self.target.name.clone(),
-            each: each.filter_map(why).collect(),
-        }
+        SentinelsError { name: self.target.name.clone(), each: each.filter_map(why).collect() }
     }
 
     /// What each sentinel says now. Of one that is not heard: why, where that is known.
@@ -170,8 +158,6 @@ impl Sentinels {
     }
 
     fn candidates(&self) -> MutexGuard<'_, Candidates> {
-        self.candidates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -174,10 +174,7 @@ impl Server {
 
     /// The same, or nobody knows.
     pub(crate) fn may_want_password(&self) -> bool {
-        matches!(
-            self.without_login(),
-            WithoutLogin::Nothing | WithoutLogin::Unknown
-        )
+        matches!(self.without_login(), WithoutLogin::Nothing | WithoutLogin::Unknown)
     }
 
     pub(crate) fn set_without_login(&self, found: WithoutLogin) {
@@ -290,11 +287,7 @@ impl Server {
     /// What of these the server was found not to have, and the rights that are left to lack.
     pub(crate) fn without_absent(&self, missing: Missing) -> (Vec<String>, Missing) {
         let absent = self.absent.load_full().unwrap_or_default();
-        let absent: Vec<String> = absent
-            .iter()
-            .filter(|command| missing.names(command))
-            .cloned()
-            .collect();
+        let absent: Vec<String> = absent.iter().filter(|command| missing.names(command)).cloned().collect();
         let missing = missing.but(&absent.iter().map(String::as_str).collect::<Vec<_>>());
         (absent, missing)
     }
@@ -355,18 +348,13 @@ pub(crate) async fn ask(
     own: &mut Conversation,
     without_login: WithoutLogin,
 ) -> Result<(Report, Option<ForeignTable>), BackendError> {
-    let mut report = Report {
-        without_login,
-        ..Report::default()
-    };
+    let mut report = Report { without_login, ..Report::default() };
     let info = own.ask(&["INFO"]).await?;
     let info = match &info {
         Value::Bulk(info) => info,
         // It will say later; what it says now is about a script that runs for long.
         Value::Error(text) if is_for_now(text) => {
-            return Err(BackendError::NotNow(
-                String::from_utf8_lossy(text).into_owned(),
-            ));
+            return Err(BackendError::NotNow(String::from_utf8_lossy(text).into_owned()));
         }
         Value::Error(text) if text.starts_with(b"ERR unknown command") => &Bytes::new(),
         // A connection that has not logged in is told NOAUTH.
@@ -377,8 +365,7 @@ pub(crate) async fn ask(
     report.may_ask = true;
     let info = String::from_utf8_lossy(info);
     let field = |name: &str| info_field(&info, name);
-    report.cluster =
-        field("cluster_enabled:") == Some("1") || field("redis_mode:") == Some("cluster");
+    report.cluster = field("cluster_enabled:") == Some("1") || field("redis_mode:") == Some("cluster");
     report.version = match (field("valkey_version:"), field("redis_version:")) {
         (Some(version), _) => format!("valkey {version}"),
         (None, Some(version)) => format!("redis {version}"),
@@ -409,24 +396,15 @@ pub(crate) async fn ask_timeout(own: &mut Conversation) -> Result<Option<u64>, B
 
 /// The server's commands, if it tells them. `COMMAND` says the names that commands were made with;
 /// whether they go by them is told by `COMMAND INFO`, which looks for them as a client would.
-pub(crate) async fn ask_commands(
-    own: &mut Conversation,
-) -> Result<Option<ForeignTable>, BackendError> {
+pub(crate) async fn ask_commands(own: &mut Conversation) -> Result<Option<ForeignTable>, BackendError> {
     let listed = own.ask(&["COMMAND"]).await?;
     let Some(mut table) = listed.as_items().map(foreign_table) else {
         return Ok(None);
     };
     let mut question = vec!["COMMAND", "INFO"];
-    question.extend(
-        table
-            .names()
-            .filter_map(|name| std::str::from_utf8(name).ok()),
-    );
+    question.extend(table.names().filter_map(|name| std::str::from_utf8(name).ok()));
     let found = own.ask(&question).await?;
-    if found
-        .as_items()
-        .is_some_and(|rows| rows.iter().any(is_missing))
-    {
+    if found.as_items().is_some_and(|rows| rows.iter().any(is_missing)) {
         table.note_other_names();
     }
     let about_set = own.ask(&["COMMAND", "DOCS", "SET"]).await?;
@@ -443,9 +421,7 @@ fn is_missing(row: &Value) -> bool {
 fn says(value: &Value, word: &[u8]) -> bool {
     match value.as_items() {
         Some(items) => items.iter().any(|item| says(item, word)),
-        None => value
-            .as_bytes()
-            .is_some_and(|bytes| bytes.eq_ignore_ascii_case(word)),
+        None => value.as_bytes().is_some_and(|bytes| bytes.eq_ignore_ascii_case(word)),
     }
 }
 
@@ -484,13 +460,8 @@ fn spec_of(fields: &[Value]) -> Option<ForeignSpec> {
         first: number(3)?,
         last: number(4)?,
         step: number(5)?,
-        categories: categories.map(|words| {
-            Categories::of(
-                words
-                    .iter()
-                    .filter_map(|word| word.as_bytes().map(|word| &word[..])),
-            )
-        }),
+        categories: categories
+            .map(|words| Categories::of(words.iter().filter_map(|word| word.as_bytes().map(|word| &word[..])))),
     })
 }
 
@@ -499,10 +470,7 @@ pub(crate) type Asked = (Vec<u8>, Option<ForeignSpec>);
 
 /// Which command goes by a name that `COMMAND` does not list, and which subcommands it has; nothing where the server does not
 /// say.
-pub(crate) async fn ask_name(
-    own: &mut Conversation,
-    name: &[u8],
-) -> Result<Vec<Asked>, BackendError> {
+pub(crate) async fn ask_name(own: &mut Conversation, name: &[u8]) -> Result<Vec<Asked>, BackendError> {
     let answer = own.ask(&[b"COMMAND".as_slice(), b"INFO", name]).await?;
     let Some(row) = answer.as_items().and_then(<[Value]>::first) else {
         return Ok(Vec::new());

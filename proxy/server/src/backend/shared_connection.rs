@@ -90,12 +90,7 @@ struct Mailbox {
 
 impl SharedConnection {
     /// One that a task of this thread opens and serves.
-    pub(super) fn open(
-        profile: &Profile,
-        traffic: Traffic,
-        era: u64,
-        backend: &Arc<Backend>,
-    ) -> Rc<SharedConnection> {
+    pub(super) fn open(profile: &Profile, traffic: Traffic, era: u64, backend: &Arc<Backend>) -> Rc<SharedConnection> {
         let connection = Rc::new(SharedConnection {
             inner: RefCell::default(),
             profile: profile.clone(),

@@ -51,7 +51,8 @@ pub(crate) fn online(info: &str) -> u64 {
 pub(crate) fn unmet(said: Option<&Said>, replicas: u16) -> Vec<String> {
     let Some(said) = said else {
         return vec![
-            "the server does not tell the proxy's own user about its memory and its replicas: give that user +info".to_owned(),
+            "the server does not tell the proxy's own user about its memory and its replicas: give that user +info"
+                .to_owned(),
         ];
     };
     let mut unmet = Vec::new();
@@ -67,9 +68,7 @@ pub(crate) fn unmet(said: Option<&Said>, replicas: u16) -> Vec<String> {
         }
     }
     if let Some(policy) = &said.eviction {
-        unmet.push(format!(
-            "maxmemory-policy is {policy}: {EVICTION_TAKES_LOCKS}"
-        ));
+        unmet.push(format!("maxmemory-policy is {policy}: {EVICTION_TAKES_LOCKS}"));
     }
     unmet
 }
@@ -193,11 +192,7 @@ mod tests {
         named(INFO, 2, &[]);
         named(INFO, 3, &["2 replicas online, and 3 must have each grant"]);
         let alone = INFO.replace("state=online", "state=send_bulk");
-        named(
-            &alone,
-            1,
-            &["0 replicas online, and 1 must", "appendonly is no"],
-        );
+        named(&alone, 1, &["0 replicas online, and 1 must", "appendonly is no"]);
         let alone = alone.replace("aof_enabled:0", "aof_enabled:1");
         named(&alone, 1, &["0 replicas online"]);
         let evicts = INFO.replace("noeviction", "volatile-ttl");
@@ -215,9 +210,7 @@ mod tests {
     fn terms_are_met_where_nothing_is_to_be_named() {
         let terms = StrictTerms::default();
         assert!(!terms.are_met(1), "nobody has looked");
-        let evicts = INFO
-            .replace("noeviction", "allkeys-lru")
-            .replace("maxmemory:0", "maxmemory:9");
+        let evicts = INFO.replace("noeviction", "allkeys-lru").replace("maxmemory:0", "maxmemory:9");
         for info in [INFO, "", &evicts] {
             for replicas in 1..4 {
                 terms.set_said(said(info));
@@ -235,11 +228,7 @@ mod tests {
     /// Reads a clock that says `redis` at `sent` ms, answered after `took` ms.
     fn reads(clock: &mut Clock, begun: Instant, (redis, sent, took): (u64, u64, u64)) -> u128 {
         let sent = begun + MS(sent);
-        let by = clock.read(Reading {
-            redis: RedisTime(redis),
-            sent,
-            heard: sent + MS(took),
-        });
+        let by = clock.read(Reading { redis: RedisTime(redis), sent, heard: sent + MS(took) });
         by.unwrap_or_default().as_millis()
     }
 

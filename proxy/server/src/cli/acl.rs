@@ -62,12 +62,9 @@ pub(super) fn acl(args: &AclArgs) -> ExitCode {
 }
 
 fn done(args: &AclArgs) -> Result<ExitCode, ApiError> {
-    let config =
-        load_config(args.config.as_deref()).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let config = load_config(args.config.as_deref()).map_err(|error| ApiError::Usage(error.to_string()))?;
     let Backend::Redis(url) = &config.backend else {
-        return Err(ApiError::Usage(
-            "the backend is private: nobody else has users there".to_owned(),
-        ));
+        return Err(ApiError::Usage("the backend is private: nobody else has users there".to_owned()));
     };
     let address = |url, login| {
         let files = config.backend_tls.as_ref();
@@ -92,12 +89,7 @@ fn done(args: &AclArgs) -> Result<ExitCode, ApiError> {
     runtime.block_on(work(args, &config, &own, &asks))
 }
 
-async fn work(
-    args: &AclArgs,
-    config: &Config,
-    own: &Address,
-    asks: &Address,
-) -> Result<ExitCode, ApiError> {
+async fn work(args: &AclArgs, config: &Config, own: &Address, asks: &Address) -> Result<ExitCode, ApiError> {
     let mut server = asks.converse().await?;
     let users = match list(&mut server).await? {
         Listed::Users(users) => users,
@@ -141,12 +133,7 @@ async fn work(
         }
     }
     text.push_str(&match (args.apply, set) {
-        (false, _)
-            if plan
-                .steps
-                .iter()
-                .any(|step| matches!(step, Step::Set { .. })) =>
-        {
+        (false, _) if plan.steps.iter().any(|step| matches!(step, Step::Set { .. })) => {
             "# nothing was changed; --apply sets these rules\n".to_owned()
         }
         (_, 0) => "# nothing is to be changed\n".to_owned(),
@@ -185,25 +172,17 @@ pub(super) async fn list(server: &mut Conversation) -> Result<Listed, BackendErr
 }
 
 /// The barrier that this configuration wants on this server.
-pub(super) async fn barrier(
-    config: &Config,
-    server: &mut Conversation,
-) -> Result<Barrier, ApiError> {
+pub(super) async fn barrier(config: &Config, server: &mut Conversation) -> Result<Barrier, ApiError> {
     let info = server.ask(&["INFO", "server"]).await?;
-    let info = info
-        .as_bytes()
-        .map(|info| String::from_utf8_lossy(info).into_owned());
+    let info = info.as_bytes().map(|info| String::from_utf8_lossy(info).into_owned());
     let info = info.unwrap_or_default();
-    let version = info
-        .lines()
-        .find_map(|line| line.strip_prefix("redis_version:"));
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
     let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     // One that does not say it is taken for a new one: an old one refuses what it does not know, and says so.
     let is_since_7 = major.is_none_or(|major| major >= 7);
     let commands = Commands::ask(server).await?;
-    let commands = commands.ok_or_else(|| {
-        ApiError::Usage("who asks for users has to be allowed ACL CAT, too".to_owned())
-    })?;
+    let commands =
+        commands.ok_or_else(|| ApiError::Usage("who asks for users has to be allowed ACL CAT, too".to_owned()))?;
     Barrier::new(config, is_since_7, commands).map_err(unsayable)
 }
 
@@ -223,10 +202,7 @@ fn passwords(args: &AclArgs, config: &Config) -> Result<Vec<Option<Secret>>, Api
             let file = mapping.password_file.display();
             let made = passwords::make(&mapping.password_file);
             made.map(Some).map_err(|error| {
-                ApiError::Usage(format!(
-                    "no password for twin {} can be written to {file}: {error}",
-                    mapping.twin
-                ))
+                ApiError::Usage(format!("no password for twin {} can be written to {file}: {error}", mapping.twin))
             })
         }
     };
@@ -240,16 +216,10 @@ async fn own_lacks(config: &Config, own: &Address) -> Result<Option<String>, Api
     let prefix = &config.companion_prefix;
     let missing = lacking_to_own(&mut conversation, &namespaces, prefix, false).await?;
     let missing = and_besides(&mut conversation, config, missing).await?;
-    Ok(missing
-        .map(|missing| missing.rules(prefix))
-        .filter(|rules| !rules.is_empty()))
+    Ok(missing.map(|missing| missing.rules(prefix)).filter(|rules| !rules.is_empty()))
 }
 
-async fn set_user(
-    server: &mut Conversation,
-    user: &Bytes,
-    rules: &[Bytes],
-) -> Result<(), ApiError> {
+async fn set_user(server: &mut Conversation, user: &Bytes, rules: &[Bytes]) -> Result<(), ApiError> {
     let mut words: Vec<&[u8]> = vec![b"ACL", b"SETUSER", user];
     words.extend(rules.iter().map(|rule| &rule[..]));
     match server.ask(&words).await? {
@@ -278,9 +248,6 @@ async fn save(server: &mut Conversation) -> Result<&'static str, ApiError> {
 /// The patterns of lock keys.
 fn globs(config: &Config) -> String {
     let namespaces = config.namespaces.iter();
-    let globs: Vec<String> = namespaces
-        .flat_map(|namespace| &namespace.keys)
-        .map(|glob| spell(glob))
-        .collect();
+    let globs: Vec<String> = namespaces.flat_map(|namespace| &namespace.keys).map(|glob| spell(glob)).collect();
     globs.join(" ")
 }

@@ -54,10 +54,7 @@ pub(super) struct ApiArgs {
 impl ApiArgs {
     /// The same for the proxy at another address.
     pub(super) fn at(&self, admin: &str) -> ApiArgs {
-        ApiArgs {
-            admin: Some(admin.to_owned()),
-            ..self.clone()
-        }
+        ApiArgs { admin: Some(admin.to_owned()), ..self.clone() }
     }
 
     /// Where a command that has flags of its own finds the proxy: as these say, else as the environment does.
@@ -127,12 +124,8 @@ impl ApiError {
     pub(super) fn exit(&self) -> ExitCode {
         match self {
             ApiError::Usage(_) | ApiError::Address(_) => exit_code::configuration(),
-            ApiError::Unreachable { .. } | ApiError::Foreign { .. } | ApiError::Backend(_) => {
-                exit_code::unreachable()
-            }
-            ApiError::NotFound(_) | ApiError::Refused { .. } | ApiError::Declined(_) => {
-                exit_code::findings()
-            }
+            ApiError::Unreachable { .. } | ApiError::Foreign { .. } | ApiError::Backend(_) => exit_code::unreachable(),
+            ApiError::NotFound(_) | ApiError::Refused { .. } | ApiError::Declined(_) => exit_code::findings(),
         }
     }
 }
@@ -140,9 +133,7 @@ impl ApiError {
 /// Why there is no admin address to ask.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminAddressError {
-    #[error(
-        "--admin: {0:?} is no address; write for example 127.0.0.1:9180 or http://proxy.internal:9180"
-    )]
+    #[error("--admin: {0:?} is no address; write for example 127.0.0.1:9180 or http://proxy.internal:9180")]
     Unreadable(String),
     #[error("--admin: the admin address speaks http:// only, without TLS")]
     Tls,
@@ -199,11 +190,7 @@ impl ApiClient {
         let token = token
             .or_else(|| config.and_then(|config| config.admin_token))
             .or_else(|| token_file::read(&place.host, place.port));
-        Ok(ApiClient {
-            place,
-            token,
-            runtime,
-        })
+        Ok(ApiClient { place, token, runtime })
     }
 
     /// The admin token, for `lockwarden token`.
@@ -233,27 +220,15 @@ impl ApiClient {
     }
 
     /// Gives an order. What came of it is an answer, whatever its status.
-    pub(super) fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        order: &impl Serialize,
-    ) -> Result<T, ApiError> {
+    pub(super) fn post<T: DeserializeOwned>(&self, path: &str, order: &impl Serialize) -> Result<T, ApiError> {
         let body = serde_json::to_vec(order).map_err(|error| ApiError::Usage(error.to_string()))?;
         self.token()?;
         let (status, body) = self.send(Method::POST, path, Some(body))?;
         self.read(status, &body)
     }
 
-    fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Vec<u8>>,
-    ) -> Result<(StatusCode, Bytes), ApiError> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, self.place.to_string());
+    fn send(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<(StatusCode, Bytes), ApiError> {
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.place.to_string());
         if let (Some(token), true) = (&self.token, body.is_some()) {
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.expose()));
         }
@@ -269,19 +244,15 @@ impl ApiClient {
                     .await
                     .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             })
-            .map_err(|source| ApiError::Unreachable {
-                address: self.address(),
-                source,
-            })
+            .map_err(|source| ApiError::Unreachable { address: self.address(), source })
     }
 
     fn read<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<T, ApiError> {
         match serde_json::from_slice(body) {
             Ok(answer) => Ok(answer),
-            Err(error) if status.is_success() => Err(ApiError::Foreign {
-                address: self.address(),
-                text: error.to_string(),
-            }),
+            Err(error) if status.is_success() => {
+                Err(ApiError::Foreign { address: self.address(), text: error.to_string() })
+            }
             Err(_) => Err(self.problem(status, body)),
         }
     }
@@ -295,42 +266,26 @@ impl ApiClient {
         match serde_json::from_slice::<Problem>(body) {
             Ok(Problem { error }) if status == StatusCode::NOT_FOUND => ApiError::NotFound(error),
             Ok(Problem { error }) if status == StatusCode::BAD_REQUEST => ApiError::Usage(error),
-            Ok(Problem { error }) => ApiError::Refused {
-                status: status.as_u16(),
-                text: error,
-            },
+            Ok(Problem { error }) => ApiError::Refused { status: status.as_u16(), text: error },
             Err(_) => ApiError::Foreign {
                 address: self.address(),
-                text: format!(
-                    "{status}, {}",
-                    String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim()
-                ),
+                text: format!("{status}, {}", String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim()),
             },
         }
     }
 }
 
 async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(StatusCode, Bytes)> {
-    let stream = tokio::time::timeout(
-        CONNECT,
-        TcpStream::connect((place.host.as_str(), place.port)),
-    )
-    .await
-    .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+    let stream = tokio::time::timeout(CONNECT, TcpStream::connect((place.host.as_str(), place.port)))
         .await
-        .map_err(io::Error::other)?;
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // It drives the request; its own end is seen by the request.
     tokio::spawn(connection);
-    let response = sender
-        .send_request(request)
-        .await
-        .map_err(io::Error::other)?;
+    let response = sender.send_request(request).await.map_err(io::Error::other)?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER)
-        .collect()
-        .await
-        .map_err(io::Error::other)?;
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(io::Error::other)?;
     Ok((status, body.to_bytes()))
 }
 
@@ -374,25 +329,18 @@ fn given_token(args: &ApiArgs) -> Result<Option<Secret>, ApiError> {
 
 fn load(args: &ApiArgs) -> Result<config::Config, ApiError> {
     load_config(args.config.as_deref()).map_err(|report| {
-        ApiError::Usage(format!(
-            "{report}\nwith --admin and --admin-token-file the configuration is not needed"
-        ))
+        ApiError::Usage(format!("{report}\nwith --admin and --admin-token-file the configuration is not needed"))
     })
 }
 
 /// The configuration, or what is wrong with it.
 pub(super) fn load_config(file: Option<&Path>) -> Result<config::Config, config::Unusable> {
-    let source = Source {
-        file: file.map(Path::to_owned),
-        overrides: Overrides::default(),
-    };
+    let source = Source { file: file.map(Path::to_owned), overrides: Overrides::default() };
     source.load().usable()
 }
 
 fn configured(config: Option<&config::Config>) -> Result<Place, AdminAddressError> {
-    let address = config
-        .and_then(|config| config.admin)
-        .ok_or(AdminAddressError::NotConfigured)?;
+    let address = config.and_then(|config| config.admin).ok_or(AdminAddressError::NotConfigured)?;
     let ip = address.ip();
     // What listens everywhere is near as well.
     let host = match (ip.is_unspecified(), ip.is_ipv4()) {
@@ -417,11 +365,7 @@ fn place(text: &str) -> Result<Place, AdminAddressError> {
         None => text,
     };
     let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
-    let port = port
-        .parse()
-        .ok()
-        .filter(|&port| port != 0)
-        .ok_or_else(wrong)?;
+    let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?;
     let host = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
@@ -432,10 +376,7 @@ fn place(text: &str) -> Result<Place, AdminAddressError> {
     if host.is_empty() || !host.bytes().all(plain) {
         return Err(wrong());
     }
-    Ok(Place {
-        host: host.to_owned(),
-        port,
-    })
+    Ok(Place { host: host.to_owned(), port })
 }
 
 #[cfg(test)]
@@ -475,10 +416,7 @@ mod tests {
     #[test]
     fn a_key_in_a_path_stays_one_segment() {
         assert_eq!(
-            path(
-                &["locks", "lock:a/b?c=d&e ü\\x00"],
-                &[("db", "1"), ("contains", "a&b")]
-            ),
+            path(&["locks", "lock:a/b?c=d&e ü\\x00"], &[("db", "1"), ("contains", "a&b")]),
             "/api/v1/locks/lock%3Aa%2Fb%3Fc%3Dd%26e%20%C3%BC%5Cx00?db=1&contains=a%26b"
         );
     }

@@ -14,8 +14,5 @@ pub(super) struct DurationError;
 
 /// A time on the command line, spelled as in the configuration.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    config::milliseconds(text)
-        .map(Duration::from_millis)
-        .filter(|time| *time <= MAX_TIME)
-        .ok_or(DurationError)
+    config::milliseconds(text).map(Duration::from_millis).filter(|time| *time <= MAX_TIME).ok_or(DurationError)
 }

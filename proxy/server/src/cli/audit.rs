@@ -18,8 +18,7 @@ use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, dur
 use crate::text::durations::share;
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
-    Application, Counting, Lock, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport,
-    NoTime, Report, Since,
+    Application, Counting, Lock, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
 };
 use brief::{equal_values, without_ttl};
 use merge::Audit;
@@ -76,9 +75,7 @@ fn time(text: &str) -> Result<String, NoTime> {
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
     finish(match &args.order {
         Some(AuditOrder::Reset { fleet }) => reset(fleet),
-        None if !args.what_if.is_empty() => {
-            what_if::told(&args.what_if, &args.fleet, args.output.output)
-        }
+        None if !args.what_if.is_empty() => what_if::told(&args.what_if, &args.fleet, args.output.output),
         None => told(args),
     })
 }
@@ -86,8 +83,7 @@ pub(super) fn audit(args: &AuditArgs) -> ExitCode {
 fn reset(fleet: &FleetArgs) -> Result<ExitCode, ApiError> {
     let order = serde_json::Map::new();
     let answers = fleet.ask(|client| client.post(&path(&["report", "reset"], &[]), &order))?;
-    let told =
-        |Counting { since }: &Counting| format!("the report counts from {} on\n", utc(*since));
+    let told = |Counting { since }: &Counting| format!("the report counts from {} on\n", utc(*since));
     output::print(&answers.parts(told, ""))?;
     Ok(answers.end())
 }
@@ -141,10 +137,7 @@ fn held(answers: &Answers<Audit>) -> Held<'_> {
         all.map(|one| (one.proxy.as_deref(), &one.answer.held_with_problems))
     };
     let more = |locks: &Locks| locks.matching.saturating_sub(locks.locks.len() as u64);
-    Held {
-        rows: merged(held()),
-        more: held().map(|(_, locks)| more(locks)).sum(),
-    }
+    Held { rows: merged(held()), more: held().map(|(_, locks)| more(locks)).sum() }
 }
 
 fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
@@ -159,29 +152,20 @@ fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
         query.push(("namespace", name));
         narrow(&mut report, name)?;
     }
-    Ok(Audit {
-        report,
-        held_with_problems: client.get(&path(&["locks"], &query))?,
-    })
+    Ok(Audit { report, held_with_problems: client.get(&path(&["locks"], &query))? })
 }
 
 /// Leaves out the other namespaces.
 fn narrow(report: &mut Report, name: &str) -> Result<(), ApiError> {
     report.namespaces.retain(|one| one.namespace == name);
     if report.namespaces.is_empty() {
-        return Err(ApiError::NotFound(format!(
-            "there is no namespace {name:?}"
-        )));
+        return Err(ApiError::NotFound(format!("there is no namespace {name:?}")));
     }
     report.patterns.retain(|one| one.namespace == name);
     for application in &mut report.applications {
-        application
-            .namespaces
-            .retain(|usage| usage.namespace == name);
+        application.namespaces.retain(|usage| usage.namespace == name);
     }
-    report
-        .applications
-        .retain(|application| !application.namespaces.is_empty());
+    report.applications.retain(|application| !application.namespaces.is_empty());
     Ok(())
 }
 
@@ -194,19 +178,13 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
         let _ = writeln!(
             text,
             "\n{patterns} of keys that are used as locks {} in no namespace: `lockwarden discover` names them",
-            if report.unclaimed_patterns == 1 {
-                "is"
-            } else {
-                "are"
-            }
+            if report.unclaimed_patterns == 1 { "is" } else { "are" }
         );
     }
     let lock_time = lock_time(report, screen);
     if !lock_time.is_empty() {
-        let head = screen.paint(
-            "Lock time: what enforce mode would cost (foretold), and what it costs (seen):",
-            Paint::Head,
-        );
+        let head =
+            screen.paint("Lock time: what enforce mode would cost (foretold), and what it costs (seen):", Paint::Head);
         let _ = write!(text, "\n{head}\n{lock_time}");
     }
     let held_for = held_for(&report.patterns, screen);
@@ -220,10 +198,7 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
         let _ = write!(
             text,
             "\n{}\n{misuses}",
-            screen.paint(
-                "What enforce mode would refuse (or refuses), and what was noticed:",
-                Paint::Head
-            )
+            screen.paint("What enforce mode would refuse (or refuses), and what was noticed:", Paint::Head)
         );
     }
     if !held.rows.is_empty() {
@@ -234,21 +209,13 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
             table_of(&held.rows, screen)
         );
         if held.more > 0 {
-            let _ = writeln!(
-                text,
-                "and {} more; lockwarden locks list --problems shows them",
-                number(held.more)
-            );
+            let _ = writeln!(text, "and {} more; lockwarden locks list --problems shows them", number(held.more));
         }
     }
     for pattern in &report.patterns {
         if let Some(about_ttl) = &pattern.advice {
             let keys = format!("{} in {}", pattern.pattern, pattern.namespace);
-            advice.push(Advice {
-                what: "TTL",
-                advice: format!("{keys}: {about_ttl}"),
-                lines: Vec::new(),
-            });
+            advice.push(Advice { what: "TTL", advice: format!("{keys}: {about_ttl}"), lines: Vec::new() });
         }
     }
     if !advice.is_empty() {
@@ -273,30 +240,17 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
             let _ = writeln!(text, "\n{said}");
         }
     }
-    let applications = report
-        .applications
-        .iter()
-        .map(|one| (one.application.as_str(), one.ready, one.verdict.as_str()));
+    let applications =
+        report.applications.iter().map(|one| (one.application.as_str(), one.ready, one.verdict.as_str()));
     text.push_str(&verdicts("APPLICATION", applications, screen));
-    let namespaces = report
-        .namespaces
-        .iter()
-        .map(|one| (one.namespace.as_str(), one.ready, one.verdict.as_str()));
+    let namespaces = report.namespaces.iter().map(|one| (one.namespace.as_str(), one.ready, one.verdict.as_str()));
     text.push_str(&verdicts("NAMESPACE", namespaces, screen));
     text
 }
 
 /// Who is ready to be enforced.
-fn verdicts<'a>(
-    head: &'static str,
-    all: impl Iterator<Item = (&'a str, bool, &'a str)>,
-    screen: Screen,
-) -> String {
-    let mut table = Table::new(&[
-        (head, Column::Left),
-        ("READY", Column::Left),
-        ("VERDICT", Column::Left),
-    ]);
+fn verdicts<'a>(head: &'static str, all: impl Iterator<Item = (&'a str, bool, &'a str)>, screen: Screen) -> String {
+    let mut table = Table::new(&[(head, Column::Left), ("READY", Column::Left), ("VERDICT", Column::Left)]);
     let mut any = false;
     for (name, ready, verdict) in all {
         let (word, paint) = match ready {
@@ -394,12 +348,7 @@ fn lock_time(report: &Report, screen: Screen) -> String {
             let usages = application.namespaces.iter();
             let here = usages.filter(|usage| usage.namespace == one.namespace);
             for usage in here.filter(|usage| loses(usage.foretold) || loses(usage.seen)) {
-                rows(
-                    &one.namespace,
-                    &application.application,
-                    usage.foretold,
-                    usage.seen,
-                );
+                rows(&one.namespace, &application.application, usage.foretold, usage.seen);
             }
         }
     }
@@ -467,12 +416,7 @@ fn held_for(patterns: &[LockPattern], screen: Screen) -> String {
 
 /// One line for each kind of misuse of each application on each pattern of keys. The advice is collected once for each
 /// kind.
-fn misuses<'a>(
-    applications: &'a [Application],
-    now: u64,
-    advice: &mut Vec<Advice<'a>>,
-    screen: Screen,
-) -> String {
+fn misuses<'a>(applications: &'a [Application], now: u64, advice: &mut Vec<Advice<'a>>, screen: Screen) -> String {
     let mut columns = vec![
         ("APPLICATION", Column::Cut),
         ("NAMESPACE", Column::Cut),
@@ -492,10 +436,7 @@ fn misuses<'a>(
     for application in applications {
         for usage in &application.namespaces {
             let refusals = usage.refusals.iter().map(|misuse| (misuse, Paint::Bad));
-            let findings = usage
-                .findings
-                .iter()
-                .map(|misuse| (misuse, Paint::Doubtful));
+            let findings = usage.findings.iter().map(|misuse| (misuse, Paint::Doubtful));
             for (misuse, paint) in refusals.chain(findings) {
                 any = true;
                 for found in on_patterns(misuse) {
@@ -570,11 +511,7 @@ fn note<'a>(advice: &mut Vec<Advice<'a>>, misuse: &'a Misuse) {
     }
     let known = advice.iter().position(|one| one.what == misuse.what);
     let place = known.unwrap_or_else(|| {
-        advice.push(Advice {
-            what: &misuse.what,
-            advice: misuse.advice.clone(),
-            lines: Vec::new(),
-        });
+        advice.push(Advice { what: &misuse.what, advice: misuse.advice.clone(), lines: Vec::new() });
         advice.len() - 1
     });
     let lines = &mut advice[place].lines;
@@ -729,12 +666,7 @@ mod tests {
     fn every_misuse_has_its_application_its_example_and_its_advice() {
         let audit = Audit {
             report: report(),
-            held_with_problems: Locks {
-                now: 100_000,
-                matching: 0,
-                locks: Vec::new(),
-                notices: Vec::new(),
-            },
+            held_with_problems: Locks { now: 100_000, matching: 0, locks: Vec::new(), notices: Vec::new() },
         };
         let answers = Answers::of_one(audit);
         let report = &answers.answers[0].answer.report;
@@ -757,14 +689,8 @@ mod tests {
     #[test]
     fn a_family_of_locks_has_one_paragraph_with_its_cost_and_what_mends_it() {
         let mut report = report();
-        let lost = LockTime {
-            grants: 200,
-            held_ms: 48_000,
-            unheld_ms: 12_000,
-            lost_grants: 50,
-            waits_ms: 31_000,
-            cut_ms: 0,
-        };
+        let lost =
+            LockTime { grants: 200, held_ms: 48_000, unheld_ms: 12_000, lost_grants: 50, waits_ms: 31_000, cut_ms: 0 };
         let usage = &mut report.applications[0].namespaces[0];
         usage.lost_on.push(PatternLockTime {
             pattern: "lock:order:*".into(),
@@ -796,10 +722,7 @@ mod tests {
     #[test]
     fn the_report_of_a_big_estate_fits_on_one_screen() {
         let mut report = report();
-        let (namespace, usage) = (
-            report.namespaces[0].clone(),
-            report.applications[0].namespaces[0].clone(),
-        );
+        let (namespace, usage) = (report.namespaces[0].clone(), report.applications[0].namespaces[0].clone());
         for number in 0..200_u64 {
             let name = format!("ns-{number}");
             let mut one = namespace.clone();
@@ -840,12 +763,7 @@ mod tests {
         let answers = numbered.map(|(number, report)| Answer {
             proxy: Some(format!("proxy-{number}")),
             answer: Audit {
-                held_with_problems: Locks {
-                    now: report.now,
-                    matching: 0,
-                    locks: Vec::new(),
-                    notices: Vec::new(),
-                },
+                held_with_problems: Locks { now: report.now, matching: 0, locks: Vec::new(), notices: Vec::new() },
                 report,
             },
         });
@@ -864,10 +782,7 @@ mod tests {
         two.namespaces[1].mode = "enforce".into();
         let answers = of_fleet(vec![one, two]);
         let all = merge::merged(&answers);
-        assert_eq!(
-            merge::head(&answers),
-            "What 2 proxies saw, one in the last 2.5 min, one only in the last 1.6 min:"
-        );
+        assert_eq!(merge::head(&answers), "What 2 proxies saw, one in the last 2.5 min, one only in the last 1.6 min:");
         assert_eq!((all.since, all.now), (0, 150_000));
         let [orders, stock] = &all.namespaces[..] else {
             panic!("{:?}", all.namespaces);
@@ -906,14 +821,9 @@ mod tests {
                 vec![with(9, true, "ready: 9"), with(8, true, "ready: 8")],
                 (true, "proxy-1: ready: 9 / proxy-2: ready: 8"),
             ),
+            (vec![good(), with(7, false, "would refuse 3"), idle()], (false, "would refuse 3")),
             (
-                vec![good(), with(7, false, "would refuse 3"), idle()],
-                (false, "would refuse 3"),
-            ),
-            (
-                (0..6)
-                    .map(|number| with(7, false, &format!("would refuse {number}")))
-                    .collect(),
+                (0..6).map(|number| with(7, false, &format!("would refuse {number}"))).collect(),
                 (
                     false,
                     "proxy-1: would refuse 0 / proxy-2: would refuse 1 / proxy-3: would refuse 2 / proxy-4: would \

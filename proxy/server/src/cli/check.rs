@@ -29,8 +29,8 @@ use crate::app::exit_code;
 use crate::backend::server_info::WithoutLogin;
 use crate::backend::{Address, BackendError, Conversation, server_info};
 use crate::config::{
-    Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace,
-    Summary, advertised_listener,
+    Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace, Summary,
+    advertised_listener,
 };
 use crate::maintenance::prefix_mark;
 use crate::net::tls::Unobserved;
@@ -52,12 +52,7 @@ pub(super) struct CheckArgs {
     backend: bool,
     /// Compare the rules of running proxies with each other, and with the configuration where one is named: their
     /// admin addresses, with commas between them or the flag repeated
-    #[arg(
-        long,
-        value_name = "URL",
-        value_delimiter = ',',
-        conflicts_with = "backend"
-    )]
+    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "backend")]
     fleet: Vec<String>,
     /// The form of what is said about a fleet
     #[arg(short, long, value_enum, default_value_t = Format::Text, requires = "fleet")]
@@ -70,11 +65,7 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     if of_fleet && source.file.is_none() {
         return fleet::check(&FleetArgs::of(&args.fleet, None), args.output, None);
     }
-    let Checked {
-        config,
-        meaning,
-        findings,
-    } = Checked::of(source.load());
+    let Checked { config, meaning, findings } = Checked::of(source.load());
     match args.output {
         Format::Text if !findings.is_empty() => say!("{}", Report(&findings)),
         // What is printed has to be JSON.
@@ -92,11 +83,7 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
         say!("{hidden}");
     }
     describe(&config, &meaning);
-    if args.backend {
-        ask_backend(&config)
-    } else {
-        ExitCode::SUCCESS
-    }
+    if args.backend { ask_backend(&config) } else { ExitCode::SUCCESS }
 }
 
 /// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
@@ -109,11 +96,7 @@ pub(super) struct Checked {
 
 impl Checked {
     pub(super) fn of(loaded: Loaded) -> Checked {
-        let mut checked = Checked {
-            config: loaded.config,
-            meaning: None,
-            findings: loaded.findings,
-        };
+        let mut checked = Checked { config: loaded.config, meaning: None, findings: loaded.findings };
         let Some(config) = &checked.config else {
             return checked;
         };
@@ -144,12 +127,7 @@ fn hidden_processes(source: &Source, config: &Config) -> Option<String> {
 /// What is in force, and what it will cost.
 fn describe(config: &Config, meaning: &Meaning) {
     for namespace in &config.namespaces {
-        let Summary {
-            keys,
-            mode,
-            enforced_for,
-            policies,
-        } = Summary::of(namespace);
+        let Summary { keys, mode, enforced_for, policies } = Summary::of(namespace);
         let name = &namespace.name;
         let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
         say!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
@@ -163,11 +141,7 @@ fn describe(config: &Config, meaning: &Meaning) {
         }
     }
     for application in &config.applications {
-        say!(
-            "application {}: {}",
-            application.name,
-            application.conditions()
-        );
+        say!("application {}: {}", application.name, application.conditions());
     }
     say!("config hash: {}", meaning.hash());
     // What it comes to is reckoned in docs/operations.md, by the figures of docs/performance.md.
@@ -206,10 +180,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         say!("backend: private; it is started with the proxy");
         return ExitCode::SUCCESS;
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             complain!("lockwarden: {error}");
@@ -230,29 +201,15 @@ fn ask_backend(config: &Config) -> ExitCode {
             .await
             .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let Asked {
-        report,
-        clients,
-        keys,
-        lacking,
-        barrier,
-        other_prefix,
-        cannot_log_in,
-        absent,
-        sentinels,
-        replication,
-    } = match asked {
-        Ok(asked) => asked,
-        Err(error) => {
-            say!("backend: {error}{}", error.hint(url));
-            return exit_code::unreachable();
-        }
-    };
-    let version = if report.version.is_empty() {
-        "unknown"
-    } else {
-        &report.version
-    };
+    let Asked { report, clients, keys, lacking, barrier, other_prefix, cannot_log_in, absent, sentinels, replication } =
+        match asked {
+            Ok(asked) => asked,
+            Err(error) => {
+                say!("backend: {error}{}", error.hint(url));
+                return exit_code::unreachable();
+            }
+        };
+    let version = if report.version.is_empty() { "unknown" } else { &report.version };
     say!("backend: {address} answers, {version}");
     for line in &sentinels.stands {
         say!("backend: {line}");
@@ -276,16 +233,10 @@ fn ask_backend(config: &Config) -> ExitCode {
     let listeners = config.data_listeners();
     doubts.extend(app::refusal(&report, &listeners, config.allow_open));
     if !report.may_ask {
-        doubts.push(
-            "the proxy's own connection may not log in: keep-alive needs a user in the backend URL"
-                .into(),
-        );
+        doubts.push("the proxy's own connection may not log in: keep-alive needs a user in the backend URL".into());
     }
     if let Some(policy) = &report.eviction {
-        doubts.push(format!(
-            "maxmemory-policy is {policy}: {}",
-            server_info::EVICTION_TAKES_LOCKS
-        ));
+        doubts.push(format!("maxmemory-policy is {policy}: {}", server_info::EVICTION_TAKES_LOCKS));
     }
     doubts.extend(keys.doubt());
     doubts.extend(keys.wide(config));
@@ -297,11 +248,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     for doubt in &doubts {
         say!("backend: {doubt}");
     }
-    if doubts.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        exit_code::findings()
-    }
+    if doubts.is_empty() { ExitCode::SUCCESS } else { exit_code::findings() }
 }
 
 /// What was found under names of the proxy's own.
@@ -379,11 +326,7 @@ struct Asked {
     replication: Replication,
 }
 
-async fn ask(
-    address: &Address,
-    config: &Config,
-    namespaces: &Namespaces,
-) -> Result<Asked, BackendError> {
+async fn ask(address: &Address, config: &Config, namespaces: &Namespaces) -> Result<Asked, BackendError> {
     let prefix = &config.companion_prefix;
     let mut own = address.converse().await?;
     let clients = direct_clients::ask(&mut own).await?;
@@ -408,18 +351,9 @@ async fn ask(
 }
 
 /// Whether names of our own keys are in use for something else. Looks at a bounded part of a large database.
-async fn own_keys(
-    own: &mut Conversation,
-    prefix: &[u8],
-    namespaces: &Namespaces,
-) -> Result<OwnKeys, BackendError> {
-    let places = namespaces
-        .globs()
-        .map(|(NamespaceId(place), _)| usize::from(place) + 1);
-    let mut found = OwnKeys {
-        claimed: vec![0; places.max().unwrap_or(0)],
-        ..OwnKeys::default()
-    };
+async fn own_keys(own: &mut Conversation, prefix: &[u8], namespaces: &Namespaces) -> Result<OwnKeys, BackendError> {
+    let places = namespaces.globs().map(|(NamespaceId(place), _)| usize::from(place) + 1);
+    let mut found = OwnKeys { claimed: vec![0; places.max().unwrap_or(0)], ..OwnKeys::default() };
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..MAX_PAGES {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", b"1000"]).await?;

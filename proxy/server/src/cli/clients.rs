@@ -71,9 +71,7 @@ fn fetch(client: &ApiClient, filter: &Filter) -> Result<Connections, ApiError> {
 fn listed(answers: &Answers<Connections>, screen: Screen) -> String {
     let told = || answers.answers.iter().map(|one| &one.answer);
     let matching: u64 = told().map(|connections| connections.matching).sum();
-    let shown: u64 = told()
-        .map(|connections| connections.connections.len() as u64)
-        .sum();
+    let shown: u64 = told().map(|connections| connections.connections.len() as u64).sum();
     if matching == 0 {
         return "no such client is connected\n".to_owned();
     }
@@ -146,13 +144,7 @@ fn rows(answers: &Answers<Connections>) -> Vec<(Option<&str>, &Connection)> {
             connections.map(move |connection| (one.proxy.as_deref(), connection))
         })
         .collect();
-    rows.sort_by_key(|(_, one)| {
-        (
-            Reverse(one.holding),
-            Reverse(one.waiting),
-            Reverse(one.age_ms),
-        )
-    });
+    rows.sort_by_key(|(_, one)| (Reverse(one.holding), Reverse(one.waiting), Reverse(one.age_ms)));
     rows
 }
 

@@ -29,8 +29,7 @@ fn show(args: &ConfigArgs) -> Result<ExitCode, ApiError> {
     let client = ApiClient::new(&args.api)?;
     let mut told: Settings = client.get(&path(&["settings"], &[]))?;
     if args.changed {
-        told.settings
-            .retain(|setting| !setting.default || setting.after_restart.is_some());
+        told.settings.retain(|setting| !setting.default || setting.after_restart.is_some());
     }
     output::print(&match args.output.output {
         Format::Json => output::json(&told),
@@ -43,21 +42,14 @@ fn listed(settings: &[Setting]) -> String {
     if settings.is_empty() {
         return "everything is as it is by default\n".to_owned();
     }
-    let mut table = Table::new(&[
-        ("KEY", Column::Left),
-        ("VALUE", Column::Cut),
-        ("FROM", Column::Left),
-    ]);
+    let mut table = Table::new(&[("KEY", Column::Left), ("VALUE", Column::Cut), ("FROM", Column::Left)]);
     for setting in settings {
         let key = match &setting.table {
             Some(table) => format!("{table} {}", setting.key),
             None => setting.key.clone(),
         };
         let value = match &setting.after_restart {
-            Some(next) => (
-                format!("{}, after a restart: {next}", setting.value),
-                Paint::Doubtful,
-            ),
+            Some(next) => (format!("{}, after a restart: {next}", setting.value), Paint::Doubtful),
             None => cell(&*setting.value),
         };
         table.row([cell(key), value, cell(&*setting.origin)]);

@@ -83,12 +83,7 @@ enum Ending {
 
 fn story(address: SocketAddr, key: &str) -> io::Result<Ending> {
     let (mut first, mut second) = (Client::connect(address)?, Client::connect(address)?);
-    say(
-        &mut first,
-        "worker 1",
-        &format!("SET {key} 1 NX PX {LEASE_MS}"),
-        "takes the lock",
-    )?;
+    say(&mut first, "worker 1", &format!("SET {key} 1 NX PX {LEASE_MS}"), "takes the lock")?;
     let begun = Instant::now();
     while second.ask(&["SET", key, "1", "NX", "PX", "30000"])? != "+OK" {
         if begun.elapsed() > PATIENCE {
@@ -96,23 +91,12 @@ fn story(address: SocketAddr, key: &str) -> io::Result<Ending> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    say!(
-        "  ... worker 1 works longer than its {LEASE_MS} ms; the lease ends, and worker 2 takes the lock ..."
-    );
-    let deleted = say(
-        &mut first,
-        "worker 1",
-        &format!("DEL {key}"),
-        "is done, and gives \"its\" lock back",
-    )?;
+    say!("  ... worker 1 works longer than its {LEASE_MS} ms; the lease ends, and worker 2 takes the lock ...");
+    let deleted = say(&mut first, "worker 1", &format!("DEL {key}"), "is done, and gives \"its\" lock back")?;
     let left = second.ask(&["EXISTS", key])?;
     if left == ":1" {
         say!("  worker 2 still holds the lock: nothing was deleted.");
-        return Ok(if deleted == ":0" {
-            Ending::LockKept
-        } else {
-            Ending::LockLost
-        });
+        return Ok(if deleted == ":0" { Ending::LockKept } else { Ending::LockLost });
     }
     say!("  worker 2 has lost its lock and does not know: a third worker can enter now.");
     Ok(Ending::LockLost)

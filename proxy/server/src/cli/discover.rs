@@ -77,10 +77,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
     let watched = duration(found.now.saturating_sub(found.since));
     // Writing to a String cannot fail, here and below.
     let _ = match proxies {
-        None => writeln!(
-            text,
-            "What was seen in the last {watched} of keys that no namespace has:\n"
-        ),
+        None => writeln!(text, "What was seen in the last {watched} of keys that no namespace has:\n"),
         Some(proxies) => writeln!(
             text,
             "What {} saw of keys that no namespace has, in the last {watched} or less:\n",
@@ -101,14 +98,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
     }
     let _ = writeln!(text, "\n{}", screen.paint("Why:", Paint::Head));
     for one in &found.patterns {
-        let _ = writeln!(
-            text,
-            "  {}: {}, {}; {}",
-            plain(&one.pattern),
-            one.kind,
-            one.confidence,
-            plain(&one.why)
-        );
+        let _ = writeln!(text, "  {}: {}, {}; {}", plain(&one.pattern), one.kind, one.confidence, plain(&one.why));
     }
     missed(&mut text, found, screen);
     text.push_str(&guards::words(&found.guards, screen));
@@ -125,10 +115,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
     };
     let _ = match found.unclaimed {
         0 => writeln!(text, "\nNo pattern looks like locks that nobody governs."),
-        1 => writeln!(
-            text,
-            "\n1 pattern of locks is in no namespace. `lockwarden discover -o toml` proposes one."
-        ),
+        1 => writeln!(text, "\n1 pattern of locks is in no namespace. `lockwarden discover -o toml` proposes one."),
         more => writeln!(
             text,
             "\n{more} patterns of locks are in no namespace. `lockwarden discover -o toml` proposes some."
@@ -146,10 +133,7 @@ fn missed(text: &mut String, found: &Discovery, screen: Screen) {
             found.unseen.saturating_sub(calls),
             "commands were not looked at, because there were too many at once: the counts are of the others",
         ),
-        (
-            found.beyond,
-            "commands were on keys of further patterns, for which there was no room",
-        ),
+        (found.beyond, "commands were on keys of further patterns, for which there was no room"),
         (
             found.unreadable,
             "lines or patterns could not be read: the server or a proxy is of a version that this one does not know",
@@ -215,9 +199,7 @@ fn table(patterns: &[KeyPattern], screen: Screen) -> String {
             cell(number(one.keys)),
             cell(number(one.tries)),
             cell(number(one.granted)),
-            cell(number(
-                one.released + one.handed_over + one.foreign_releases + one.swept,
-            )),
+            cell(number(one.released + one.handed_over + one.foreign_releases + one.swept)),
             bad(one.foreign_releases),
             cell(number(one.ran_out)),
             cell(number(one.without_ttl)),

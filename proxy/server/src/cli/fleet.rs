@@ -46,10 +46,7 @@ pub(super) struct Answers<T> {
 impl FleetArgs {
     /// The proxies at these addresses, for a command that has flags of its own.
     pub(super) fn of(fleet: &[String], config: Option<&Path>) -> FleetArgs {
-        FleetArgs {
-            fleet: fleet.to_vec(),
-            api: ApiArgs::of(None, config),
-        }
+        FleetArgs { fleet: fleet.to_vec(), api: ApiArgs::of(None, config) }
     }
 
     /// The one proxy that is meant where no fleet is.
@@ -76,10 +73,7 @@ impl FleetArgs {
             return Err(ApiError::Usage(text));
         }
         // A wrong address is a mistake of the command line, and nobody has been asked then.
-        let clients = self
-            .fleet
-            .iter()
-            .map(|url| ApiClient::new(&self.api.at(url)));
+        let clients = self.fleet.iter().map(|url| ApiClient::new(&self.api.at(url)));
         let clients = clients.collect::<Result<Vec<_>, _>>()?;
         let asked: Vec<Result<T, ApiError>> = thread::scope(|scope| {
             let asked = clients.iter().map(|client| scope.spawn(|| ask(client)));
@@ -94,17 +88,11 @@ impl FleetArgs {
                 })
                 .collect()
         });
-        let mut all = Answers {
-            answers: Vec::new(),
-            silent: Vec::new(),
-        };
+        let mut all = Answers { answers: Vec::new(), silent: Vec::new() };
         for (client, answer) in clients.iter().zip(asked) {
             let address = client.address();
             match answer {
-                Ok(answer) => all.answers.push(Answer {
-                    proxy: Some(address),
-                    answer,
-                }),
+                Ok(answer) => all.answers.push(Answer { proxy: Some(address), answer }),
                 Err(error) => all.silent.push((address, error)),
             }
         }
@@ -116,19 +104,13 @@ impl<T> Answers<T> {
     /// The answer where no fleet was asked.
     pub(super) fn of_one(answer: T) -> Answers<T> {
         let proxy = None;
-        Answers {
-            answers: vec![Answer { proxy, answer }],
-            silent: Vec::new(),
-        }
+        Answers { answers: vec![Answer { proxy, answer }], silent: Vec::new() }
     }
 
     /// The answers of a fleet in which nobody was silent.
     #[cfg(test)]
     pub(super) fn of_fleet(answers: Vec<Answer<T>>) -> Answers<T> {
-        Answers {
-            answers,
-            silent: Vec::new(),
-        }
+        Answers { answers, silent: Vec::new() }
     }
 
     /// Whether several proxies were asked.
@@ -138,19 +120,13 @@ impl<T> Answers<T> {
 
     /// Those that did not answer, and why.
     pub(super) fn silent(&self) -> impl Iterator<Item = (&str, &ApiError)> {
-        self.silent
-            .iter()
-            .map(|(proxy, error)| (proxy.as_str(), error))
+        self.silent.iter().map(|(proxy, error)| (proxy.as_str(), error))
     }
 
     /// The end of a command that went well as far as it was answered.
     pub(super) fn end(&self) -> ExitCode {
         for (proxy, error) in &self.silent {
-            complain!(
-                "lockwarden: {}: {}",
-                plain(proxy),
-                plain(&error.to_string())
-            );
+            complain!("lockwarden: {}: {}", plain(proxy), plain(&error.to_string()));
         }
         match self.silent.first() {
             None => ExitCode::SUCCESS,
@@ -212,8 +188,7 @@ impl<T: Serialize> Answers<T> {
         let answered = self.answers.iter();
         let answered = answered.map(|one| json!({ "proxy": one.proxy, "answer": one.answer }));
         let silent = self.silent.iter();
-        let silent =
-            silent.map(|(proxy, error)| json!({ "proxy": proxy, "error": error.to_string() }));
+        let silent = silent.map(|(proxy, error)| json!({ "proxy": proxy, "error": error.to_string() }));
         answered.chain(silent).collect()
     }
 }

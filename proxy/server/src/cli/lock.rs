@@ -24,8 +24,7 @@ use crate::app::exit_code;
 use crate::backend::Address;
 use crate::config;
 use crate::config::{
-    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret,
-    Target, Unusable,
+    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret, Target, Unusable,
 };
 use crate::net::tls::{BackendFiles, TlsError, Unobserved};
 use crate::session::lease_questions::IN_NO_NAMESPACE;
@@ -75,10 +74,7 @@ pub(super) struct LockArgs {
 /// Runs the command under the lock; ends as it ends.
 pub(super) fn lock(args: &LockArgs) -> ExitCode {
     if args.ttl < MIN_TTL {
-        complain!(
-            "lockwarden: --ttl: shorter than {} is over before it can be extended",
-            said(MIN_TTL)
-        );
+        complain!("lockwarden: --ttl: shorter than {} is over before it can be extended", said(MIN_TTL));
         return exit_code::configuration();
     }
     let address = match address(args) {
@@ -88,9 +84,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
             return exit_code::configuration();
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map(|runtime| runtime.block_on(story(args, address))) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) | Err(error) => {
@@ -115,10 +109,7 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
     match taken {
         Ok(true) => {}
         Ok(false) => {
-            complain!(
-                "lockwarden: {key} is held by somebody else{}",
-                waited(args.wait)
-            );
+            complain!("lockwarden: {key} is held by somebody else{}", waited(args.wait));
             return Ok(exit_code::wait_is_over());
         }
         Err(failure) => {
@@ -232,10 +223,7 @@ fn name(args: &LockArgs) -> String {
         let name = program.file_name().unwrap_or(program.as_os_str());
         name.to_string_lossy().into_owned()
     });
-    given
-        .chars()
-        .map(|c| if c.is_ascii_graphic() { c } else { '_' })
-        .collect()
+    given.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
 }
 
 /// Why there is no address to take the lock at.
@@ -249,9 +237,7 @@ enum AddressError {
     BackendIsPrivate,
     #[error("the configuration lets the system choose the port; name it with --connect")]
     PortChosenBySystem,
-    #[error(
-        "every listener wants TLS; name the proxy by its certificate with --connect rediss://host:port"
-    )]
+    #[error("every listener wants TLS; name the proxy by its certificate with --connect rediss://host:port")]
     OnlyTls,
     #[error("TLS: {0}")]
     Tls(TlsError),
@@ -301,10 +287,7 @@ fn configured(args: &LockArgs) -> Result<Configured, AddressError> {
     }
     // Which certificate the proxy shows is known, and not who believes it.
     let leads_there = |listener: &&Listener| listener.present == Present::Standalone;
-    let plain = config
-        .listeners
-        .iter()
-        .find(|listener| leads_there(listener) && !listener.tls);
+    let plain = config.listeners.iter().find(|listener| leads_there(listener) && !listener.tls);
     let target = match plain.map(|first| &first.address) {
         Some(ListenAddress::Tcp(address)) if address.port() != 0 => {
             let ip = address.ip();
@@ -313,21 +296,14 @@ fn configured(args: &LockArgs) -> Result<Configured, AddressError> {
                 (true, false) => "::1".to_owned(),
                 (false, _) => ip.to_string(),
             };
-            Target::Tcp {
-                host,
-                port: address.port(),
-            }
+            Target::Tcp { host, port: address.port() }
         }
         Some(ListenAddress::Tcp(_)) => return Err(AddressError::PortChosenBySystem),
         None => return Err(AddressError::OnlyTls),
         Some(ListenAddress::Unix(path)) => Target::Unix(path.clone()),
     };
     let url = match backend {
-        Some(backend) => BackendUrl {
-            target,
-            tls: false,
-            ..backend
-        },
+        Some(backend) => BackendUrl { target, tls: false, ..backend },
         None => BackendUrl::at(target),
     };
     Ok((url, config.backend_login, None))

@@ -61,15 +61,9 @@ pub(super) fn locks(command: &LocksCommand) -> ExitCode {
 fn end_lease(args: &BreakArgs) -> Result<ExitCode, ApiError> {
     let key = spelled(&args.which.key);
     if args.reason.trim().is_empty() {
-        return Err(ApiError::Usage(
-            "--reason: say why; it is kept in the audit trail".to_owned(),
-        ));
+        return Err(ApiError::Usage("--reason: say why; it is kept in the audit trail".to_owned()));
     }
-    let order = Break {
-        db: args.which.db,
-        fence: args.fence,
-        reason: args.reason.clone(),
-    };
+    let order = Break { db: args.which.db, fence: args.fence, reason: args.reason.clone() };
     let client = ApiClient::new(&args.api)?;
     let broken: Broken = client.post(&path(&["locks", &key, "break"], &[]), &order)?;
     let text = match args.output.output {
@@ -87,9 +81,9 @@ fn words(broken: &Broken, key: &str, fence: u64) -> String {
     match broken {
         Broken::Done { id } => format!("{key}: the lease {fence} is over, id {}\n", plain(id)),
         Broken::Absent => format!("{key}: nobody holds it; nothing was done\n"),
-        Broken::Newer { fence: newer } => format!(
-            "{key}: the lease {fence} does not hold it, {newer} does by now; nothing was done\n"
-        ),
+        Broken::Newer { fence: newer } => {
+            format!("{key}: the lease {fence} does not hold it, {newer} does by now; nothing was done\n")
+        }
         Broken::Ungoverned => format!(
             "{key}: it was taken around the proxy, so there is no lease to name; nothing was done. DEL at Redis \
              itself is all there is: make sure first that its holder is gone\n"
@@ -109,13 +103,8 @@ mod tests {
 
     #[test]
     fn what_came_of_a_break_is_said_with_what_to_do() {
-        let done = Broken::Done {
-            id: "7F3K2A".into(),
-        };
-        assert_eq!(
-            words(&done, "lock:a", 42),
-            "lock:a: the lease 42 is over, id 7F3K2A\n"
-        );
+        let done = Broken::Done { id: "7F3K2A".into() };
+        assert_eq!(words(&done, "lock:a", 42), "lock:a: the lease 42 is over, id 7F3K2A\n");
         assert!(words(&Broken::Newer { fence: 43 }, "lock:a", 42).contains("43 does by now"));
         assert!(words(&Broken::Ungoverned, "lock:a", 42).contains("DEL at Redis"));
     }

@@ -118,11 +118,7 @@ fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {
         None => (None, &*args.mode),
     };
     let anyway = args.anyway;
-    let order = ModeOrder {
-        namespace,
-        mode,
-        anyway,
-    };
+    let order = ModeOrder { namespace, mode, anyway };
     let order = |client: &ApiClient| client.post::<Modes>(&path(&["mode"], &[]), &order);
     let answers = args.fleet.ask(order)?;
     output::print(&match args.output.output {
@@ -183,20 +179,14 @@ fn log_level(args: &LogArgs) -> Result<ExitCode, ApiError> {
         Some(level) => {
             let filter = level.clone();
             let order = LogLevel { filter };
-            let answers = args
-                .fleet
-                .ask(|client| client.post::<LogChanged>(&path, &order))?;
+            let answers = args.fleet.ask(|client| client.post::<LogChanged>(&path, &order))?;
             let words = |done: &LogChanged| format!("{}, before: {}", done.filter, done.was);
             show(&answers, form, words)
         }
     }
 }
 
-fn show<T: Serialize>(
-    answers: &Answers<T>,
-    form: Format,
-    words: impl Fn(&T) -> String,
-) -> Result<ExitCode, ApiError> {
+fn show<T: Serialize>(answers: &Answers<T>, form: Format, words: impl Fn(&T) -> String) -> Result<ExitCode, ApiError> {
     output::print(&match form {
         Format::Json => answers.json(),
         Format::Text => answers.lines(words),

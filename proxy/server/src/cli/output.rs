@@ -47,10 +47,7 @@ impl Screen {
         let terminal = io::stdout().is_terminal();
         let says_no = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Screen {
-            width: terminal.then(columns).flatten(),
-            colours: terminal && !dumb && !says_no("NO_COLOR"),
-        }
+        Screen { width: terminal.then(columns).flatten(), colours: terminal && !dumb && !says_no("NO_COLOR") }
     }
 
     /// Whether colours are wanted, too.
@@ -113,18 +110,12 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(columns: &[(&'static str, Column)]) -> Table {
-        Table {
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
+        Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row with a text a column.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = (String, Paint)>) {
-        let row: Vec<_> = cells
-            .into_iter()
-            .map(|(text, paint)| (plain(&text).into_owned(), paint))
-            .collect();
+        let row: Vec<_> = cells.into_iter().map(|(text, paint)| (plain(&text).into_owned(), paint)).collect();
         debug_assert_eq!(row.len(), self.columns.len(), "a text for every column");
         self.rows.push(row);
     }
@@ -133,11 +124,7 @@ impl Table {
     pub(super) fn show(&self, screen: Screen) -> String {
         let widths = self.widths(screen.width);
         let mut text = String::new();
-        let heads: Vec<_> = self
-            .columns
-            .iter()
-            .map(|(head, _)| ((*head).to_owned(), Paint::Head))
-            .collect();
+        let heads: Vec<_> = self.columns.iter().map(|(head, _)| ((*head).to_owned(), Paint::Head)).collect();
         for row in std::iter::once(&heads).chain(&self.rows) {
             self.line(&mut text, row, &widths, screen);
         }
@@ -147,9 +134,7 @@ impl Table {
     fn line(&self, text: &mut String, row: &[(String, Paint)], widths: &[usize], screen: Screen) {
         // Blanks are held back until a text follows them, so that no line ends in blanks.
         let mut blanks = 0;
-        for (at, (((_, column), (cell, paint)), &width)) in
-            self.columns.iter().zip(row).zip(widths).enumerate()
-        {
+        for (at, (((_, column), (cell, paint)), &width)) in self.columns.iter().zip(row).zip(widths).enumerate() {
             if at > 0 {
                 blanks += GAP.len();
             }
@@ -217,9 +202,7 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
 
 /// A first line that is to be read before all others, if there is one.
 pub(super) fn warning(text: Option<&str>, screen: Screen) -> String {
-    text.map_or_else(String::new, |text| {
-        format!("{}\n", screen.paint(&plain(text), Paint::Bad))
-    })
+    text.map_or_else(String::new, |text| format!("{}\n", screen.paint(&plain(text), Paint::Bad)))
 }
 
 /// What stands before and behind a text in a colour.
@@ -290,9 +273,7 @@ pub(super) fn ago(at: u64, now: u64) -> String {
 
 /// The width of the terminal: `COLUMNS`, else what the terminal says.
 fn columns() -> Option<usize> {
-    let said = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     said.or_else(|| {
         // SAFETY: an all-zero `winsize` is valid, and the pointer is to one that outlives the call.
         let size = unsafe {
@@ -310,17 +291,10 @@ fn columns() -> Option<usize> {
 mod tests {
     use super::*;
 
-    const DARK: Screen = Screen {
-        width: None,
-        colours: false,
-    };
+    const DARK: Screen = Screen { width: None, colours: false };
 
     fn table() -> Table {
-        let mut table = Table::new(&[
-            ("KEY", Column::Cut),
-            ("AGE", Column::Right),
-            ("SEEN", Column::Left),
-        ]);
+        let mut table = Table::new(&[("KEY", Column::Cut), ("AGE", Column::Right), ("SEEN", Column::Left)]);
         table.row([cell("lock:a"), cell("1 s"), cell("acquire")]);
         table.row([cell("lock:a-much-longer-one"), cell("12.5 s"), cell("")]);
         table
@@ -338,20 +312,14 @@ mod tests {
 
     #[test]
     fn a_narrow_screen_cuts_only_what_may_be_cut() {
-        let narrow = Screen {
-            width: Some(32),
-            ..DARK
-        };
+        let narrow = Screen { width: Some(32), ..DARK };
         assert_eq!(
             table().show(narrow),
             "KEY                 AGE  SEEN\n\
              lock:a              1 s  acquire\n\
              lock:a-much-lo…  12.5 s\n"
         );
-        let hopeless = Screen {
-            width: Some(5),
-            ..DARK
-        };
+        let hopeless = Screen { width: Some(5), ..DARK };
         assert!(table().show(hopeless).contains("lock:a-much…  12.5 s\n"));
     }
 
@@ -359,14 +327,8 @@ mod tests {
     fn a_colour_takes_no_room() {
         let mut table = Table::new(&[("A", Column::Left), ("B", Column::Left)]);
         table.row([("bad".to_owned(), Paint::Bad), cell("x")]);
-        let bright = Screen {
-            width: None,
-            colours: true,
-        };
-        assert_eq!(
-            table.show(bright),
-            "\x1b[1mA\x1b[0m    \x1b[1mB\x1b[0m\n\x1b[31mbad\x1b[0m  x\n"
-        );
+        let bright = Screen { width: None, colours: true };
+        assert_eq!(table.show(bright), "\x1b[1mA\x1b[0m    \x1b[1mB\x1b[0m\n\x1b[31mbad\x1b[0m  x\n");
     }
 
     #[test]
@@ -374,15 +336,9 @@ mod tests {
         let odd = "a\x1b[2Jb\u{202e}c\u{9b}d\u{7f}";
         let mut table = Table::new(&[("KEY", Column::Cut)]);
         table.row([cell(format!("{odd}\ne"))]);
-        assert_eq!(
-            table.show(DARK),
-            "KEY\na\\x1b[2Jb\\xe2\\x80\\xaec\\xc2\\x9bd\\x7f\\x0ae\n"
-        );
+        assert_eq!(table.show(DARK), "KEY\na\\x1b[2Jb\\xe2\\x80\\xaec\\xc2\\x9bd\\x7f\\x0ae\n");
         // Nor where somebody forgot to look.
-        assert_eq!(
-            checked(&format!("\x1b[31m{odd}\x1b[0m\n")),
-            "\x1b[31ma\\u001b[2Jb\\u202ec\\u009bd\\u007f\x1b[0m\n"
-        );
+        assert_eq!(checked(&format!("\x1b[31m{odd}\x1b[0m\n")), "\x1b[31ma\\u001b[2Jb\\u202ec\\u009bd\\u007f\x1b[0m\n");
         assert_eq!(checked("größe:日本\n"), "größe:日本\n");
     }
 

@@ -118,9 +118,7 @@ fn ask_on(fleet: &FleetArgs, interval: Duration, tell: &Sender<News>) {
 
 /// Hears the signals that end a process, so that the terminal is put back first.
 fn hear_signals(tell: &Sender<News>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };
     runtime.block_on(async {
         let heard = (

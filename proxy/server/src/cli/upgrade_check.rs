@@ -15,8 +15,7 @@ use super::output::{Column, Format, Output, Paint, Screen, Table, cell, plain};
 use crate::app::exit_code;
 use crate::config;
 use crate::config::{
-    Difference, Effect, Finding, History, Overrides, Place, Severity, Upgrade, Version, What,
-    WrittenFor,
+    Difference, Effect, Finding, History, Overrides, Place, Severity, Upgrade, Version, What, WrittenFor,
 };
 use crate::text::numbers::counted;
 use crate::text::terminal::complain;
@@ -44,19 +43,16 @@ pub(super) fn upgrade_check(args: &UpgradeCheckArgs) -> ExitCode {
         && *from > Version::this()
     {
         let this = Version::this();
-        complain!(
-            "lockwarden: this is {this}, which does not know what {from} changed; ask a newer one"
-        );
+        complain!("lockwarden: this is {this}, which does not know what {from} changed; ask a newer one");
         return exit_code::configuration();
     }
-    let upgrade =
-        match config::compare_upgrade(&args.file, &History::built_in(), args.from.as_ref()) {
-            Ok(upgrade) => upgrade,
-            Err(unusable) => {
-                complain!("{unusable}");
-                return exit_code::configuration();
-            }
-        };
+    let upgrade = match config::compare_upgrade(&args.file, &History::built_in(), args.from.as_ref()) {
+        Ok(upgrade) => upgrade,
+        Err(unusable) => {
+            complain!("{unusable}");
+            return exit_code::configuration();
+        }
+    };
     let told = Told::of(args, &upgrade, errors(args));
     let text = match args.output.output {
         Format::Json => output::json(&told),
@@ -151,11 +147,7 @@ impl Told {
         let starts = errors.is_empty();
         // A key that has another name now is an unknown one, too.
         let explained = |place: &Place| {
-            let Place::File {
-                position: position @ Some(_),
-                ..
-            } = place
-            else {
+            let Place::File { position: position @ Some(_), .. } = place else {
                 return false;
             };
             upgrade.differences.iter().any(|one| one.at == *position)
@@ -165,10 +157,7 @@ impl Told {
             file: args.file.display().to_string(),
             version: Version::this().to_string(),
             starts,
-            errors: errors
-                .filter(|finding| !explained(&finding.place))
-                .map(error)
-                .collect(),
+            errors: errors.filter(|finding| !explained(&finding.place)).map(error).collect(),
             changes: upgrade.differences.iter().map(changed).collect(),
             namespaces: upgrade
                 .namespaces
@@ -186,22 +175,13 @@ impl Told {
     fn words(&self, screen: Screen) -> String {
         let file = plain(&self.file);
         if self.starts && self.changes.is_empty() {
-            return format!(
-                "{file}: nothing is different with lockwarden {}\n",
-                self.version
-            );
+            return format!("{file}: nothing is different with lockwarden {}\n", self.version);
         }
         let mut text = format!("{file}, as lockwarden {} reads it:\n\n", self.version);
         for error in &self.errors {
             let place = place(&self.file, error.line, error.column);
             let message = plain(&error.message);
-            put(
-                &mut text,
-                screen,
-                ("error", Paint::Bad),
-                &place,
-                &[&message],
-            );
+            put(&mut text, screen, ("error", Paint::Bad), &place, &[&message]);
         }
         for changed in &self.changes {
             changed.put(&mut text, screen, &self.file);
@@ -233,30 +213,18 @@ impl Changed {
         };
         let since = format!("since {} ({})", self.since, self.on);
         match &self.what {
-            Words::Default {
-                was,
-                now,
-                effect,
-                means,
-                keep,
-            } => {
+            Words::Default { was, now, effect, means, keep } => {
                 let paint = match *effect {
                     "weaker" => Paint::Bad,
                     _ => Paint::Doubtful,
                 };
                 let head = plain(&format!("{key}{of_what}")).into_owned();
                 let became = format!("was {was}, is {now} {since}: {means}");
-                let kept = keep
-                    .as_ref()
-                    .map(|keep| format!("to keep what was: {keep}"));
+                let kept = keep.as_ref().map(|keep| format!("to keep what was: {keep}"));
                 let lines: Vec<&str> = iter::once(&*became).chain(kept.as_deref()).collect();
                 put(text, screen, (effect, paint), &head, &lines);
             }
-            Words::Name {
-                line,
-                column,
-                instead,
-            } => {
+            Words::Name { line, column, instead } => {
                 let place = place(file, *line, *column);
                 let became = plain(&format!("{key}{of_what}: {instead} ({since})")).into_owned();
                 put(text, screen, (self.kind, Paint::Bad), &place, &[&became]);
@@ -266,13 +234,7 @@ impl Changed {
 }
 
 /// One thing to look at: what it is, where or of which key, and a line for each thing to say of it.
-fn put(
-    text: &mut String,
-    screen: Screen,
-    (word, paint): (&str, Paint),
-    head: &str,
-    lines: &[&str],
-) {
+fn put(text: &mut String, screen: Screen, (word, paint): (&str, Paint), head: &str, lines: &[&str]) {
     let word = format!("{word:9}");
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(text, "{} {head}", screen.paint(&word, paint));
@@ -290,12 +252,7 @@ fn table(namespaces: &[&Namespace], screen: Screen) -> String {
         ("STRICTER BY", Column::Cut),
     ]);
     for one in namespaces.iter().take(MAX_NAMESPACES) {
-        table.row([
-            cell(&*one.name),
-            cell(&*one.mode),
-            cell(one.weaker.join(", ")),
-            cell(one.stricter.join(", ")),
-        ]);
+        table.row([cell(&*one.name), cell(&*one.mode), cell(one.weaker.join(", ")), cell(one.stricter.join(", "))]);
     }
     let mut text = table.show(screen);
     if let Some(more) = namespaces.len().checked_sub(MAX_NAMESPACES + 1) {
@@ -324,13 +281,7 @@ fn changed(difference: &Difference) -> Changed {
         instead,
     };
     let (kind, what) = match &change.what {
-        What::Default {
-            was,
-            now,
-            effect,
-            means,
-            keep,
-        } => {
+        What::Default { was, now, effect, means, keep } => {
             let words = Words::Default {
                 was: was.clone(),
                 now: now.clone(),
@@ -363,9 +314,7 @@ fn keys_with(upgrade: &Upgrade, effect: Effect, namespace: &str) -> Vec<String> 
                 Some(_) => difference.tables.iter().any(|name| name == namespace),
             }
     });
-    concerned
-        .map(|difference| difference.change.key.clone())
-        .collect()
+    concerned.map(|difference| difference.change.key.clone()).collect()
 }
 
 /// `namespace orders`, `namespaces orders, stock and 12 more`.

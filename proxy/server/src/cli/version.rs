@@ -64,17 +64,9 @@ fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
         let place = ApiArgs::of(url.as_deref(), args.config.as_deref());
         let client = ApiClient::new(&place)?;
         let version = client.get(&path(&["version"], &[]))?;
-        Ok::<_, ApiError>(Running {
-            proxy: client.address(),
-            version,
-        })
+        Ok::<_, ApiError>(Running { proxy: client.address(), version })
     });
-    let told = Told {
-        this: Version::of_this(),
-        configured,
-        configured_hash,
-        running: running.transpose()?,
-    };
+    let told = Told { this: Version::of_this(), configured, configured_hash, running: running.transpose()? };
     output::print(&match args.output.output {
         Format::Json => output::json(&told),
         Format::Text => told.words(args.config.as_deref()),
@@ -123,22 +115,15 @@ fn built(version: &Version) -> String {
     let text = [
         format!("lockwarden {}", version.version),
         format!("revision {}", version.revision),
-        format!(
-            "policy interface lockwarden:policy {}, on Wasmtime {}",
-            version.policy_interface, version.wasmtime
-        ),
+        format!("policy interface lockwarden:policy {}, on Wasmtime {}", version.policy_interface, version.wasmtime),
         format!("{} {}", version.os, version.arch),
         format!("features {features}"),
     ];
-    text.iter()
-        .map(|line| format!("{}\n", plain(line)))
-        .collect()
+    text.iter().map(|line| format!("{}\n", plain(line))).collect()
 }
 
 fn config_hash(hash: Option<&str>) -> String {
-    hash.map_or(String::new(), |hash| {
-        format!("config hash {}\n", plain(hash))
-    })
+    hash.map_or(String::new(), |hash| format!("config hash {}\n", plain(hash)))
 }
 
 fn policies(what: &str, policies: &[PolicyDigest]) -> String {

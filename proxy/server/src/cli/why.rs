@@ -48,11 +48,7 @@ enum NoAnswer {
 /// Does what was asked.
 pub(super) fn why(args: &WhyArgs) -> ExitCode {
     let id = args.id.trim().to_ascii_uppercase();
-    let found = if args.log.is_empty() {
-        from_proxy(&id, &args.proxy)
-    } else {
-        from_files(&id, &args.log)
-    };
+    let found = if args.log.is_empty() { from_proxy(&id, &args.proxy) } else { from_files(&id, &args.log) };
     match found {
         Ok(records) => {
             for Found { record, holder } in &records {
@@ -90,8 +86,7 @@ fn json(record: &Record) -> String {
 }
 
 fn from_files(id: &str, files: &[PathBuf]) -> Result<Vec<Found>, NoAnswer> {
-    let (found, read) =
-        records_with(id, files).map_err(|error| NoAnswer::Unusable(error.to_string()))?;
+    let (found, read) = records_with(id, files).map_err(|error| NoAnswer::Unusable(error.to_string()))?;
     if found.is_empty() {
         let files = if read == 1 { "file" } else { "files" };
         let who = format!("no record with the id {id} in {read} audit {files}");
@@ -101,10 +96,9 @@ fn from_files(id: &str, files: &[PathBuf]) -> Result<Vec<Found>, NoAnswer> {
 }
 
 fn with_holders(records: Vec<Record>, files: &[PathBuf]) -> Vec<Found> {
-    let found = records.into_iter().map(|record| Found {
-        holder: grant_of(&record, files).and_then(|grant| grant.client),
-        record,
-    });
+    let found = records
+        .into_iter()
+        .map(|record| Found { holder: grant_of(&record, files).and_then(|grant| grant.client), record });
     found.collect()
 }
 
@@ -113,10 +107,9 @@ fn from_proxy(id: &str, args: &ApiArgs) -> Result<Vec<Found>, NoAnswer> {
     let client = ApiClient::new(args).map_err(NoAnswer::Proxy)?;
     match client.get::<Vec<Why>>(&path(&["why", id], &[])) {
         Ok(remembered) => {
-            let found = remembered.into_iter().map(|one| Found {
-                holder: one.holder.map(as_client),
-                record: record_of(one.decision),
-            });
+            let found = remembered
+                .into_iter()
+                .map(|one| Found { holder: one.holder.map(as_client), record: record_of(one.decision) });
             return Ok(found.collect());
         }
         Err(ApiError::NotFound(_)) => {}

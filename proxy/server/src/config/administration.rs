@@ -12,16 +12,11 @@ use super::suggest::quoted;
 /// Clients, or functions, in one list.
 pub(super) const MAX_NAMES: usize = 1000;
 
-pub(super) const SERVER_COMMANDS: [(&str, ServerCommands); 2] = [
-    ("forward", ServerCommands::Forward),
-    ("refuse", ServerCommands::Refuse),
-];
+pub(super) const SERVER_COMMANDS: [(&str, ServerCommands); 2] =
+    [("forward", ServerCommands::Forward), ("refuse", ServerCommands::Refuse)];
 
-pub(super) const COMPUTED_NAMES: [(&str, ComputedNames); 3] = [
-    ("watch", ComputedNames::Watch),
-    ("forward", ComputedNames::Forward),
-    ("deny", ComputedNames::Deny),
-];
+pub(super) const COMPUTED_NAMES: [(&str, ComputedNames); 3] =
+    [("watch", ComputedNames::Watch), ("forward", ComputedNames::Forward), ("deny", ComputedNames::Deny)];
 
 /// What happens to scripts that compute names of keys, where something is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +91,7 @@ pub(crate) fn unknown_command(text: &str) -> Result<(Vec<u8>, OperatorSays), Unk
     let command = name(command).map_err(|_| wrong())?.to_ascii_lowercase();
     match lookup(&[command.as_bytes()][..]) {
         Lookup::Unknown => Ok((command.into_bytes(), says)),
-        Lookup::Known(_) | Lookup::UnknownSubcommand => {
-            Err(UnknownCommandError::Known(text.to_owned()))
-        }
+        Lookup::Known(_) | Lookup::UnknownSubcommand => Err(UnknownCommandError::Known(text.to_owned())),
     }
 }
 

@@ -11,10 +11,7 @@ use crate::net::listener::is_loopback;
 /// Where the clients of a sentinel with `advertise = "auto"` are sent: the first listener with an IP address and the
 /// same `tls` that is no sentinel; its place among them all, and its address. Where that is all addresses of the machine,
 /// the host is the one that the client has reached the sentinel by.
-pub(crate) fn target<'a>(
-    listeners: impl Iterator<Item = &'a Listener>,
-    tls: bool,
-) -> Option<(usize, SocketAddr)> {
+pub(crate) fn target<'a>(listeners: impl Iterator<Item = &'a Listener>, tls: bool) -> Option<(usize, SocketAddr)> {
     listeners.enumerate().find_map(|(index, listener)| {
         let is_it = listener.present == Present::Standalone && listener.tls == tls;
         let address = listener.address.tcp().filter(|_| is_it)?;
@@ -23,11 +20,7 @@ pub(crate) fn target<'a>(
 }
 
 /// Says which sentinels have nothing to name. `listen` is the address on top of the file, unless that is off.
-pub(super) fn check(
-    listen: Option<&Listener>,
-    listeners: &[(Listener, Place)],
-    findings: &mut Findings,
-) {
+pub(super) fn check(listen: Option<&Listener>, listeners: &[(Listener, Place)], findings: &mut Findings) {
     let all = || {
         let further = listeners.iter().map(|(listener, _)| listener);
         listen.into_iter().chain(further)
@@ -41,8 +34,11 @@ pub(super) fn check(
             findings.error(place.clone(), format!("listener #{}: {what}", index + 1));
         };
         if !has_data {
-            wrong("a sentinel only says where to connect, and nobody could connect there; set listen, or add a \
-                 [[listener]] with present = \"standalone\"".to_owned());
+            wrong(
+                "a sentinel only says where to connect, and nobody could connect there; set listen, or add a \
+                 [[listener]] with present = \"standalone\""
+                    .to_owned(),
+            );
             continue;
         }
         if face.advertise != Advertise::Auto {

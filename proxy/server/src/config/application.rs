@@ -21,34 +21,13 @@ const MAX_NETWORKS: usize = 100;
 const OTHERS: &str = "__other__";
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "name",
-        example: "\"billing\"",
-    },
-    Key {
-        name: "from",
-        example: "[\"10.0.3.0/24\"]",
-    },
-    Key {
-        name: "process",
-        example: "\"php-fpm*\"",
-    },
-    Key {
-        name: "user",
-        example: "\"billing\"",
-    },
-    Key {
-        name: "client",
-        example: "\"worker-*\"",
-    },
-    Key {
-        name: "certificate",
-        example: "\"spiffe://corp/ns/shop/*\"",
-    },
-    Key {
-        name: "listener",
-        example: "\"unix:/run/lockwarden/redis.sock\"",
-    },
+    Key { name: "name", example: "\"billing\"" },
+    Key { name: "from", example: "[\"10.0.3.0/24\"]" },
+    Key { name: "process", example: "\"php-fpm*\"" },
+    Key { name: "user", example: "\"billing\"" },
+    Key { name: "client", example: "\"worker-*\"" },
+    Key { name: "certificate", example: "\"spiffe://corp/ns/shop/*\"" },
+    Key { name: "listener", example: "\"unix:/run/lockwarden/redis.sock\"" },
 ];
 
 /// One checked `[[application]]`: what holds of a client that belongs to it. At least one condition is there.
@@ -79,8 +58,7 @@ impl ListenAddress {
                 own.port() == local.port() && (is_it || own.ip().is_unspecified())
             }
             (ListenAddress::Unix(own), Entrance::Unix(local)) => own == local,
-            (ListenAddress::Tcp(_), Entrance::Unix(_))
-            | (ListenAddress::Unix(_), Entrance::Tcp(_)) => false,
+            (ListenAddress::Tcp(_), Entrance::Unix(_)) | (ListenAddress::Unix(_), Entrance::Tcp(_)) => false,
         }
     }
 }
@@ -122,21 +100,16 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
         section.scope = format!("application {}: ", quoted(&name.value));
     }
     let from = reader.strings(&section, "from", MAX_NETWORKS, network::network);
-    let [process, user, client, certificate] = ["process", "user", "client", "certificate"]
-        .map(|key| reader.parsed(&section, key, value::glob));
+    let [process, user, client, certificate] =
+        ["process", "user", "client", "certificate"].map(|key| reader.parsed(&section, key, value::glob));
     let listener = reader.parsed(&section, "listener", named_listener);
     reader.unknown_keys(&section, belongs_on_top);
     let scope = &section.scope;
     if let Some(from) = from.as_ref().filter(|from| from.value.is_empty()) {
         // An entry that could not be used was reported.
-        let list = section
-            .table
-            .get("from")
-            .and_then(|list| list.get_ref().as_array());
+        let list = section.table.get("from").and_then(|list| list.get_ref().as_array());
         if list.is_some_and(|list| list.is_empty()) {
-            reader.error(from.span.clone(), || {
-                format!("{scope}from: the list is empty, so it names nobody")
-            });
+            reader.error(from.span.clone(), || format!("{scope}from: the list is empty, so it names nobody"));
         }
         return None;
     }
@@ -166,9 +139,7 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
 enum ListenerError {
     #[error(transparent)]
     Address(#[from] ListenError),
-    #[error(
-        "port 0 is any free port, by which no client can be told from another; write the port of the listener"
-    )]
+    #[error("port 0 is any free port, by which no client can be told from another; write the port of the listener")]
     AnyPort,
 }
 
@@ -185,10 +156,7 @@ fn named_listener(text: &str) -> Result<ListenAddress, ListenerError> {
 enum NameError {
     #[error(transparent)]
     Spelling(#[from] ValueError),
-    #[error(
-        "{} stands for all other applications in metrics; choose another name",
-        quoted(OTHERS)
-    )]
+    #[error("{} stands for all other applications in metrics; choose another name", quoted(OTHERS))]
     Others,
 }
 

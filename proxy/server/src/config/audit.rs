@@ -16,11 +16,8 @@ const DEFAULT_SIZE: u64 = 64 << 20;
 const MAX_KEPT: u64 = 1000;
 const DEFAULT_KEPT: u32 = 5;
 
-const LEVELS: [(&str, AuditLevel); 3] = [
-    ("off", AuditLevel::Off),
-    ("problems", AuditLevel::Problems),
-    ("all", AuditLevel::All),
-];
+const LEVELS: [(&str, AuditLevel); 3] =
+    [("off", AuditLevel::Off), ("problems", AuditLevel::Problems), ("all", AuditLevel::All)];
 
 /// When a file is full, and how many full ones are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +42,7 @@ pub(crate) enum AuditLevel {
 
 impl AuditLevel {
     /// Every level.
-    pub(crate) const ALL: [AuditLevel; 3] =
-        [AuditLevel::Off, AuditLevel::Problems, AuditLevel::All];
+    pub(crate) const ALL: [AuditLevel; 3] = [AuditLevel::Off, AuditLevel::Problems, AuditLevel::All];
 
     /// The word of the configuration.
     pub(crate) const fn word(self) -> &'static str {
@@ -87,10 +83,7 @@ impl Default for AuditConfig {
         AuditConfig {
             level: AuditLevel::default(),
             target: None,
-            limits: Limits {
-                max_size: Some(DEFAULT_SIZE),
-                keep: DEFAULT_KEPT,
-            },
+            limits: Limits { max_size: Some(DEFAULT_SIZE), keep: DEFAULT_KEPT },
             required: false,
             key: None,
         }
@@ -125,20 +118,15 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
         let nowhere = !top.table.contains_key("audit_file");
         let why = match audit.level {
             _ if !required.value => None,
-            AuditLevel::Off => {
-                Some("audit = \"off\" records nothing, so every lock command would be refused")
-            }
-            AuditLevel::Problems | AuditLevel::All if nowhere => {
-                Some("there is no audit_file to write to; name one")
-            }
+            AuditLevel::Off => Some("audit = \"off\" records nothing, so every lock command would be refused"),
+            AuditLevel::Problems | AuditLevel::All if nowhere => Some("there is no audit_file to write to; name one"),
             AuditLevel::Problems | AuditLevel::All => None,
         };
         if let Some(why) = why {
             reader.error(required.span, || format!("audit_required: {why}"));
         }
     }
-    if let (Some(value), None, AuditLevel::All) =
-        (top.table.get("audit"), &audit.target, audit.level)
+    if let (Some(value), None, AuditLevel::All) = (top.table.get("audit"), &audit.target, audit.level)
         && !top.table.contains_key("audit_file")
     {
         let message = "audit: nothing is written, because there is no audit_file; name one";

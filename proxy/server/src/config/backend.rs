@@ -76,10 +76,7 @@ impl Target {
                     true => Some(loopback()),
                     false => host.parse::<IpAddr>().ok(),
                 };
-                let (own, at) = (
-                    listener.ip().to_canonical(),
-                    named.map(|ip| ip.to_canonical()),
-                );
+                let (own, at) = (listener.ip().to_canonical(), named.map(|ip| ip.to_canonical()));
                 *port == listener.port()
                     && at.is_some_and(|at| {
                         at == own
@@ -107,13 +104,7 @@ pub(crate) struct SentinelTarget {
 impl BackendUrl {
     /// That server without a login, database 0.
     pub(crate) fn at(target: Target) -> BackendUrl {
-        BackendUrl {
-            target,
-            tls: false,
-            user: None,
-            password: None,
-            db: 0,
-        }
+        BackendUrl { target, tls: false, user: None, password: None, db: 0 }
     }
 }
 
@@ -127,9 +118,7 @@ impl fmt::Display for BackendUrl {
             Target::Tcp { host, port } => {
                 write!(f, "{scheme}://{user}{at}{}/{db}", HostAndPort(host, *port))
             }
-            Target::Sentinel(SentinelTarget {
-                sentinels, name, ..
-            }) => {
+            Target::Sentinel(SentinelTarget { sentinels, name, .. }) => {
                 write!(f, "{scheme}-sentinel://{user}{at}")?;
                 for (index, (host, port)) in sentinels.iter().enumerate() {
                     let comma = if index == 0 { "" } else { "," };
@@ -184,9 +173,7 @@ pub(crate) enum BackendUrlError {
     SentinelOptions,
     #[error("a cluster ({0}://) is not there yet; use a single server with redis://")]
     Cluster(String),
-    #[error(
-        "the path of a unix socket has to be a whole one, as in redis+unix:///run/redis/redis.sock"
-    )]
+    #[error("the path of a unix socket has to be a whole one, as in redis+unix:///run/redis/redis.sock")]
     SocketPath,
     #[error("the path of a unix socket has at most {MAX_PATH} bytes")]
     LongSocketPath,
@@ -264,13 +251,7 @@ fn url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
         "" => 0,
         digits => database(digits)?,
     };
-    Ok(BackendUrl {
-        target: Target::Tcp { host, port },
-        tls: false,
-        user,
-        password,
-        db,
-    })
+    Ok(BackendUrl { target: Target::Tcp { host, port }, tls: false, user, password, db })
 }
 
 /// `/run/redis/redis.sock?db=1`, behind an optional login.
@@ -287,13 +268,7 @@ fn unix_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
         return Err(BackendUrlError::LongSocketPath);
     }
     let (user, password) = login.map_or(Ok((None, None)), credentials)?;
-    Ok(BackendUrl {
-        target: Target::Unix(path.into()),
-        tls: false,
-        user,
-        password,
-        db,
-    })
+    Ok(BackendUrl { target: Target::Unix(path.into()), tls: false, user, password, db })
 }
 
 /// `s1:26379,s2,s3/mymaster?db=1`, behind an optional login to the primary.
@@ -309,20 +284,14 @@ fn sentinel_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
     if name.is_empty() || name.len() > MAX_PRIMARY_NAME || !name.bytes().all(is_plain) {
         return Err(BackendUrlError::PrimaryName);
     }
-    let hosts = hosts
-        .split(',')
-        .map(|host| host_and_port_or(host, SENTINEL_PORT));
+    let hosts = hosts.split(',').map(|host| host_and_port_or(host, SENTINEL_PORT));
     let sentinels = hosts.collect::<Result<Vec<_>, _>>()?;
     if sentinels.len() > MAX_SENTINELS {
         return Err(BackendUrlError::ManySentinels);
     }
     let (user, password) = login.map_or(Ok((None, None)), credentials)?;
     Ok(BackendUrl {
-        target: Target::Sentinel(SentinelTarget {
-            sentinels,
-            name: name.to_owned(),
-            login: None,
-        }),
+        target: Target::Sentinel(SentinelTarget { sentinels, name: name.to_owned(), login: None }),
         tls: false,
         user,
         password,
@@ -342,8 +311,7 @@ fn with_database(rest: &str, wrong: BackendUrlError) -> Result<(&str, u32), Back
 /// Redis keeps database numbers in an int.
 fn database(digits: &str) -> Result<u32, BackendUrlError> {
     let db = digits.parse().ok();
-    db.filter(|&db| db <= i32::MAX as u32)
-        .ok_or(BackendUrlError::Database)
+    db.filter(|&db| db <= i32::MAX as u32).ok_or(BackendUrlError::Database)
 }
 
 fn host_and_port(authority: &str) -> Result<(String, u16), BackendUrlError> {
@@ -357,14 +325,7 @@ fn host_and_port_or(authority: &str, usual: u16) -> Result<(String, u16), Backen
                 .split_once(']')
                 .filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
                 .ok_or(BackendUrlError::NoIpv6InBrackets)?;
-            (
-                host,
-                if port.is_empty() {
-                    None
-                } else {
-                    Some(port.strip_prefix(':').unwrap_or(""))
-                },
-            )
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').unwrap_or("")) })
         }
         None => match authority.split_once(':') {
             Some((_, port)) if port.contains(':') => {
@@ -379,11 +340,7 @@ fn host_and_port_or(authority: &str, usual: u16) -> Result<(String, u16), Backen
     }
     let port = match port {
         None => usual,
-        Some(digits) => digits
-            .parse()
-            .ok()
-            .filter(|&port| port != 0)
-            .ok_or(BackendUrlError::Port)?,
+        Some(digits) => digits.parse().ok().filter(|&port| port != 0).ok_or(BackendUrlError::Port)?,
     };
     Ok((host.to_owned(), port))
 }
@@ -399,9 +356,7 @@ fn credentials(login: &str) -> Result<(Option<String>, Option<Secret>), BackendU
     };
     let password = match password {
         None | Some("") => None,
-        Some(text) => {
-            Some(secret::password(&percent_decoded(text)?).map_err(BackendUrlError::Password)?)
-        }
+        Some(text) => Some(secret::password(&percent_decoded(text)?).map_err(BackendUrlError::Password)?),
     };
     Ok((user, password))
 }
@@ -426,9 +381,6 @@ fn percent_decoded(text: &str) -> Result<String, BackendUrlError> {
 fn is_host_and_port(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
     text.split_once(':').is_some_and(|(host, port)| {
-        !host.is_empty()
-            && host.len() < 64
-            && host.bytes().all(plain)
-            && port.parse::<u16>().is_ok()
+        !host.is_empty() && host.len() < 64 && host.bytes().all(plain) && port.parse::<u16>().is_ok()
     })
 }

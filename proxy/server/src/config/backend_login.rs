@@ -16,22 +16,10 @@ const MIN_REFRESH: Duration = Duration::from_secs(1);
 const MAX_REFRESH: Duration = Duration::from_secs(86_400);
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "user",
-        example: "\"warden\"",
-    },
-    Key {
-        name: "password_file",
-        example: "\"/run/secrets/redis\"",
-    },
-    Key {
-        name: "password_command",
-        example: "[\"/usr/local/bin/redis-token\"]",
-    },
-    Key {
-        name: "refresh",
-        example: "\"10m\"",
-    },
+    Key { name: "user", example: "\"warden\"" },
+    Key { name: "password_file", example: "\"/run/secrets/redis\"" },
+    Key { name: "password_command", example: "[\"/usr/local/bin/redis-token\"]" },
+    Key { name: "refresh", example: "\"10m\"" },
 ];
 
 /// Who the proxy's own connections are, and where their password comes from.
@@ -53,10 +41,7 @@ pub(crate) enum PasswordSource {
 }
 
 /// Reads the table with its place, if the file has one.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-) -> Option<(BackendLogin, Place)> {
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(BackendLogin, Place)> {
     let section = reader.section(top, "backend_login", KEYS)?;
     let user = reader.parsed(&section, "user", user);
     let file = reader.file(&section, "password_file");
@@ -71,9 +56,7 @@ pub(super) fn read(
     let source = match (has("password_file"), has("password_command")) {
         (true, true) => {
             reader.error(section.span.clone(), || {
-                format!(
-                    "{scope}password_file and password_command are both there; keep one of them"
-                )
+                format!("{scope}password_file and password_command are both there; keep one of them")
             });
             None
         }

@@ -18,18 +18,9 @@ use crate::net::tls::{ClientCertificates, ListenerFiles, NamedBy};
 const MAX_LOGINS: usize = 1_000;
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "name",
-        example: "\"spiffe://corp/ns/shop/*\"",
-    },
-    Key {
-        name: "user",
-        example: "\"shop\"",
-    },
-    Key {
-        name: "password_file",
-        example: "\"/run/secrets/shop\"",
-    },
+    Key { name: "name", example: "\"spiffe://corp/ns/shop/*\"" },
+    Key { name: "user", example: "\"shop\"" },
+    Key { name: "password_file", example: "\"/run/secrets/shop\"" },
 ];
 
 /// One checked `[[certificate_login]]`.
@@ -44,10 +35,7 @@ pub(crate) struct CertificateLogin {
 }
 
 /// Reads every `[[certificate_login]]` of the file, with its place; those with errors are left out.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-) -> Vec<(CertificateLogin, Place)> {
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Vec<(CertificateLogin, Place)> {
     reader.each_table(top, ("certificate_login", KEYS), MAX_LOGINS, one)
 }
 
@@ -69,11 +57,7 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Certificate
         );
         reader.warning(file.span.clone(), message);
     }
-    let login = CertificateLogin {
-        name: name?.value,
-        user: user?.value,
-        password_file: file?.value,
-    };
+    let login = CertificateLogin { name: name?.value, user: user?.value, password_file: file?.value };
     Some((login, reader.document.place(section.span.clone())))
 }
 
@@ -102,16 +86,11 @@ pub(super) fn check(
     }
     let why = match (tls, balancers) {
         (Some(_), []) => "client_cert = \"off\"",
-        (Some(_), _) => {
-            "client_cert = \"off\", and client_name is not \"cn\", the only name that balancers tell"
-        }
+        (Some(_), _) => "client_cert = \"off\", and client_name is not \"cn\", the only name that balancers tell",
         (None, _) => "there is no [tls] client_ca, and no balancer in proxy_protocol_from",
     };
     for (number, (_, place)) in logins.iter().enumerate() {
-        let message = format!(
-            "certificate_login {}: {why}, so nobody has a name",
-            number + 1
-        );
+        let message = format!("certificate_login {}: {why}, so nobody has a name", number + 1);
         findings.error(place.clone(), message);
     }
 }

@@ -28,13 +28,9 @@ pub(super) struct Document<'a> {
 
 /// The file's text; what kept it from being read is a finding.
 pub(super) fn read(path: &Path, findings: &mut Findings) -> Option<String> {
-    let whole = || Place::File {
-        path: path.to_owned(),
-        position: None,
-    };
+    let whole = || Place::File { path: path.to_owned(), position: None };
     let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes));
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes));
     if let Err(error) = read {
         findings.error(whole(), format!("cannot read the file: {error}"));
         return None;
@@ -59,11 +55,7 @@ impl<'a> Document<'a> {
     pub(super) fn new(path: &'a Path, text: &'a str) -> Document<'a> {
         let after_newlines = text.match_indices('\n').map(|(newline, _)| newline + 1);
         let line_starts = std::iter::once(0).chain(after_newlines).collect();
-        Document {
-            path,
-            text,
-            line_starts,
-        }
+        Document { path, text, line_starts }
     }
 
     /// The tree of values; every error of syntax is a finding.
@@ -79,10 +71,7 @@ impl<'a> Document<'a> {
             let position = self.position(error.span().map_or(0, |span| span.start));
             // What follows an error on its own line is mostly its echo.
             if position.line != last_line {
-                findings.error(
-                    self.at(position),
-                    format!("not valid TOML: {}", error.message()),
-                );
+                findings.error(self.at(position), format!("not valid TOML: {}", error.message()));
             }
             last_line = position.line;
         }
@@ -93,10 +82,7 @@ impl<'a> Document<'a> {
         let line = self.line_starts.partition_point(|&start| start <= offset);
         let start = self.line_starts[line - 1];
         let before = self.text.get(start..offset).unwrap_or_default();
-        Position {
-            line,
-            column: before.chars().count() + 1,
-        }
+        Position { line, column: before.chars().count() + 1 }
     }
 
     pub(super) fn place(&self, span: Range<usize>) -> Place {
@@ -106,16 +92,11 @@ impl<'a> Document<'a> {
     /// A path that the file names: a relative one starts at the file's own directory, wherever the
     /// proxy was started.
     pub(super) fn beside(&self, named: &Path) -> PathBuf {
-        self.path
-            .parent()
-            .map_or_else(|| named.to_owned(), |directory| directory.join(named))
+        self.path.parent().map_or_else(|| named.to_owned(), |directory| directory.join(named))
     }
 
     pub(super) fn at(&self, position: Position) -> Place {
-        Place::File {
-            path: self.path.to_owned(),
-            position: Some(position),
-        }
+        Place::File { path: self.path.to_owned(), position: Some(position) }
     }
 }
 
@@ -132,10 +113,7 @@ fn too_deep_key(text: &str) -> Option<usize> {
                 continue;
             }
             b'#' => {
-                at += bytes[at..]
-                    .iter()
-                    .position(|&b| b == b'\n')
-                    .unwrap_or(bytes.len() - at);
+                at += bytes[at..].iter().position(|&b| b == b'\n').unwrap_or(bytes.len() - at);
                 continue;
             }
             b'.' => dots += 1,

@@ -106,10 +106,7 @@ impl Draft {
     /// What holds where nobody says otherwise.
     pub(super) fn built_in() -> Draft {
         let (host, port) = DEFAULT_BACKEND;
-        let backend = BackendUrl::at(Target::Tcp {
-            host: host.to_owned(),
-            port,
-        });
+        let backend = BackendUrl::at(Target::Tcp { host: host.to_owned(), port });
         Draft {
             listen: Layered::built_in(Some(ListenAddress::Tcp(DEFAULT_LISTEN))),
             listeners: Vec::new(),
@@ -169,12 +166,7 @@ impl Draft {
             &self.proxy_protocol_from,
             findings,
         );
-        guard::check(
-            &self.guards,
-            &self.namespaces,
-            &self.companion_prefix,
-            findings,
-        );
+        guard::check(&self.guards, &self.namespaces, &self.companion_prefix, findings);
         let listen = self.listen.value.map(Listener::at);
         advertise::check(listen.as_ref(), &self.listeners, findings);
         let logins = self.certificate_logins.into_iter();
@@ -217,17 +209,9 @@ impl Draft {
     fn check_addresses(&self, findings: &mut Findings) {
         let tcp = |address: Option<SocketAddr>| address.map(ListenAddress::Tcp);
         let mut addresses = vec![
-            (
-                "listen",
-                self.listen.value.clone(),
-                self.listen.place.as_ref(),
-            ),
+            ("listen", self.listen.value.clone(), self.listen.place.as_ref()),
             ("admin", tcp(self.admin.value), self.admin.place.as_ref()),
-            (
-                "metrics",
-                tcp(self.metrics.value),
-                self.metrics.place.as_ref(),
-            ),
+            ("metrics", tcp(self.metrics.value), self.metrics.place.as_ref()),
         ];
         for (listener, place) in &self.listeners {
             addresses.push(("listener", Some(listener.address.clone()), Some(place)));
@@ -235,22 +219,17 @@ impl Draft {
         for (index, (name, address, place)) in addresses.iter().enumerate() {
             for (other, other_address, other_place) in &addresses[..index] {
                 // Port 0 asks the system for any free port, so two of them differ.
-                let is_fixed = address
-                    .as_ref()
-                    .is_some_and(|address| address.tcp().is_none_or(|tcp| tcp.port() != 0));
+                let is_fixed = address.as_ref().is_some_and(|address| address.tcp().is_none_or(|tcp| tcp.port() != 0));
                 // The later layer is what its author can mend; built-in addresses differ.
-                if let (true, Some(address), Some(place)) = (
-                    is_fixed && address == other_address,
-                    address,
-                    place.or(*other_place),
-                ) {
+                if let (true, Some(address), Some(place)) =
+                    (is_fixed && address == other_address, address, place.or(*other_place))
+                {
                     let its_own = match address {
                         ListenAddress::Tcp(_) => "port",
                         ListenAddress::Unix(_) => "path",
                     };
-                    let message = format!(
-                        "{name}: {address} is the address of {other} too; give each its own {its_own}"
-                    );
+                    let message =
+                        format!("{name}: {address} is the address of {other} too; give each its own {its_own}");
                     findings.error(place.clone(), message);
                 }
             }
@@ -266,11 +245,7 @@ impl Draft {
                 findings.warning((*place).clone(), message);
             }
         }
-        if let (None, true, Some(place)) = (
-            &self.listen.value,
-            self.listeners.is_empty(),
-            &self.listen.place,
-        ) {
+        if let (None, true, Some(place)) = (&self.listen.value, self.listeners.is_empty(), &self.listen.place) {
             let message = "listen: off, and there is no [[listener]], so nobody could connect";
             findings.error(place.clone(), message.to_owned());
         }
@@ -300,8 +275,7 @@ impl Draft {
     fn check_admin_token(&self, findings: &mut Findings) {
         // One that could not be used was reported, and counts as given.
         let token_was_given = self.admin_token.place.is_some();
-        if let (Some(admin), Some(place), false) =
-            (self.admin.value, &self.admin.place, token_was_given)
+        if let (Some(admin), Some(place), false) = (self.admin.value, &self.admin.place, token_was_given)
             && !admin.ip().to_canonical().is_loopback()
         {
             let port = admin.port();
@@ -317,15 +291,11 @@ impl Draft {
     /// mistake.
     fn give_backend_its_password(&mut self, findings: &mut Findings) {
         let url_place = self.backend.place.as_ref();
-        let Layered {
-            value: password,
-            place: password_place,
-        } = &self.backend_password;
+        let Layered { value: password, place: password_place } = &self.backend_password;
         match &mut self.backend.value {
             Backend::Private => {
                 if let Some((_, place)) = &self.backend_login {
-                    let message =
-                        "backend_login: a private backend has no login; this one is not used";
+                    let message = "backend_login: a private backend has no login; this one is not used";
                     findings.warning(place.clone(), message.to_owned());
                 }
                 if let (Some(password_place), Some(url_place)) = (password_place, url_place)
@@ -358,9 +328,7 @@ impl Draft {
                     }
                     return;
                 }
-                if let (Some(user), None, None, Some(place)) =
-                    (&url.user, &url.password, password_place, url_place)
-                {
+                if let (Some(user), None, None, Some(place)) = (&url.user, &url.password, password_place, url_place) {
                     let message = format!(
                         "backend: there is no password for user {}; write it behind the user, as in \
                          redis://user:password@host, or set backend_password_file",

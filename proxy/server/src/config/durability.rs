@@ -52,11 +52,7 @@ pub(super) fn durability(text: &str) -> Result<Option<Durability>, DurabilityErr
     };
     match u16::try_from(within) {
         Ok(0) => Err(DurabilityError::NoTime(text())),
-        Ok(within_ms) if within_ms <= MAX_WAIT_MS => Ok(Some(Durability {
-            replicas,
-            within_ms,
-            is_strict,
-        })),
+        Ok(within_ms) if within_ms <= MAX_WAIT_MS => Ok(Some(Durability { replicas, within_ms, is_strict })),
         Ok(_) | Err(_) => Err(DurabilityError::Time(text())),
     }
 }
@@ -67,13 +63,7 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_is_read() {
-        let durable = |replicas, within_ms, is_strict| {
-            Some(Durability {
-                replicas,
-                within_ms,
-                is_strict,
-            })
-        };
+        let durable = |replicas, within_ms, is_strict| Some(Durability { replicas, within_ms, is_strict });
         let wait = |replicas, within_ms| durable(replicas, within_ms, false);
         for (text, expected) in [
             ("none", None),
@@ -89,7 +79,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_in_words() {
-        let form = "write \"none\", \"wait:<replicas>:<time>\" or \"strict:<replicas>:<time>\", such as \"wait:1:50ms\"";
+        let form =
+            "write \"none\", \"wait:<replicas>:<time>\" or \"strict:<replicas>:<time>\", such as \"wait:1:50ms\"";
         let long = "wait for at most 1s; a client would wait longer than most do";
         for (text, expected) in [
             ("", form),

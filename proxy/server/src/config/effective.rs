@@ -40,10 +40,9 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Default => f.write_str("default"),
-            Origin::Place(Place::File {
-                path,
-                position: Some(position),
-            }) => write!(f, "{}:{}", path.display(), position.line),
+            Origin::Place(Place::File { path, position: Some(position) }) => {
+                write!(f, "{}:{}", path.display(), position.line)
+            }
             Origin::Place(place) => place.fmt(f),
             Origin::Order => f.write_str("order"),
         }
@@ -96,18 +95,16 @@ impl Sayings {
                 }
                 DeValue::Array(items) => items.iter().map(|item| item.get_ref().as_table()),
                 _ => {
-                    self.top
-                        .insert(name.to_owned(), said(document, name, value));
+                    self.top.insert(name.to_owned(), said(document, name, value));
                     continue;
                 }
             };
             match tables.collect::<Option<Vec<_>>>() {
-                Some(tables) if !tables.is_empty() => self
-                    .tables
-                    .extend(tables.into_iter().map(|table| read(document, name, table))),
+                Some(tables) if !tables.is_empty() => {
+                    self.tables.extend(tables.into_iter().map(|table| read(document, name, table)))
+                }
                 Some(_) | None => {
-                    self.top
-                        .insert(name.to_owned(), said(document, name, value));
+                    self.top.insert(name.to_owned(), said(document, name, value));
                 }
             }
         }
@@ -181,13 +178,7 @@ impl Sayings {
                 true => strict_default,
                 false => namespace_default,
             };
-            fill(
-                &mut all,
-                Some(&label),
-                namespace::KEYS,
-                &table.said,
-                default,
-            );
+            fill(&mut all, Some(&label), namespace::KEYS, &table.said, default);
         }
         for table in rest {
             let (keys, default): (&[Key], DefaultOf) = match &*table.kind {
@@ -202,11 +193,7 @@ impl Sayings {
 
 impl Table {
     fn new(kind: &str, name: &str) -> Table {
-        Table {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            said: BTreeMap::new(),
-        }
+        Table { kind: kind.to_owned(), name: name.to_owned(), said: BTreeMap::new() }
     }
 
     fn label(&self) -> String {
@@ -217,13 +204,7 @@ impl Table {
 type DefaultOf = fn(&str) -> Option<&'static str>;
 
 /// The known keys of a table in their order, then what else was said there.
-fn fill(
-    all: &mut Vec<Setting>,
-    table: Option<&str>,
-    keys: &[Key],
-    said: &BTreeMap<String, Said>,
-    default: DefaultOf,
-) {
+fn fill(all: &mut Vec<Setting>, table: Option<&str>, keys: &[Key], said: &BTreeMap<String, Said>, default: DefaultOf) {
     let mut put = |key: &str, value: &str, origin: &Origin| {
         all.push(Setting {
             table: table.map(str::to_owned),
@@ -258,9 +239,7 @@ fn top_default(key: &str) -> Option<&'static str> {
         "metrics_max_namespaces" => "30",
         "allow_open" | "audit_required" => "false",
         "companion_prefix" => "\"lw:\"",
-        "proxy_protocol_from" | "admin_identities" | "trusted_functions" | "unknown_commands" => {
-            "[]"
-        }
+        "proxy_protocol_from" | "admin_identities" | "trusted_functions" | "unknown_commands" => "[]",
         "sessions" => "\"dedicated\"",
         "log_format" => "\"auto\"",
         "drain" => "\"5s\"",
@@ -273,11 +252,7 @@ fn top_default(key: &str) -> Option<&'static str> {
         "audit_max_size" => "\"64MiB\"",
         "audit_keep" => "5",
         "otel_slow" => "\"5ms\"",
-        "backend_password_file"
-        | "admin_token_file"
-        | "audit_file"
-        | "audit_key_file"
-        | "otel_endpoint" => "(none)",
+        "backend_password_file" | "admin_token_file" | "audit_file" | "audit_key_file" | "otel_endpoint" => "(none)",
         _ => return None,
     })
 }
@@ -328,11 +303,9 @@ fn said(document: &Document<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Sai
         ("admin_token", _) => HIDDEN.to_owned(),
         // Its arguments may be secrets.
         ("password_command", DeValue::Array(words)) => match words.first().map(Spanned::get_ref) {
-            Some(DeValue::String(program)) => format!(
-                "{} (and {} hidden)",
-                toml(&DeValue::String(program.clone())),
-                words.len() - 1
-            ),
+            Some(DeValue::String(program)) => {
+                format!("{} (and {} hidden)", toml(&DeValue::String(program.clone())), words.len() - 1)
+            }
             Some(_) | None => HIDDEN.to_owned(),
         },
         ("backend", DeValue::String(text)) => url(text),
@@ -342,10 +315,7 @@ fn said(document: &Document<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Sai
         }
         (_, value) => toml(value).to_string(),
     };
-    Said {
-        value: shortened(text),
-        origin: Origin::Place(document.place(value.span())),
-    }
+    Said { value: shortened(text), origin: Origin::Place(document.place(value.span())) }
 }
 
 fn shortened(text: String) -> String {

@@ -17,22 +17,10 @@ const MAX_APPLICATIONS: usize = 100;
 const MAX_CERTIFICATES: usize = 100;
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "clients",
-        example: "[\"billing*\"]",
-    },
-    Key {
-        name: "applications",
-        example: "[\"billing\"]",
-    },
-    Key {
-        name: "certificates",
-        example: "[\"spiffe://corp/ns/shop/*\"]",
-    },
-    Key {
-        name: "percent",
-        example: "10",
-    },
+    Key { name: "clients", example: "[\"billing*\"]" },
+    Key { name: "applications", example: "[\"billing\"]" },
+    Key { name: "certificates", example: "[\"spiffe://corp/ns/shop/*\"]" },
+    Key { name: "percent", example: "10" },
 ];
 
 /// Whose refusals are carried out although the namespace is in monitor mode.
@@ -65,17 +53,10 @@ pub(super) fn read(
         });
         return None;
     };
-    let section = Section {
-        table,
-        span: value.span(),
-        known: KEYS,
-        scope: format!("{scope}: "),
-    };
+    let section = Section { table, span: value.span(), known: KEYS, scope: format!("{scope}: ") };
     reader.unknown_keys(&section, |_| None);
     let named = reader.strings(&section, "clients", MAX_CLIENTS, value::glob);
-    let applications = reader.strings(&section, "applications", MAX_APPLICATIONS, |name| {
-        known_at_once(name, known)
-    });
+    let applications = reader.strings(&section, "applications", MAX_APPLICATIONS, |name| known_at_once(name, known));
     let certificates = reader.strings(&section, "certificates", MAX_CERTIFICATES, value::glob);
     let percent = reader.integer(&section, "percent", 1..=100);
     if table.is_empty() {
@@ -128,18 +109,11 @@ fn entries<T>(
         let list = list.and_then(|list| list.get_ref().as_array());
         // An entry that could not be used was reported.
         if list.is_some_and(|list| list.is_empty()) {
-            reader.error(read.span, || {
-                format!(
-                    "{}{key}: the list is empty, so it names nobody",
-                    section.scope
-                )
-            });
+            reader.error(read.span, || format!("{}{key}: the list is empty, so it names nobody", section.scope));
         }
         return None;
     }
-    Some(Some(
-        read.value.into_iter().map(|entry| entry.value).collect(),
-    ))
+    Some(Some(read.value.into_iter().map(|entry| entry.value).collect()))
 }
 
 /// Why an application cannot be enforced by its name.

@@ -22,8 +22,8 @@ use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::Sessions;
 use super::{
-    administration, application, audit, backend, backend_login, certificate_login, document, guard,
-    listener, namespace, network, policy, secret, sentinel, tls, user_map, value,
+    administration, application, audit, backend, backend_login, certificate_login, document, guard, listener,
+    namespace, network, policy, secret, sentinel, tls, user_map, value,
 };
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
@@ -34,10 +34,7 @@ const MAX_DRAIN: Duration = Duration::from_secs(3600);
 const MIN_SWEEP: Duration = Duration::from_millis(100);
 const MAX_SWEEP: Duration = Duration::from_secs(86_400);
 
-const SESSIONS: [(&str, Sessions); 2] = [
-    ("dedicated", Sessions::Dedicated),
-    ("multiplexed", Sessions::Multiplexed),
-];
+const SESSIONS: [(&str, Sessions); 2] = [("dedicated", Sessions::Dedicated), ("multiplexed", Sessions::Multiplexed)];
 
 /// Networks of balancers; every new connection is compared with all of them.
 const MAX_NETWORKS: usize = 100;
@@ -49,8 +46,7 @@ const MAX_CLIENTS: u64 = 1_000_000;
 const MEMORY: RangeInclusive<usize> = 1 << 20..=1 << 40;
 
 /// How old a client's connection may become. Below the first, clients would do little but connect.
-const CONNECTION_AGE: RangeInclusive<Duration> =
-    Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+const CONNECTION_AGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
 
 /// Most namespaces with metric series of their own.
 const MAX_METRIC_NAMESPACES: u64 = 1000;
@@ -72,20 +68,12 @@ pub(super) fn read_text((path, text): (&Path, &str), draft: &mut Draft, findings
         return;
     };
     draft.said.in_file(&document, tree.get_ref());
-    let mut reader = Reader {
-        document: &document,
-        findings,
-    };
+    let mut reader = Reader { document: &document, findings };
     read_top(&mut reader, tree.get_ref(), draft);
 }
 
 fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
-    let top = Section {
-        table,
-        span: 0..0,
-        known: TOP_KEYS,
-        scope: String::new(),
-    };
+    let top = Section { table, span: 0..0, known: TOP_KEYS, scope: String::new() };
 
     read_addresses(reader, &top, draft);
     read_running(reader, &top, draft);
@@ -117,13 +105,7 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
 
 /// The addresses, who may come in by them, and the backend.
 fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
-    layer(
-        reader,
-        top,
-        "listen",
-        listener::listen_or_off,
-        &mut draft.listen,
-    );
+    layer(reader, top, "listen", listener::listen_or_off, &mut draft.listen);
     draft.listeners = listener::read(reader, top);
     draft.backend_login = backend_login::read(reader, top);
     draft.sentinel = sentinel::read(reader, top);
@@ -133,20 +115,8 @@ fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Dr
     let password = secret_file(reader.document, secret::password);
     let target = &mut draft.backend_password;
     layer(reader, top, "backend_password_file", password, target);
-    layer(
-        reader,
-        top,
-        "admin",
-        value::address_or_off,
-        &mut draft.admin,
-    );
-    layer(
-        reader,
-        top,
-        "metrics",
-        value::address_or_off,
-        &mut draft.metrics,
-    );
+    layer(reader, top, "admin", value::address_or_off, &mut draft.admin);
+    layer(reader, top, "metrics", value::address_or_off, &mut draft.metrics);
     read_admin_token(reader, top, draft);
     if let Some(allow_open) = reader.boolean(top, "allow_open") {
         draft.allow_open = allow_open.value;
@@ -172,9 +142,7 @@ fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draf
     if let Some(format) = reader.choice(top, "log_format", &LOG_FORMATS) {
         draft.log_format = format;
     }
-    let drain = reader.parsed(top, "drain", |text| {
-        value::duration(text, Duration::ZERO..=MAX_DRAIN)
-    });
+    let drain = reader.parsed(top, "drain", |text| value::duration(text, Duration::ZERO..=MAX_DRAIN));
     if let Some(drain) = drain {
         draft.drain = drain.value;
     }
@@ -222,13 +190,8 @@ fn read_admin_token(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut 
     layer(reader, top, "admin_token", inline, target);
     let from_file = secret_file(reader.document, secret::admin_token);
     layer(reader, top, "admin_token_file", from_file, target);
-    if let (Some(_), Some(second)) = (
-        top.table.get("admin_token"),
-        top.table.get("admin_token_file"),
-    ) {
-        reader.error(second.span(), || {
-            "admin_token_file: admin_token is there too; keep one of them".to_owned()
-        });
+    if let (Some(_), Some(second)) = (top.table.get("admin_token"), top.table.get("admin_token_file")) {
+        reader.error(second.span(), || "admin_token_file: admin_token is there too; keep one of them".to_owned());
     }
 }
 
@@ -241,18 +204,10 @@ fn secret_file(
 }
 
 fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Draft) {
-    let used = |name| {
-        draft
-            .namespaces
-            .iter()
-            .any(|namespace| namespace.policies.contains(name))
-    };
+    let used = |name| draft.namespaces.iter().any(|namespace| namespace.policies.contains(name));
     for module in modules.iter().filter(|module| !used(&module.name)) {
         let path = reader.document.path.to_owned();
-        let place = Place::File {
-            path,
-            position: module.position,
-        };
+        let place = Place::File { path, position: module.position };
         let name = quoted(&module.name);
         let message = format!("policy {name} is in no namespace's chain, so it is never asked");
         reader.findings.warning(place, message);

@@ -64,14 +64,8 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::File {
-                path,
-                position: None,
-            } => write!(f, "{}", path.display()),
-            Place::File {
-                path,
-                position: Some(Position { line, column }),
-            } => {
+            Place::File { path, position: None } => write!(f, "{}", path.display()),
+            Place::File { path, position: Some(Position { line, column }) } => {
                 write!(f, "{}:{line}:{column}", path.display())
             }
             Place::Environment(name) => f.write_str(name),
@@ -94,19 +88,9 @@ pub(crate) struct Finding {
 impl Finding {
     /// An error that was found after loading, for example by a policy in its settings. Without a
     /// file it names the built-in configuration.
-    pub(crate) fn error_in(
-        source: Option<&Path>,
-        position: Option<Position>,
-        message: String,
-    ) -> Finding {
-        let path = source
-            .unwrap_or(Path::new("built-in configuration"))
-            .to_owned();
-        Finding {
-            severity: Severity::Error,
-            place: Place::File { path, position },
-            message,
-        }
+    pub(crate) fn error_in(source: Option<&Path>, position: Option<Position>, message: String) -> Finding {
+        let path = source.unwrap_or(Path::new("built-in configuration")).to_owned();
+        Finding { severity: Severity::Error, place: Place::File { path, position }, message }
     }
 
     fn severity_word(&self) -> &'static str {
@@ -119,13 +103,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {}: {}",
-            self.place,
-            self.severity_word(),
-            self.message
-        )
+        write!(f, "{} {}: {}", self.place, self.severity_word(), self.message)
     }
 }
 
@@ -135,33 +113,15 @@ pub(crate) struct Report<'a>(pub &'a [Finding]);
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self
-            .0
-            .iter()
-            .map(|finding| finding.place.to_string().chars().count())
-            .max();
+        let width = self.0.iter().map(|finding| finding.place.to_string().chars().count()).max();
         let width = width.unwrap_or(0);
         for finding in self.0 {
             let place = finding.place.to_string();
-            writeln!(
-                f,
-                "{place:width$} {}: {}",
-                finding.severity_word(),
-                finding.message
-            )?;
+            writeln!(f, "{place:width$} {}: {}", finding.severity_word(), finding.message)?;
         }
-        let errors = self
-            .0
-            .iter()
-            .filter(|finding| finding.severity == Severity::Error)
-            .count();
+        let errors = self.0.iter().filter(|finding| finding.severity == Severity::Error).count();
         let warnings = self.0.len() - errors;
-        write!(
-            f,
-            "{}, {}",
-            counted(errors, "error"),
-            counted(warnings, "warning")
-        )
+        write!(f, "{}, {}", counted(errors, "error"), counted(warnings, "warning"))
     }
 }
 
@@ -189,22 +149,14 @@ impl Findings {
     pub(super) fn error(&mut self, place: Place, message: String) {
         self.errors += 1;
         if self.errors <= KEPT_OF_EACH_SEVERITY {
-            self.kept.push(Finding {
-                severity: Severity::Error,
-                place,
-                message,
-            });
+            self.kept.push(Finding { severity: Severity::Error, place, message });
         }
     }
 
     pub(super) fn warning(&mut self, place: Place, message: String) {
         self.warnings += 1;
         if self.warnings <= KEPT_OF_EACH_SEVERITY {
-            self.kept.push(Finding {
-                severity: Severity::Warning,
-                place,
-                message,
-            });
+            self.kept.push(Finding { severity: Severity::Warning, place, message });
         }
     }
 

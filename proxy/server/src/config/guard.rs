@@ -24,34 +24,13 @@ pub(crate) const GUARD: &str = "guard:";
 const MAX_EXEMPT: usize = 256;
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "name",
-        example: "\"stock\"",
-    },
-    Key {
-        name: "keys",
-        example: "[\"stock:{id}\", \"order:{id}:*\"]",
-    },
-    Key {
-        name: "lock",
-        example: "\"lock:sale:{id}\"",
-    },
-    Key {
-        name: "mode",
-        example: "\"monitor\"",
-    },
-    Key {
-        name: "unlocked",
-        example: "\"refuse\"",
-    },
-    Key {
-        name: "proofs",
-        example: "[\"session\", \"identity\"]",
-    },
-    Key {
-        name: "exempt",
-        example: "[\"stock-import\"]",
-    },
+    Key { name: "name", example: "\"stock\"" },
+    Key { name: "keys", example: "[\"stock:{id}\", \"order:{id}:*\"]" },
+    Key { name: "lock", example: "\"lock:sale:{id}\"" },
+    Key { name: "mode", example: "\"monitor\"" },
+    Key { name: "unlocked", example: "\"refuse\"" },
+    Key { name: "proofs", example: "[\"session\", \"identity\"]" },
+    Key { name: "exempt", example: "[\"stock-import\"]" },
 ];
 
 /// One checked `[[guard]]`.
@@ -74,12 +53,7 @@ pub(crate) struct GuardConfig {
 impl GuardConfig {
     /// What it says, in a few words for people: `lockwarden check` prints it and the log begins with it.
     pub(crate) fn summary(&self) -> String {
-        format!(
-            "{} are for holders of {}, in {} mode",
-            self.keys.join(" "),
-            self.locks.join(" or "),
-            self.mode.word()
-        )
+        format!("{} are for holders of {}, in {} mode", self.keys.join(" "), self.locks.join(" or "), self.mode.word())
     }
 
     /// What shows that a writer is the holder.
@@ -105,9 +79,7 @@ impl GuardConfig {
             unlocked: self.unlocked,
             by_identity: self.by_identity,
             keys: keys.filter_map(|text| KeyPattern::new(text).ok()).collect(),
-            locks: locks
-                .filter_map(|text| LockTemplate::new(text).ok())
-                .collect(),
+            locks: locks.filter_map(|text| LockTemplate::new(text).ok()).collect(),
         }
     }
 }
@@ -115,9 +87,7 @@ impl GuardConfig {
 /// Reads every `[[guard]]` of the file, with its place; those with errors are left out.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Vec<(GuardConfig, Place)> {
     let mut names = HashSet::new();
-    reader.each_table(top, ("guard", KEYS), MAX_GUARDS, |reader, section| {
-        one(reader, section, &mut names)
-    })
+    reader.each_table(top, ("guard", KEYS), MAX_GUARDS, |reader, section| one(reader, section, &mut names))
 }
 
 fn one(
@@ -131,9 +101,7 @@ fn one(
         section.scope = format!("guard {}: ", quoted(&name.value));
         if !names.insert(name.value.clone()) {
             let scope = &section.scope;
-            reader.error(name.span.clone(), || {
-                format!("{scope}there is another guard of this name")
-            });
+            reader.error(name.span.clone(), || format!("{scope}there is another guard of this name"));
         }
     }
     let pattern = |text: &str| KeyPattern::new(text).map(|_| text.to_owned());
@@ -159,17 +127,12 @@ fn one(
     for (list, key) in [(&keys, "keys"), (&locks, "lock")] {
         if list.value.is_empty() {
             let scope = &section.scope;
-            reader.error(list.span.clone(), || {
-                format!("{scope}{key}: the list is empty")
-            });
+            reader.error(list.span.clone(), || format!("{scope}{key}: the list is empty"));
         }
     }
     names_fit(reader, &section, &keys.value, &locks.value);
     if let Some(proofs) = &proofs
-        && !proofs
-            .value
-            .iter()
-            .any(|proof| proof.value == Proof::Session)
+        && !proofs.value.iter().any(|proof| proof.value == Proof::Session)
     {
         let scope = &section.scope;
         reader.error(proofs.span.clone(), || {
@@ -211,30 +174,19 @@ fn proof(text: &str) -> Result<Proof, super::reader::ChoiceError> {
 
 /// One name, or a list of them.
 fn locks(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<Found<Vec<Found<String>>>> {
-    let template = |text: &str| -> Result<String, PatternError> {
-        LockTemplate::new(text).map(|_| text.to_owned())
-    };
-    let is_list = section
-        .table
-        .get("lock")
-        .is_some_and(|lock| lock.get_ref().as_array().is_some());
+    let template = |text: &str| -> Result<String, PatternError> { LockTemplate::new(text).map(|_| text.to_owned()) };
+    let is_list = section.table.get("lock").is_some_and(|lock| lock.get_ref().as_array().is_some());
     let locks = match is_list {
         true => reader.strings(section, "lock", MAX_PATTERNS, template),
-        false => reader.parsed(section, "lock", template).map(|lock| Found {
-            span: lock.span.clone(),
-            value: vec![lock],
-        }),
+        false => {
+            reader.parsed(section, "lock", template).map(|lock| Found { span: lock.span.clone(), value: vec![lock] })
+        }
     };
     reader.required(section, "lock", locks)
 }
 
 /// Each name in a lock occurs in every pattern: otherwise some key would have no lock.
-fn names_fit(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    keys: &[Found<String>],
-    locks: &[Found<String>],
-) {
+fn names_fit(reader: &mut Reader<'_>, section: &Section<'_, '_>, keys: &[Found<String>], locks: &[Found<String>]) {
     for lock in locks {
         let Ok(template) = LockTemplate::new(&lock.value) else {
             continue;
@@ -272,10 +224,7 @@ pub(super) fn check(
     let index = namespace::index(namespaces, companion_prefix);
     for (guard, place) in guards {
         let mut wrong = |what: String| {
-            findings.error(
-                place.clone(),
-                format!("guard {}: {what}", quoted(&guard.name)),
-            );
+            findings.error(place.clone(), format!("guard {}: {what}", quoted(&guard.name)));
         };
         for lock in &guard.locks {
             let Ok(template) = LockTemplate::new(lock) else {
@@ -287,14 +236,9 @@ pub(super) fn check(
             };
             let namespace = &namespaces[usize::from(found.0)];
             // A policy of one's own may number grants, too.
-            let numbers = |policy: &String| {
-                policy == "fencing" || !BUILT_IN_POLICIES.contains(&policy.as_str())
-            };
+            let numbers = |policy: &String| policy == "fencing" || !BUILT_IN_POLICIES.contains(&policy.as_str());
             if !namespace.policies.iter().any(numbers) {
-                wrong(format!(
-                    "namespace {} numbers no grants; add the policy \"fencing\"",
-                    quoted(&namespace.name)
-                ));
+                wrong(format!("namespace {} numbers no grants; add the policy \"fencing\"", quoted(&namespace.name)));
             }
         }
         for key in &guard.keys {
@@ -303,11 +247,7 @@ pub(super) fn check(
             };
             if let Some(found) = index.find(&example) {
                 let namespace = &namespaces[usize::from(found.0)];
-                wrong(format!(
-                    "{} is a lock key itself, in namespace {}",
-                    quoted(key),
-                    quoted(&namespace.name)
-                ));
+                wrong(format!("{} is a lock key itself, in namespace {}", quoted(key), quoted(&namespace.name)));
             }
         }
     }

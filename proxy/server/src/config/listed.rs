@@ -55,9 +55,7 @@ impl Who {
         match text.split_once(':') {
             None => Ok(Who::User(text.to_owned())),
             Some(("user", user)) if !user.is_empty() => Ok(Who::User(user.to_owned())),
-            Some(("certificate", name)) if !name.is_empty() => {
-                Ok(Who::Certificate(name.to_owned()))
-            }
+            Some(("certificate", name)) if !name.is_empty() => Ok(Who::Certificate(name.to_owned())),
             Some(("name", name)) if !name.is_empty() => Ok(Who::Name(name.to_owned())),
             Some(_) => Err(WhoError::Kind(text.to_owned())),
         }

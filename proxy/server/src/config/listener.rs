@@ -25,38 +25,14 @@ const DEFAULT_MODE: u32 = 0o770;
 const UNIX: &str = "unix:";
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "address",
-        example: "\"unix:/run/lockwarden/redis.sock\"",
-    },
-    Key {
-        name: "tls",
-        example: "true",
-    },
-    Key {
-        name: "mode",
-        example: "\"0770\"",
-    },
-    Key {
-        name: "group",
-        example: "\"www-data\"",
-    },
-    Key {
-        name: "present",
-        example: "\"sentinel\"",
-    },
-    Key {
-        name: "advertise",
-        example: "\"locks.corp:6390\"",
-    },
-    Key {
-        name: "names",
-        example: "[\"mymaster\"]",
-    },
-    Key {
-        name: "peers",
-        example: "[\"b.corp:26380\"]",
-    },
+    Key { name: "address", example: "\"unix:/run/lockwarden/redis.sock\"" },
+    Key { name: "tls", example: "true" },
+    Key { name: "mode", example: "\"0770\"" },
+    Key { name: "group", example: "\"www-data\"" },
+    Key { name: "present", example: "\"sentinel\"" },
+    Key { name: "advertise", example: "\"locks.corp:6390\"" },
+    Key { name: "names", example: "[\"mymaster\"]" },
+    Key { name: "peers", example: "[\"b.corp:26380\"]" },
 ];
 
 /// An address of the proxy's own.
@@ -120,13 +96,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// An address without anything else said of it.
     pub(crate) fn at(address: ListenAddress) -> Listener {
-        Listener {
-            address,
-            tls: false,
-            mode: DEFAULT_MODE,
-            group: None,
-            present: Present::Standalone,
-        }
+        Listener { address, tls: false, mode: DEFAULT_MODE, group: None, present: Present::Standalone }
     }
 }
 
@@ -139,19 +109,14 @@ pub(super) enum ListenError {
     Path { text: String },
     #[error("{} has no whole path; write one, as in \"unix:/run/lockwarden/redis.sock\"", quoted(.0))]
     Relative(String),
-    #[error(
-        "{} has a path of {length} bytes; the system takes at most {MAX_PATH}",
-        quoted(text)
-    )]
+    #[error("{} has a path of {length} bytes; the system takes at most {MAX_PATH}", quoted(text))]
     Long { text: String, length: usize },
 }
 
 /// `127.0.0.1:6380`, or `unix:/run/lockwarden/redis.sock`.
 pub(super) fn listen(text: &str) -> Result<ListenAddress, ListenError> {
     if text.starts_with('/') {
-        return Err(ListenError::Path {
-            text: text.to_owned(),
-        });
+        return Err(ListenError::Path { text: text.to_owned() });
     }
     let Some(path) = text.strip_prefix(UNIX) else {
         return Ok(ListenAddress::Tcp(value::address(text)?));
@@ -161,10 +126,7 @@ pub(super) fn listen(text: &str) -> Result<ListenAddress, ListenError> {
         return Err(ListenError::Relative(text.to_owned()));
     }
     if path.len() > MAX_PATH {
-        return Err(ListenError::Long {
-            text: text.to_owned(),
-            length: path.len(),
-        });
+        return Err(ListenError::Long { text: text.to_owned(), length: path.len() });
     }
     Ok(ListenAddress::Unix(path.into()))
 }
@@ -189,9 +151,7 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Listener, P
     let tls = reader.boolean(section, "tls");
     let mode = reader.parsed(section, "mode", mode);
     let group = reader.parsed(section, "group", group);
-    let is_unix = address
-        .as_ref()
-        .is_some_and(|address| address.value.tcp().is_none());
+    let is_unix = address.as_ref().is_some_and(|address| address.value.tcp().is_none());
     let present = present::read(reader, section, is_unix);
     reader.unknown_keys(section, belongs_on_top);
     let address = address?;
@@ -203,18 +163,15 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Listener, P
         for (key, span) in spans {
             if let Some(span) = span {
                 let scope = &section.scope;
-                reader.error(span, || {
-                    format!("{scope}{key}: only a unix socket has one; an IP address has none")
-                });
+                reader.error(span, || format!("{scope}{key}: only a unix socket has one; an IP address has none"));
             }
         }
     }
     let wants_tls = tls.as_ref().is_some_and(|tls| tls.value);
     if let (true, None, Some(tls)) = (wants_tls, address.value.tcp(), tls) {
         let scope = &section.scope;
-        reader.error(tls.span, || {
-            format!("{scope}tls: a unix socket does not leave the machine, and is not encrypted")
-        });
+        reader
+            .error(tls.span, || format!("{scope}tls: a unix socket does not leave the machine, and is not encrypted"));
     }
     let listener = Listener {
         tls: wants_tls,
@@ -234,8 +191,7 @@ struct ModeError(String);
 fn mode(text: &str) -> Result<u32, ModeError> {
     let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok();
-    mode.filter(|mode| is_octal && *mode <= 0o777)
-        .ok_or_else(|| ModeError(text.to_owned()))
+    mode.filter(|mode| is_octal && *mode <= 0o777).ok_or_else(|| ModeError(text.to_owned()))
 }
 
 /// Why a text is not a group.

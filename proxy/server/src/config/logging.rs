@@ -14,9 +14,5 @@ pub(crate) enum LogFormat {
     Logfmt,
 }
 
-pub(super) const LOG_FORMATS: [(&str, LogFormat); 4] = [
-    ("auto", LogFormat::Auto),
-    ("json", LogFormat::Json),
-    ("text", LogFormat::Text),
-    ("logfmt", LogFormat::Logfmt),
-];
+pub(super) const LOG_FORMATS: [(&str, LogFormat); 4] =
+    [("auto", LogFormat::Auto), ("json", LogFormat::Json), ("text", LogFormat::Text), ("logfmt", LogFormat::Logfmt)];

@@ -20,9 +20,7 @@ use super::certificate_login::CertificateLogin;
 use super::enforce_for::EnforceFor;
 use super::guard::GuardConfig;
 use super::listener::ListenAddress;
-use super::namespace::{
-    ADOPT, MODES, NamespaceConfig, ON_FAULT, ON_REPEAT, ON_VIOLATION, OPAQUE_SCRIPTS, Quarantine,
-};
+use super::namespace::{ADOPT, MODES, NamespaceConfig, ON_FAULT, ON_REPEAT, ON_VIOLATION, OPAQUE_SCRIPTS, Quarantine};
 use super::policy::{BUILT_IN_POLICIES, PolicyModule};
 use super::types::Config;
 use super::user_map::UserMapping;
@@ -89,13 +87,7 @@ impl Meaning {
             said: _,
             source: _,
         } = config;
-        let AuditConfig {
-            level: _,
-            target: _,
-            limits: _,
-            required,
-            key: _,
-        } = audit;
+        let AuditConfig { level: _, target: _, limits: _, required, key: _ } = audit;
         let mut says = List::default();
         says.on_top("companion_prefix", bytes(companion_prefix));
         administered(administration, &mut says);
@@ -163,43 +155,25 @@ impl List {
 
     fn finish(self) -> Meaning {
         let mut hash = Sha256::new();
-        for Says {
-            table, key, value, ..
-        } in &self.says
-        {
+        for Says { table, key, value, .. } in &self.says {
             // No part has a NUL or a line end: what people choose is escaped.
-            hash.update(format!(
-                "{}\0{key}\0{value}\n",
-                table.as_deref().unwrap_or("")
-            ));
+            hash.update(format!("{}\0{key}\0{value}\n", table.as_deref().unwrap_or("")));
         }
-        Meaning {
-            says: self.says,
-            hash: short(hash.finalize()),
-        }
+        Meaning { says: self.says, hash: short(hash.finalize()) }
     }
 }
 
 fn administered(administration: &AdministrationConfig, says: &mut List) {
-    let AdministrationConfig {
-        server_commands,
-        admin_identities,
-        computed_names,
-        trusted_functions,
-        unknown_commands,
-    } = administration;
+    let AdministrationConfig { server_commands, admin_identities, computed_names, trusted_functions, unknown_commands } =
+        administration;
     says.on_top("server_commands", word(server_commands, &SERVER_COMMANDS));
     // A client that knows one can take its name.
     let names = list(sorted(admin_identities.iter().map(quoted)));
     says.put(None, "admin_identities", names, true);
     says.on_top("computed_names", word(computed_names, &COMPUTED_NAMES));
-    let lower = trusted_functions
-        .iter()
-        .map(|name| name.to_ascii_lowercase());
+    let lower = trusted_functions.iter().map(|name| name.to_ascii_lowercase());
     says.on_top("trusted_functions", list(sorted(lower.map(quoted))));
-    let lower = unknown_commands
-        .iter()
-        .map(|said| said.to_ascii_lowercase());
+    let lower = unknown_commands.iter().map(|said| said.to_ascii_lowercase());
     says.on_top("unknown_commands", list(sorted(lower.map(quoted))));
 }
 
@@ -241,15 +215,9 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
     put("on_violation", word(on_violation, &ON_VIOLATION).to_owned());
     put("on_fault", word(on_fault, &ON_FAULT).to_owned());
     put("adopt", word(adopt, &ADOPT).to_owned());
-    put(
-        "opaque_scripts",
-        word(opaque_scripts, &OPAQUE_SCRIPTS).to_owned(),
-    );
+    put("opaque_scripts", word(opaque_scripts, &OPAQUE_SCRIPTS).to_owned());
     if !trusted_scripts.is_empty() {
-        put(
-            "trusted_scripts",
-            list(sorted(trusted_scripts.iter().map(quoted))),
-        );
+        put("trusted_scripts", list(sorted(trusted_scripts.iter().map(quoted))));
     }
     put("counter_locks", counter_locks.to_string());
     put("on_repeat", word(on_repeat, &ON_REPEAT).to_owned());
@@ -259,12 +227,7 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         Quarantine::Auto => put("quarantine", "auto".to_owned()),
         Quarantine::For(time) => put("quarantine", format!("{}ms", time.as_millis())),
     }
-    if let Some(Durability {
-        replicas,
-        within_ms,
-        is_strict,
-    }) = durability
-    {
+    if let Some(Durability { replicas, within_ms, is_strict }) = durability {
         let kind = if *is_strict { "strict" } else { "wait" };
         put("durability", format!("{kind}:{replicas}:{within_ms}ms"));
     }
@@ -287,43 +250,26 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
 }
 
 fn for_whom(whom: &EnforceFor) -> String {
-    let EnforceFor {
-        clients,
-        applications,
-        certificates,
-        percent,
-    } = whom;
+    let EnforceFor { clients, applications, certificates, percent } = whom;
     let clients = list(sorted(clients.iter().map(bytes)));
     let applications = list(sorted(applications.iter().map(quoted)));
     let certificates = list(sorted(certificates.iter().map(bytes)));
-    format!(
-        "clients {clients} applications {applications} certificates {certificates} percent {percent}"
-    )
+    format!("clients {clients} applications {applications} certificates {certificates} percent {percent}")
 }
 
 /// For each namespace those before it that share keys with it: only there it matters which comes first.
 fn order(namespaces: &[NamespaceConfig], says: &mut List) {
-    let number: usize = namespaces
-        .iter()
-        .map(|namespace| namespace.keys.len())
-        .sum();
+    let number: usize = namespaces.iter().map(|namespace| namespace.keys.len()).sum();
     if number.saturating_mul(number) / 2 > MAX_PAIRS {
         let names = namespaces.iter().map(|namespace| quoted(&namespace.name));
         says.on_top("order of namespaces", list(names));
         return;
     }
     let ranges = |namespace: &NamespaceConfig| -> Vec<KeyRange> {
-        namespace
-            .keys
-            .iter()
-            .map(|glob| KeyRange::of(glob))
-            .collect()
+        namespace.keys.iter().map(|glob| KeyRange::of(glob)).collect()
     };
     let ranges: Vec<Vec<KeyRange>> = namespaces.iter().map(ranges).collect();
-    let share = |one: &[KeyRange], two: &[KeyRange]| {
-        one.iter()
-            .any(|a| two.iter().any(|b| a.may_share_a_key_with(b)))
-    };
+    let share = |one: &[KeyRange], two: &[KeyRange]| one.iter().any(|a| two.iter().any(|b| a.may_share_a_key_with(b)));
     let mut all = Vec::new();
     for (place, namespace) in namespaces.iter().enumerate() {
         let earlier = namespaces[..place].iter().zip(&ranges);
@@ -363,35 +309,17 @@ fn of_policy(name: &str, module: Option<&PolicyModule>, digest: Option<&str>, sa
 }
 
 fn twin(mapping: &UserMapping) -> String {
-    let UserMapping {
-        user,
-        twin,
-        password_file: _,
-        password: _,
-    } = mapping;
+    let UserMapping { user, twin, password_file: _, password: _ } = mapping;
     format!("{} by {}", quoted(user), quoted(twin))
 }
 
 fn application(rule: &ApplicationRule) -> String {
-    let ApplicationRule {
-        name,
-        from,
-        process,
-        user,
-        client,
-        certificate,
-        listener,
-    } = rule;
+    let ApplicationRule { name, from, process, user, client, certificate, listener } = rule;
     let mut text = quoted(name);
     if !from.is_empty() {
         text.push_str(&format!(" from {}", list(sorted(from))));
     }
-    for (word, glob) in [
-        ("process", process),
-        ("user", user),
-        ("client", client),
-        ("certificate", certificate),
-    ] {
+    for (word, glob) in [("process", process), ("user", user), ("client", client), ("certificate", certificate)] {
         if let Some(glob) = glob {
             text.push_str(&format!(" {word} {}", bytes(glob)));
         }
@@ -410,27 +338,12 @@ fn application(rule: &ApplicationRule) -> String {
 }
 
 fn guard(guard: &GuardConfig) -> String {
-    let GuardConfig {
-        name,
-        keys,
-        locks,
-        mode,
-        unlocked,
-        by_identity,
-        exempt,
-    } = guard;
-    format!(
-        "{name} keys {keys:?} lock {locks:?} {} {unlocked:?} {by_identity} exempt {exempt:?}",
-        word(mode, &MODES)
-    )
+    let GuardConfig { name, keys, locks, mode, unlocked, by_identity, exempt } = guard;
+    format!("{name} keys {keys:?} lock {locks:?} {} {unlocked:?} {by_identity} exempt {exempt:?}", word(mode, &MODES))
 }
 
 fn certificate_login(login: &CertificateLogin) -> String {
-    let CertificateLogin {
-        name,
-        user,
-        password_file: _,
-    } = login;
+    let CertificateLogin { name, user, password_file: _ } = login;
     format!("{} as {}", bytes(name), quoted(user))
 }
 

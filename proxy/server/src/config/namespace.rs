@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::glob::Glob;
-use lockwarden_lock::rules::{
-    Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts,
-};
+use lockwarden_lock::rules::{Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
 use toml::de::DeTable;
 
 use lockwarden_lock::job_scripts;
@@ -35,97 +33,35 @@ const MAX_GLOBS: usize = 1000;
 const MAX_CHAIN: usize = 32;
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "name",
-        example: "\"orders\"",
-    },
-    Key {
-        name: "keys",
-        example: "[\"lock:*\"]",
-    },
-    Key {
-        name: "mode",
-        example: "\"monitor\"",
-    },
-    Key {
-        name: "enforce_for",
-        example: "{ clients = [\"billing*\"] }",
-    },
-    Key {
-        name: "auto_back",
-        example: "true",
-    },
-    Key {
-        name: "policies",
-        example: "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]",
-    },
-    Key {
-        name: "on_violation",
-        example: "\"native\"",
-    },
-    Key {
-        name: "on_fault",
-        example: "\"deny\"",
-    },
-    Key {
-        name: "adopt",
-        example: "\"report\"",
-    },
-    Key {
-        name: "opaque_scripts",
-        example: "\"wrap\"",
-    },
-    Key {
-        name: "trusted_scripts",
-        example: "[\"bullmq@6.7.0\"]",
-    },
-    Key {
-        name: "counter_locks",
-        example: "true",
-    },
-    Key {
-        name: "on_repeat",
-        example: "\"refuse\"",
-    },
-    Key {
-        name: "hand_over",
-        example: "true",
-    },
-    Key {
-        name: "quarantine",
-        example: "\"auto\"",
-    },
-    Key {
-        name: "durability",
-        example: "\"wait:1:50ms\"",
-    },
-    Key {
-        name: "holder_lost",
-        example: "\"shorten:2s\"",
-    },
-    Key {
-        name: "settings",
-        example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
-    },
+    Key { name: "name", example: "\"orders\"" },
+    Key { name: "keys", example: "[\"lock:*\"]" },
+    Key { name: "mode", example: "\"monitor\"" },
+    Key { name: "enforce_for", example: "{ clients = [\"billing*\"] }" },
+    Key { name: "auto_back", example: "true" },
+    Key { name: "policies", example: "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]" },
+    Key { name: "on_violation", example: "\"native\"" },
+    Key { name: "on_fault", example: "\"deny\"" },
+    Key { name: "adopt", example: "\"report\"" },
+    Key { name: "opaque_scripts", example: "\"wrap\"" },
+    Key { name: "trusted_scripts", example: "[\"bullmq@6.7.0\"]" },
+    Key { name: "counter_locks", example: "true" },
+    Key { name: "on_repeat", example: "\"refuse\"" },
+    Key { name: "hand_over", example: "true" },
+    Key { name: "quarantine", example: "\"auto\"" },
+    Key { name: "durability", example: "\"wait:1:50ms\"" },
+    Key { name: "holder_lost", example: "\"shorten:2s\"" },
+    Key { name: "settings", example: "{ ttl-ceiling = { ceiling = \"60s\" } }" },
 ];
 
-pub(super) const MODES: [(&str, Mode); 2] =
-    [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
-pub(super) const ON_VIOLATION: [(&str, OnViolation); 2] = [
-    ("native", OnViolation::Native),
-    ("error", OnViolation::Error),
-];
-pub(super) const ON_FAULT: [(&str, OnFault); 2] =
-    [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
+pub(super) const MODES: [(&str, Mode); 2] = [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
+pub(super) const ON_VIOLATION: [(&str, OnViolation); 2] =
+    [("native", OnViolation::Native), ("error", OnViolation::Error)];
+pub(super) const ON_FAULT: [(&str, OnFault); 2] = [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
 pub(super) const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
-pub(super) const ON_REPEAT: [(&str, OnRepeat); 2] =
-    [("refuse", OnRepeat::Refuse), ("grant", OnRepeat::Grant)];
+pub(super) const ON_REPEAT: [(&str, OnRepeat); 2] = [("refuse", OnRepeat::Refuse), ("grant", OnRepeat::Grant)];
 
-pub(super) const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] = [
-    ("wrap", OpaqueScripts::Wrap),
-    ("deny", OpaqueScripts::Deny),
-    ("forward", OpaqueScripts::Forward),
-];
+pub(super) const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] =
+    [("wrap", OpaqueScripts::Wrap), ("deny", OpaqueScripts::Deny), ("forward", OpaqueScripts::Forward)];
 
 /// The longest quarantine: nobody waits for a lock for longer.
 const MAX_QUARANTINE: Duration = Duration::from_secs(86_400);
@@ -145,8 +81,7 @@ pub(crate) fn index(
     namespaces: &[NamespaceConfig],
     companion_prefix: &Bytes,
 ) -> lockwarden_lock::namespace::Namespaces {
-    let globs =
-        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    let globs = |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
     lockwarden_lock::namespace::Namespaces::new(namespaces.iter().map(globs).collect())
         .without_own_keys(companion_prefix.clone())
 }
@@ -201,8 +136,7 @@ pub(crate) struct NamespaceConfig {
 impl NamespaceConfig {
     /// Whether its `durability` is strict.
     pub(crate) fn is_strict(&self) -> bool {
-        self.durability
-            .is_some_and(|durability| durability.is_strict)
+        self.durability.is_some_and(|durability| durability.is_strict)
     }
 
     /// What governs when no file says otherwise: `lock:*`, looked at and left alone.
@@ -253,9 +187,7 @@ impl NamespaceConfig {
 
     /// Where the file sets `key` for `policy`.
     pub(crate) fn setting_position(&self, policy: &str, key: &str) -> Option<Position> {
-        self.setting_positions
-            .get(&(policy.to_owned(), key.to_owned()))
-            .copied()
+        self.setting_positions.get(&(policy.to_owned(), key.to_owned())).copied()
     }
 
     /// Where the file is about `policy` in this namespace: its settings, or else its name in the
@@ -286,45 +218,21 @@ pub(super) fn read(
         return None;
     }
     let Some(tables) = reader.tables(top, "namespace", MAX_NAMESPACES) else {
-        return Some(Namespaces {
-            list: Vec::new(),
-            all_named: false,
-        });
+        return Some(Namespaces { list: Vec::new(), all_named: false });
     };
     if tables.is_empty() {
-        let span = top
-            .table
-            .get("namespace")
-            .map_or(0..0, |value| value.span());
-        reader.warning(
-            span,
-            "namespace: there is none, so every command passes through".to_owned(),
-        );
+        let span = top.table.get("namespace").map_or(0..0, |value| value.span());
+        reader.warning(span, "namespace: there is none, so every command passes through".to_owned());
     }
-    let mut read = Namespaces {
-        list: Vec::new(),
-        all_named: true,
-    };
+    let mut read = Namespaces { list: Vec::new(), all_named: true };
     let mut lines_of_names = HashMap::new();
     let mut reach = reach::Reach::default();
     for (index, table) in tables.iter().enumerate() {
         let (name, scope) = name_and_scope(reader, table, index);
-        let known = BUILT_IN_POLICIES
-            .into_iter()
-            .chain(module_names.iter().map(String::as_str));
-        let section = Section {
-            table: table.value,
-            span: table.span.clone(),
-            known: KEYS,
-            scope,
-        };
-        let (namespace, globs) = one(
-            reader,
-            &section,
-            name.as_ref().map(|name| &*name.value),
-            &known.collect::<Vec<_>>(),
-            applications,
-        );
+        let known = BUILT_IN_POLICIES.into_iter().chain(module_names.iter().map(String::as_str));
+        let section = Section { table: table.value, span: table.span.clone(), known: KEYS, scope };
+        let (namespace, globs) =
+            one(reader, &section, name.as_ref().map(|name| &*name.value), &known.collect::<Vec<_>>(), applications);
         match &name {
             None => read.all_named = false,
             Some(name) => {
@@ -354,12 +262,7 @@ fn name_and_scope(
     index: usize,
 ) -> (Option<Found<String>>, String) {
     let numbered = format!("namespace #{}: ", index + 1);
-    let nameless = Section {
-        table: table.value,
-        span: table.span.clone(),
-        known: KEYS,
-        scope: numbered,
-    };
+    let nameless = Section { table: table.value, span: table.span.clone(), known: KEYS, scope: numbered };
     let name = reader.parsed(&nameless, "name", value::name);
     let name = reader.required(&nameless, "name", name);
     let scope = match &name {
@@ -382,10 +285,7 @@ fn one(
     if let Some(globs) = &globs
         && entries(section, "keys") == 0
     {
-        let message = format!(
-            "{}keys: the list is empty, so no key is a lock here",
-            section.scope
-        );
+        let message = format!("{}keys: the list is empty, so no key is a lock here", section.scope);
         reader.warning(globs.span.clone(), message);
     }
     let mode = reader.choice(section, "mode", &MODES).unwrap_or_default();
@@ -393,21 +293,13 @@ fn one(
     let auto_back = reader.boolean(section, "auto_back");
     let mut policy_positions = HashMap::new();
     let chain = chain(reader, section, known_policies, &mut policy_positions);
-    let on_violation = reader
-        .choice(section, "on_violation", &ON_VIOLATION)
-        .unwrap_or_default();
-    let on_fault = reader
-        .choice(section, "on_fault", &ON_FAULT)
-        .unwrap_or_default();
+    let on_violation = reader.choice(section, "on_violation", &ON_VIOLATION).unwrap_or_default();
+    let on_fault = reader.choice(section, "on_fault", &ON_FAULT).unwrap_or_default();
     let adopt = reader.choice(section, "adopt", &ADOPT).unwrap_or_default();
-    let opaque_scripts = reader
-        .choice(section, "opaque_scripts", &OPAQUE_SCRIPTS)
-        .unwrap_or_default();
+    let opaque_scripts = reader.choice(section, "opaque_scripts", &OPAQUE_SCRIPTS).unwrap_or_default();
     let trusted_scripts = reader.strings(section, "trusted_scripts", MAX_NAMES, trusted_script);
     let counter_locks = reader.boolean(section, "counter_locks");
-    let on_repeat = reader
-        .choice(section, "on_repeat", &ON_REPEAT)
-        .unwrap_or_default();
+    let on_repeat = reader.choice(section, "on_repeat", &ON_REPEAT).unwrap_or_default();
     let hand_over = reader.boolean(section, "hand_over");
     let holder_lost = reader.parsed(section, "holder_lost", value::holder_lost);
     let outlives = hand_over.as_ref().is_some_and(|found| found.value);
@@ -445,16 +337,8 @@ fn one(
         true => Quarantine::Auto,
         false => Quarantine::Off,
     };
-    let Settings {
-        values,
-        positions: setting_positions,
-    } = settings::read(
-        reader,
-        section,
-        chain.as_deref(),
-        known_policies,
-        &mut policy_positions,
-    );
+    let Settings { values, positions: setting_positions } =
+        settings::read(reader, section, chain.as_deref(), known_policies, &mut policy_positions);
     reader.unknown_keys(section, |key| elsewhere(key, known_policies));
 
     let globs = globs.map_or(Vec::new(), |globs| globs.value);
@@ -539,19 +423,14 @@ fn chain(
 
 /// How many entries a list has, those with errors included.
 fn entries(section: &Section<'_, '_>, key: &str) -> usize {
-    let list = section
-        .table
-        .get(key)
-        .and_then(|value| value.get_ref().as_array());
+    let list = section.table.get(key).and_then(|value| value.get_ref().as_array());
     list.map_or(0, |items| items.len())
 }
 
 /// What a key that is no namespace's could have been meant as.
 fn elsewhere(key: &str, known_policies: &[&str]) -> Option<String> {
     if known_policies.contains(&key) {
-        return Some(format!(
-            "a policy's settings stand under [namespace.settings.{key}]"
-        ));
+        return Some(format!("a policy's settings stand under [namespace.settings.{key}]"));
     }
     belongs_on_top(key)
 }

@@ -40,12 +40,7 @@ pub(crate) enum NetworkError {
         "{} has bits beyond its first {bits}; write \"{first}/{bits}\", or \"{address}\" for that address alone",
         quoted(text)
     )]
-    BitsBeyond {
-        text: String,
-        bits: u8,
-        first: IpAddr,
-        address: IpAddr,
-    },
+    BitsBeyond { text: String, bits: u8, first: IpAddr, address: IpAddr },
 }
 
 /// Reads one.
@@ -57,20 +52,13 @@ pub(crate) fn network(text: &str) -> Result<Network, NetworkError> {
     };
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let bits = match bits {
-        Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            bits.parse().map_err(|_| wrong())?
-        }
+        Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => bits.parse().map_err(|_| wrong())?,
         Some(_) => return Err(wrong()),
         None => most_bits(address),
     };
     let first = cut(address, bits).ok_or_else(wrong)?;
     if first != address {
-        return Err(NetworkError::BitsBeyond {
-            text: text.to_owned(),
-            bits,
-            first,
-            address,
-        });
+        return Err(NetworkError::BitsBeyond { text: text.to_owned(), bits, first, address });
     }
     Ok(Network { address, bits })
 }
@@ -117,31 +105,16 @@ mod tests {
             ("::/0", "10.0.0.1", false),
         ] {
             let network = network(text).unwrap();
-            assert_eq!(
-                network.contains(address.parse().unwrap()),
-                expected,
-                "{text} {address}"
-            );
+            assert_eq!(network.contains(address.parse().unwrap()), expected, "{text} {address}");
         }
     }
 
     #[test]
     fn what_is_no_network_is_explained() {
-        for text in [
-            "",
-            "10.0.0.0/",
-            "10.0.0.0/33",
-            "10.0.0/8",
-            "::/129",
-            "10.0.0.0/+8",
-            "lan",
-        ] {
+        for text in ["", "10.0.0.0/", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/+8", "lan"] {
             assert_eq!(network(text), Err(NetworkError::Other(text.to_owned())));
         }
         let error = network("10.1.2.3/8").unwrap_err().to_string();
-        assert!(
-            error.contains("write \"10.0.0.0/8\", or \"10.1.2.3\""),
-            "{error}"
-        );
+        assert!(error.contains("write \"10.0.0.0/8\", or \"10.1.2.3\""), "{error}");
     }
 }

@@ -30,10 +30,7 @@ pub(crate) struct OtelConfig {
 
 impl Default for OtelConfig {
     fn default() -> OtelConfig {
-        OtelConfig {
-            endpoint: None,
-            slow: Some(DEFAULT_SLOW),
-        }
+        OtelConfig { endpoint: None, slow: Some(DEFAULT_SLOW) }
     }
 }
 
@@ -95,9 +92,7 @@ enum EndpointError {
     )]
     Tls,
     /// The text may hold a password, so it is not repeated.
-    #[error(
-        "a URL with a login is not understood; put it into OTEL_EXPORTER_OTLP_HEADERS and {SHAPE}"
-    )]
+    #[error("a URL with a login is not understood; put it into OTEL_EXPORTER_OTLP_HEADERS and {SHAPE}")]
     Login,
     #[error("options behind ? are not understood; {SHAPE}")]
     Options,
@@ -131,11 +126,7 @@ mod tests {
 
     #[test]
     fn the_path_of_traces_is_added_once() {
-        for text in [
-            "http://127.0.0.1:4318",
-            "http://127.0.0.1:4318/",
-            "http://127.0.0.1:4318/v1/traces",
-        ] {
+        for text in ["http://127.0.0.1:4318", "http://127.0.0.1:4318/", "http://127.0.0.1:4318/v1/traces"] {
             let (found, port) = endpoint(text).unwrap();
             assert_eq!(found.url(), "http://127.0.0.1:4318/v1/traces", "{text}");
             assert_eq!(port, Some(4318));

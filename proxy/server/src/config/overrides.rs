@@ -55,9 +55,8 @@ pub(super) fn environment(
     variables: impl Iterator<Item = (String, String)>,
     findings: &mut Findings,
 ) {
-    let mut ours: Vec<(String, String)> = variables
-        .filter(|(name, text)| name.starts_with("LOCKWARDEN_") && !text.is_empty())
-        .collect();
+    let mut ours: Vec<(String, String)> =
+        variables.filter(|(name, text)| name.starts_with("LOCKWARDEN_") && !text.is_empty()).collect();
     // The environment has no order, and findings must not change from start to start.
     ours.sort();
     for (name, text) in ours {
@@ -66,36 +65,21 @@ pub(super) fn environment(
             draft.said.put(key, &text, place.clone());
         }
         match name.as_str() {
-            "LOCKWARDEN_LISTEN" => put(
-                &mut draft.listen,
-                place,
-                listener::listen_or_off(&text),
-                findings,
-            ),
+            "LOCKWARDEN_LISTEN" => put(&mut draft.listen, place, listener::listen_or_off(&text), findings),
             "LOCKWARDEN_BACKEND" => put_backend(draft, place, &text, findings),
             "LOCKWARDEN_BACKEND_PASSWORD" => {
                 let password = secret::password(&text).map(Some);
                 put(&mut draft.backend_password, place, password, findings);
             }
             "LOCKWARDEN_ADMIN" => {
-                put(
-                    &mut draft.admin,
-                    place,
-                    value::address_or_off(&text),
-                    findings,
-                );
+                put(&mut draft.admin, place, value::address_or_off(&text), findings);
             }
             "LOCKWARDEN_ADMIN_TOKEN" => {
                 let token = secret::admin_token(&text).map(Some);
                 put(&mut draft.admin_token, place, token, findings);
             }
             "LOCKWARDEN_METRICS" => {
-                put(
-                    &mut draft.metrics,
-                    place,
-                    value::address_or_off(&text),
-                    findings,
-                );
+                put(&mut draft.metrics, place, value::address_or_off(&text), findings);
             }
             "LOCKWARDEN_ALLOW_OPEN" => match value::boolean(&text) {
                 Ok(allow_open) => draft.allow_open = allow_open,
@@ -105,10 +89,7 @@ pub(super) fn environment(
             "LOCKWARDEN_MODE" => modes(draft, text.split(','), &place, findings),
             unknown => {
                 if let Some(advice) = unknown_variable(unknown, &text) {
-                    findings.warning(
-                        place,
-                        format!("no such variable, so it does nothing; {advice}"),
-                    );
+                    findings.warning(place, format!("no such variable, so it does nothing; {advice}"));
                 }
             }
         }
@@ -144,31 +125,16 @@ pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Fin
         }
     }
     if let Some(text) = &overrides.listen {
-        put(
-            &mut draft.listen,
-            Place::Flag("--listen"),
-            listener::listen_or_off(text),
-            findings,
-        );
+        put(&mut draft.listen, Place::Flag("--listen"), listener::listen_or_off(text), findings);
     }
     if let Some(text) = &overrides.backend {
         put_backend(draft, Place::Flag("--backend-url"), text, findings);
     }
     if let Some(text) = &overrides.admin {
-        put(
-            &mut draft.admin,
-            Place::Flag("--admin"),
-            value::address_or_off(text),
-            findings,
-        );
+        put(&mut draft.admin, Place::Flag("--admin"), value::address_or_off(text), findings);
     }
     if let Some(text) = &overrides.metrics {
-        put(
-            &mut draft.metrics,
-            Place::Flag("--metrics"),
-            value::address_or_off(text),
-            findings,
-        );
+        put(&mut draft.metrics, Place::Flag("--metrics"), value::address_or_off(text), findings);
     }
     if let Some(text) = &overrides.log_format {
         log_format(draft, Place::Flag("--log-format"), text, findings);
@@ -177,12 +143,7 @@ pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Fin
     modes(draft, typed, &Place::Flag("--mode"), findings);
 }
 
-fn put<T>(
-    target: &mut Layered<T>,
-    place: Place,
-    parsed: Result<T, impl Display>,
-    findings: &mut Findings,
-) {
+fn put<T>(target: &mut Layered<T>, place: Place, parsed: Result<T, impl Display>, findings: &mut Findings) {
     match parsed {
         Ok(value) => target.set(Some(value), place),
         Err(wrong) => {
@@ -205,12 +166,7 @@ fn log_format(draft: &mut Draft, place: Place, text: &str, findings: &mut Findin
 
 /// Modes for all come first, so that the order of the words does not matter; of two for the same
 /// namespace the later one holds.
-fn modes<'a>(
-    draft: &mut Draft,
-    words: impl Iterator<Item = &'a str>,
-    place: &Place,
-    findings: &mut Findings,
-) {
+fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Place, findings: &mut Findings) {
     let (for_one, for_all): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
     for word in for_all {
         match one_of::<Mode>(word.trim(), &MODES) {
@@ -228,10 +184,8 @@ fn modes<'a>(
                     draft.said.put_mode(&name, mode.word(), place.clone());
                 }
             }
-            Err(wrong) => findings.error(
-                place.clone(),
-                format!("{wrong}, or a namespace and one of them, as in \"orders=monitor\""),
-            ),
+            Err(wrong) => findings
+                .error(place.clone(), format!("{wrong}, or a namespace and one of them, as in \"orders=monitor\"")),
         }
     }
     for word in for_one {
@@ -248,19 +202,14 @@ fn modes<'a>(
                     known.mode = mode;
                     draft.said.put_mode(name, mode.word(), place.clone());
                 }
-                (None, _) => findings.error(
-                    place.clone(),
-                    format!("{}: there is no guard {}", quoted(word), quoted(guard)),
-                ),
+                (None, _) => {
+                    findings.error(place.clone(), format!("{}: there is no guard {}", quoted(word), quoted(guard)))
+                }
                 (Some(_), Err(_)) => {}
             }
             continue;
         }
-        match draft
-            .namespaces
-            .iter_mut()
-            .find(|namespace| namespace.name == name)
-        {
+        match draft.namespaces.iter_mut().find(|namespace| namespace.name == name) {
             Some(namespace) => {
                 if let Ok(mode) = mode {
                     namespace.switch(mode);
@@ -277,22 +226,13 @@ fn modes<'a>(
 }
 
 fn unknown_namespace(draft: &Draft, word: &str, name: &str) -> String {
-    let names = || {
-        draft
-            .namespaces
-            .iter()
-            .map(|namespace| namespace.name.as_str())
-    };
+    let names = || draft.namespaces.iter().map(|namespace| namespace.name.as_str());
     let advice = match did_you_mean(name, names()) {
         Some(meant) => meant,
         None if draft.namespaces.is_empty() => "there is none".to_owned(),
         None => format!("there is {}", listed(names().take(10), "and")),
     };
-    format!(
-        "{}: no namespace is called {}; {advice}",
-        quoted(word),
-        quoted(name)
-    )
+    format!("{}: no namespace is called {}; {advice}", quoted(word), quoted(name))
 }
 
 /// What to say about a variable that nobody reads; `None` where nothing is to be said.
@@ -313,10 +253,7 @@ fn unknown_variable(name: &str, text: &str) -> Option<String> {
         _ => {
             let short = |name: &'static str| name.trim_start_matches("LOCKWARDEN_");
             let known = VARIABLES.into_iter().chain(READ_ELSEWHERE);
-            match super::suggest::nearest(
-                name.trim_start_matches("LOCKWARDEN_"),
-                known.clone().map(short),
-            ) {
+            match super::suggest::nearest(name.trim_start_matches("LOCKWARDEN_"), known.clone().map(short)) {
                 Some(meant) => format!("did you mean \"LOCKWARDEN_{meant}\"?"),
                 None => format!("known are {}", listed(known, "and")),
             }

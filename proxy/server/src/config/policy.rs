@@ -28,30 +28,12 @@ const DEFAULT_MEMORY: usize = 8 << 20;
 const LEAST_MEMORY: usize = 64 << 10;
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "name",
-        example: "\"team-a-naming\"",
-    },
-    Key {
-        name: "module",
-        example: "\"policies/team_a_naming.wasm\"",
-    },
-    Key {
-        name: "sha256",
-        example: "\"<64 hex digits>\"",
-    },
-    Key {
-        name: "deadline",
-        example: "\"2ms\"",
-    },
-    Key {
-        name: "memory",
-        example: "\"8MiB\"",
-    },
-    Key {
-        name: "fuel",
-        example: "1000000",
-    },
+    Key { name: "name", example: "\"team-a-naming\"" },
+    Key { name: "module", example: "\"policies/team_a_naming.wasm\"" },
+    Key { name: "sha256", example: "\"<64 hex digits>\"" },
+    Key { name: "deadline", example: "\"2ms\"" },
+    Key { name: "memory", example: "\"8MiB\"" },
+    Key { name: "fuel", example: "1000000" },
 ];
 
 /// One checked `[[policy]]`.
@@ -74,28 +56,13 @@ pub(crate) struct PolicyModule {
 }
 
 /// Reads every `[[policy]]` of the file. Those with errors are left out, their names are not.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-) -> (Vec<PolicyModule>, Vec<String>) {
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> (Vec<PolicyModule>, Vec<String>) {
     let (mut modules, mut names) = (Vec::new(), Vec::new());
-    for (index, table) in reader
-        .tables(top, "policy", MAX_MODULES)
-        .unwrap_or_default()
-        .into_iter()
-        .enumerate()
-    {
+    for (index, table) in reader.tables(top, "policy", MAX_MODULES).unwrap_or_default().into_iter().enumerate() {
         let scope = format!("policy #{}: ", index + 1);
-        let mut section = Section {
-            table: table.value,
-            span: table.span,
-            known: KEYS,
-            scope,
-        };
+        let mut section = Section { table: table.value, span: table.span, known: KEYS, scope };
         let name = reader.parsed(&section, "name", |text| unused_name(text, &names));
-        let name = reader
-            .required(&section, "name", name)
-            .map(|name| name.value);
+        let name = reader.required(&section, "name", name).map(|name| name.value);
         if let Some(name) = &name {
             section.scope = format!("policy {}: ", quoted(name));
             names.push(name.clone());
@@ -105,11 +72,7 @@ pub(super) fn read(
     (modules, names)
 }
 
-fn one(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    name: Option<String>,
-) -> Option<PolicyModule> {
+fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>) -> Option<PolicyModule> {
     let module = reader.parsed(section, "module", |text| match text {
         "" => Err("is empty; write the path of a component"),
         path => Ok(PathBuf::from(path)),
@@ -117,12 +80,8 @@ fn one(
     let module = reader.required(section, "module", module);
     let sha256 = reader.parsed(section, "sha256", value::sha256);
     let shortest = Duration::from_millis(1);
-    let deadline = reader.parsed(section, "deadline", |text| {
-        value::duration(text, shortest..=MAX_DEADLINE)
-    });
-    let memory = reader.parsed(section, "memory", |text| {
-        value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES)
-    });
+    let deadline = reader.parsed(section, "deadline", |text| value::duration(text, shortest..=MAX_DEADLINE));
+    let memory = reader.parsed(section, "memory", |text| value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES));
     let fuel = reader.integer(section, "fuel", 1..=i64::MAX as u64);
     reader.unknown_keys(section, belongs_on_top);
 
@@ -175,9 +134,6 @@ impl UnknownPolicy {
             let known = listed(known, "and");
             format!("known are {known}; others need a [[policy]]")
         });
-        UnknownPolicy {
-            text: text.to_owned(),
-            advice,
-        }
+        UnknownPolicy { text: text.to_owned(), advice }
     }
 }

@@ -18,10 +18,7 @@ const USUAL_NAME: &str = "mymaster";
 /// Longest name of a host, bytes.
 const MAX_HOST: usize = 255;
 
-const KINDS: [(&str, Kind); 2] = [
-    ("standalone", Kind::Standalone),
-    ("sentinel", Kind::Sentinel),
-];
+const KINDS: [(&str, Kind); 2] = [("standalone", Kind::Standalone), ("sentinel", Kind::Sentinel)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -106,14 +103,8 @@ fn host_and_port(text: &str) -> Result<HostPort, HostPortError> {
     let Some((host, port)) = text.rsplit_once(':').filter(|_| !is_bare) else {
         return Err(HostPortError::NoPort(whole()));
     };
-    let port = port
-        .parse()
-        .ok()
-        .filter(|port| *port != 0)
-        .ok_or_else(|| HostPortError::BadPort(whole()))?;
-    let bracketed = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
+    let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| HostPortError::BadPort(whole()))?;
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host = match bracketed {
         Some(host) => host.parse::<Ipv6Addr>().ok().map(|ip| ip.to_string()),
         None => is_host(host).then(|| host.to_owned()),
@@ -151,9 +142,8 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, is_unix: 
                 continue;
             };
             let scope = &section.scope;
-            reader.error(value.span(), || {
-                format!("{scope}{key}: only a listener with present = \"sentinel\" has this")
-            });
+            reader
+                .error(value.span(), || format!("{scope}{key}: only a listener with present = \"sentinel\" has this"));
         }
         return Present::Standalone;
     }
@@ -180,26 +170,20 @@ fn checked_names(
         return vec![USUAL_NAME.to_owned()];
     };
     let scope = &section.scope;
-    let is_empty = section.table.get("names").is_some_and(|value| {
-        value
-            .get_ref()
-            .as_array()
-            .is_some_and(|names| names.is_empty())
-    });
+    let is_empty = section
+        .table
+        .get("names")
+        .is_some_and(|value| value.get_ref().as_array().is_some_and(|names| names.is_empty()));
     if is_empty {
         reader.error(names.span.clone(), || {
-            format!(
-                "{scope}names: nobody could ask for the primary; write names = [\"{USUAL_NAME}\"]"
-            )
+            format!("{scope}names: nobody could ask for the primary; write names = [\"{USUAL_NAME}\"]")
         });
     }
     for (index, found) in names.value.iter().enumerate() {
         let earlier = &names.value[..index];
         if earlier.iter().any(|other| other.value == found.value) {
             let name = quoted(&found.value);
-            reader.error(found.span.clone(), || {
-                format!("{scope}names: {name} is there twice")
-            });
+            reader.error(found.span.clone(), || format!("{scope}names: {name} is there twice"));
         }
     }
     values(names.value)

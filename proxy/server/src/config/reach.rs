@@ -32,12 +32,7 @@ struct Earlier {
 impl Reach {
     /// Warns about the globs of the next namespace that are never reached or take everything, and notes the
     /// others.
-    pub(super) fn check(
-        &mut self,
-        reader: &mut Reader<'_>,
-        namespace: &Section<'_, '_>,
-        globs: &[Found<Bytes>],
-    ) {
+    pub(super) fn check(&mut self, reader: &mut Reader<'_>, namespace: &Section<'_, '_>, globs: &[Found<Bytes>]) {
         for glob in globs.iter().filter(|glob| takes_everything(&glob.value)) {
             let message = format!(
                 "{}keys: {} makes every key a lock, and in enforce mode no other data can be written; \
@@ -47,24 +42,24 @@ impl Reach {
             );
             reader.warning(glob.span.clone(), message);
         }
-        let before: Vec<_> = globs
-            .iter()
-            .map(|glob| self.covering(&glob.value))
-            .collect();
+        let before: Vec<_> = globs.iter().map(|glob| self.covering(&glob.value)).collect();
         if let Some(Some(first)) = before.first()
             && before.iter().all(Option::is_some)
         {
             let scope = namespace.scope.trim_end_matches(": ");
             let glob = shown(&first.glob);
-            reader.warning(namespace.span.clone(), match globs {
-                [_] => {
-                    format!("{scope} is never reached: {glob} on line {} matches first", first.line)
-                }
-                _ => format!(
-                    "{scope} is never reached: earlier globs match first, such as {glob} on line {}",
-                    first.line
-                ),
-            });
+            reader.warning(
+                namespace.span.clone(),
+                match globs {
+                    [_] => {
+                        format!("{scope} is never reached: {glob} on line {} matches first", first.line)
+                    }
+                    _ => format!(
+                        "{scope} is never reached: earlier globs match first, such as {glob} on line {}",
+                        first.line
+                    ),
+                },
+            );
             return;
         }
         // Here also those of this namespace count that stand in front.
@@ -85,28 +80,18 @@ impl Reach {
     }
 
     fn covering(&self, glob: &Bytes) -> Option<Earlier> {
-        let literal = glob
-            .iter()
-            .position(|byte| SPECIAL.contains(byte))
-            .unwrap_or(glob.len());
-        let by_prefix = self
-            .prefix_lengths
-            .range(..=literal)
-            .find_map(|&length| self.prefixes.get(&glob[..length]));
+        let literal = glob.iter().position(|byte| SPECIAL.contains(byte)).unwrap_or(glob.len());
+        let by_prefix = self.prefix_lengths.range(..=literal).find_map(|&length| self.prefixes.get(&glob[..length]));
         self.exact.get(glob).or(by_prefix).cloned()
     }
 
     fn note(&mut self, glob: &Bytes, line: usize) {
-        let earlier = Earlier {
-            glob: glob.clone(),
-            line,
-        };
+        let earlier = Earlier { glob: glob.clone(), line };
         if let [prefix @ .., b'*'] = &glob[..]
             && !prefix.iter().any(|byte| SPECIAL.contains(byte))
         {
             self.prefix_lengths.insert(prefix.len());
-            self.prefixes
-                .insert(glob.slice(..prefix.len()), earlier.clone());
+            self.prefixes.insert(glob.slice(..prefix.len()), earlier.clone());
         }
         self.exact.insert(glob.clone(), earlier);
     }

@@ -39,10 +39,7 @@ pub(super) struct Section<'a, 'i> {
 
 impl Section<'_, '_> {
     fn example(&self, name: &str) -> &'static str {
-        self.known
-            .iter()
-            .find(|key| key.name == name)
-            .map_or("", |key| key.example)
+        self.known.iter().find(|key| key.name == name).map_or("", |key| key.example)
     }
 }
 
@@ -57,13 +54,7 @@ impl Reader<'_> {
         // Beyond the bound an error is counted; finding its column would cost time for nothing.
         if self.findings.full() {
             let path = self.document.path.to_owned();
-            self.findings.error(
-                Place::File {
-                    path,
-                    position: None,
-                },
-                String::new(),
-            );
+            self.findings.error(Place::File { path, position: None }, String::new());
         } else {
             self.findings.error(self.document.place(span), message());
         }
@@ -86,9 +77,7 @@ impl Reader<'_> {
     ) -> Option<Found<T>> {
         if !section.table.contains_key(key) {
             let (scope, example) = (&section.scope, section.example(key));
-            self.error(section.span.clone(), || {
-                format!("{scope}{key} is missing; write {key} = {example}")
-            });
+            self.error(section.span.clone(), || format!("{scope}{key} is missing; write {key} = {example}"));
         }
         found
     }
@@ -122,18 +111,14 @@ impl Reader<'_> {
         key: &str,
         choices: &[(&'static str, T)],
     ) -> Option<T> {
-        self.parsed(section, key, |text| one_of(text, choices))
-            .map(|found| found.value)
+        self.parsed(section, key, |text| one_of(text, choices)).map(|found| found.value)
     }
 
     /// `true` or `false`.
     pub(super) fn boolean(&mut self, section: &Section<'_, '_>, key: &str) -> Option<Found<bool>> {
         let value = section.table.get(key)?;
         match value.get_ref() {
-            DeValue::Boolean(boolean) => Some(Found {
-                value: *boolean,
-                span: value.span(),
-            }),
+            DeValue::Boolean(boolean) => Some(Found { value: *boolean, span: value.span() }),
             _ => {
                 self.wrong_type(section, key, value, "true or false");
                 None
@@ -155,18 +140,10 @@ impl Reader<'_> {
         };
         let found = number(integer).and_then(|number| u64::try_from(number).ok());
         match found.filter(|number| range.contains(number)) {
-            Some(number) => Some(Found {
-                value: number,
-                span: value.span(),
-            }),
+            Some(number) => Some(Found { value: number, span: value.span() }),
             None => {
                 let (least, most) = (range.start(), range.end());
-                self.error(value.span(), || {
-                    format!(
-                        "{}{key}: {integer} is outside {least} to {most}",
-                        section.scope
-                    )
-                });
+                self.error(value.span(), || format!("{}{key}: {integer} is outside {least} to {most}", section.scope));
                 None
             }
         }
@@ -187,9 +164,7 @@ impl Reader<'_> {
         };
         if items.len() > limit {
             let (scope, many) = (&section.scope, items.len());
-            self.error(value.span(), || {
-                format!("{scope}{key}: {many} entries are too many; {limit} is the most")
-            });
+            self.error(value.span(), || format!("{scope}{key}: {many} entries are too many; {limit} is the most"));
             return None;
         }
         let mut strings = Vec::new();
@@ -206,24 +181,14 @@ impl Reader<'_> {
                 }),
             }
         }
-        Some(Found {
-            value: strings,
-            span: value.span(),
-        })
+        Some(Found { value: strings, span: value.span() })
     }
 
     /// The table `[key]`.
-    pub(super) fn table<'t, 'i>(
-        &mut self,
-        section: &Section<'t, 'i>,
-        key: &str,
-    ) -> Option<Found<&'t DeTable<'i>>> {
+    pub(super) fn table<'t, 'i>(&mut self, section: &Section<'t, 'i>, key: &str) -> Option<Found<&'t DeTable<'i>>> {
         let value = section.table.get(key)?;
         match value.get_ref() {
-            DeValue::Table(table) => Some(Found {
-                value: table,
-                span: value.span(),
-            }),
+            DeValue::Table(table) => Some(Found { value: table, span: value.span() }),
             _ => {
                 self.error(value.span(), || {
                     format!("{key}: must be a table; write [{key}] with one bracket, and its keys behind it")
@@ -241,20 +206,13 @@ impl Reader<'_> {
         known: &'static [Key],
     ) -> Option<Section<'t, 'i>> {
         let table = self.table(top, name)?;
-        Some(Section {
-            table: table.value,
-            span: table.span,
-            known,
-            scope: format!("{name}: "),
-        })
+        Some(Section { table: table.value, span: table.span, known, scope: format!("{name}: ") })
     }
 
     /// A file, beside that of the configuration where its path does not begin at the root.
     pub(super) fn file(&mut self, section: &Section<'_, '_>, key: &str) -> Option<Found<PathBuf>> {
         let document = self.document;
-        self.parsed(section, key, |named| {
-            Ok::<_, Infallible>(document.beside(named.as_ref()))
-        })
+        self.parsed(section, key, |named| Ok::<_, Infallible>(document.beside(named.as_ref())))
     }
 
     /// The tables of `[[key]]`; `limit` is the most there may be.
@@ -276,23 +234,15 @@ impl Reader<'_> {
         };
         if items.len() > limit {
             let many = items.len();
-            self.error(value.span(), || {
-                format!("{key}: {many} of them are too many; {limit} is the most")
-            });
+            self.error(value.span(), || format!("{key}: {many} of them are too many; {limit} is the most"));
             return None;
         }
         let mut tables = Vec::new();
         for item in items.iter() {
             match item.get_ref() {
-                DeValue::Table(table) => tables.push(Found {
-                    value: table,
-                    span: item.span(),
-                }),
+                DeValue::Table(table) => tables.push(Found { value: table, span: item.span() }),
                 other => self.error(item.span(), || {
-                    format!(
-                        "{key}: must hold only tables, not {}; write [[{key}]]",
-                        described(other)
-                    )
+                    format!("{key}: must hold only tables, not {}; write [[{key}]]", described(other))
                 }),
             }
         }
@@ -310,12 +260,8 @@ impl Reader<'_> {
         let tables = self.tables(top, key, limit).unwrap_or_default();
         let mut all = Vec::new();
         for (index, table) in tables.into_iter().enumerate() {
-            let section = Section {
-                table: table.value,
-                span: table.span,
-                known,
-                scope: format!("{key} #{}: ", index + 1),
-            };
+            let section =
+                Section { table: table.value, span: table.span, known, scope: format!("{key} #{}: ", index + 1) };
             all.extend(read(self, section));
         }
         all
@@ -323,11 +269,7 @@ impl Reader<'_> {
 
     /// Finds the keys that this table may not have. `elsewhere` may know better than edit distance
     /// what is meant.
-    pub(super) fn unknown_keys(
-        &mut self,
-        section: &Section<'_, '_>,
-        elsewhere: impl Fn(&str) -> Option<String>,
-    ) {
+    pub(super) fn unknown_keys(&mut self, section: &Section<'_, '_>, elsewhere: impl Fn(&str) -> Option<String>) {
         let known = || section.known.iter().map(|key| key.name);
         for key in section.table.keys() {
             let name: &str = key.get_ref();
@@ -343,20 +285,11 @@ impl Reader<'_> {
         }
     }
 
-    fn wrong_type(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        wanted: &str,
-    ) {
+    fn wrong_type(&mut self, section: &Section<'_, '_>, key: &str, value: &Spanned<DeValue<'_>>, wanted: &str) {
         let example = section.example(key);
         self.error(value.span(), || {
             let is = described(value.get_ref());
-            format!(
-                "{}{key}: must be {wanted}, not {is}; write {key} = {example}",
-                section.scope
-            )
+            format!("{}{key}: must be {wanted}, not {is}; write {key} = {example}", section.scope)
         });
     }
 }
@@ -380,10 +313,7 @@ pub(super) fn one_of<T: Copy>(text: &str, choices: &[(&'static str, T)]) -> Resu
         .iter()
         .find(|(word, _)| *word == text)
         .map(|(_, choice)| *choice)
-        .ok_or_else(|| ChoiceError {
-            text: text.to_owned(),
-            words: choices.iter().map(|(word, _)| *word).collect(),
-        })
+        .ok_or_else(|| ChoiceError { text: text.to_owned(), words: choices.iter().map(|(word, _)| *word).collect() })
 }
 
 /// The number that an integer of TOML spells, in any radix.

@@ -39,9 +39,7 @@ pub(crate) enum SecretError {
     Empty,
     #[error("is longer than {MAX_SECRET_BYTES} bytes")]
     TooLong,
-    #[error(
-        "may hold only printable ASCII characters and no spaces; `openssl rand -hex 32` prints a good one"
-    )]
+    #[error("may hold only printable ASCII characters and no spaces; `openssl rand -hex 32` prints a good one")]
     NotPrintable,
 }
 
@@ -96,30 +94,18 @@ pub(crate) fn password_in(path: &Path) -> Result<Secret, SecretFileError> {
 
 /// The secret in a file of its own, without the newline that editors add; `check` says whether the
 /// text can be one.
-pub(super) fn in_file(
-    path: &Path,
-    check: fn(&str) -> Result<Secret, SecretError>,
-) -> Result<Secret, SecretFileError> {
+pub(super) fn in_file(path: &Path, check: fn(&str) -> Result<Secret, SecretError>) -> Result<Secret, SecretFileError> {
     let named = || path.to_owned();
     let mut bytes = Vec::new();
     // The longest secret, a CR and an LF, and one byte more, which shows that the file is too long.
     File::open(path)
-        .and_then(|file| {
-            file.take(MAX_SECRET_BYTES as u64 + 3)
-                .read_to_end(&mut bytes)
-        })
-        .map_err(|error| SecretFileError::Read {
-            path: named(),
-            error,
-        })?;
+        .and_then(|file| file.take(MAX_SECRET_BYTES as u64 + 3).read_to_end(&mut bytes))
+        .map_err(|error| SecretFileError::Read { path: named(), error })?;
     let text = String::from_utf8(bytes).map_err(|_| SecretFileError::NotText(named()))?;
     let text = without_line_end(&text);
     match text.len() {
         0 => Err(SecretFileError::Empty(named())),
-        1..=MAX_SECRET_BYTES => check(text).map_err(|wrong| SecretFileError::Unusable {
-            path: named(),
-            wrong,
-        }),
+        1..=MAX_SECRET_BYTES => check(text).map_err(|wrong| SecretFileError::Unusable { path: named(), wrong }),
         _ => Err(SecretFileError::TooLong(named())),
     }
 }

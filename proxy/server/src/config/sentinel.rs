@@ -6,22 +6,11 @@ use super::finding::{Findings, Place};
 use super::keys::belongs_on_top;
 use super::reader::{Key, Reader, Section};
 
-pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "user",
-        example: "\"warden\"",
-    },
-    Key {
-        name: "password_file",
-        example: "\"/run/secrets/sentinel\"",
-    },
-];
+pub(super) const KEYS: &[Key] =
+    &[Key { name: "user", example: "\"warden\"" }, Key { name: "password_file", example: "\"/run/secrets/sentinel\"" }];
 
 /// Reads the table with its place, if the file has one.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-) -> Option<(BackendLogin, Place)> {
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(BackendLogin, Place)> {
     let section = reader.section(top, "sentinel", KEYS)?;
     let user = reader.parsed(&section, "user", backend_login::user);
     let file = reader.file(&section, "password_file");
@@ -36,21 +25,12 @@ pub(super) fn read(
 }
 
 /// Hands the login to those who need it.
-pub(super) fn give_login(
-    login: Option<(BackendLogin, Place)>,
-    backend: &mut Backend,
-    findings: &mut Findings,
-) {
+pub(super) fn give_login(login: Option<(BackendLogin, Place)>, backend: &mut Backend, findings: &mut Findings) {
     let Some((login, place)) = login else { return };
-    if let Backend::Redis(BackendUrl {
-        target: Target::Sentinel(sentinels),
-        ..
-    }) = backend
-    {
+    if let Backend::Redis(BackendUrl { target: Target::Sentinel(sentinels), .. }) = backend {
         sentinels.login = Some(login);
         return;
     }
-    let message =
-        "sentinel: the backend's URL names no sentinels (redis-sentinel://), so this is not used";
+    let message = "sentinel: the backend's URL names no sentinels (redis-sentinel://), so this is not used";
     findings.warning(place, message.to_owned());
 }

@@ -97,9 +97,7 @@ fn one_policy(
                 }
                 Err(wrong) => {
                     let name = name.escape_debug();
-                    reader.error(value.span(), || {
-                        format!("{scope}settings.{policy}.{name}: {wrong}")
-                    });
+                    reader.error(value.span(), || format!("{scope}settings.{policy}.{name}: {wrong}"));
                 }
             }
         }
@@ -111,10 +109,7 @@ fn one_policy(
 
 /// A setting by the names of its parts. A table says more of a setting than one value does: what that value would be
 /// stands there as `for`, and `keep_alive = { for = "1h", ttl = "all" }` is `keep_alive` and `keep_alive.ttl`.
-fn parts<'a>(
-    key: &str,
-    value: &'a Spanned<DeValue<'a>>,
-) -> Vec<(String, &'a Spanned<DeValue<'a>>)> {
+fn parts<'a>(key: &str, value: &'a Spanned<DeValue<'a>>) -> Vec<(String, &'a Spanned<DeValue<'a>>)> {
     let table = match value.get_ref() {
         DeValue::Table(table) if !table.is_empty() => table,
         _ => return vec![(key.to_owned(), value)],

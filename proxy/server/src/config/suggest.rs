@@ -9,11 +9,7 @@ const MAX_COMPARED: usize = 64;
 
 /// A value as a message shows it: in quotes, on one line, not too long.
 pub(super) fn quoted(value: &str) -> String {
-    let mut shown: String = value
-        .chars()
-        .take(SHOWN)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut shown: String = value.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if value.chars().nth(SHOWN).is_some() {
         shown.push('…');
     }
@@ -36,19 +32,13 @@ pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// `; did you mean "listen"?`, or nothing.
-pub(super) fn did_you_mean<'a>(
-    word: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<String> {
+pub(super) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(word, known).map(|candidate| format!("did you mean \"{candidate}\"?"))
 }
 
 /// `"a", "b" or "c"`.
 pub(super) fn listed<'a>(words: impl IntoIterator<Item = &'a str>, last: &str) -> String {
-    let words: Vec<String> = words
-        .into_iter()
-        .map(|word| format!("\"{word}\""))
-        .collect();
+    let words: Vec<String> = words.into_iter().map(|word| format!("\"{word}\"")).collect();
     match words.split_last() {
         None => String::new(),
         Some((only, [])) => only.clone(),
@@ -80,14 +70,7 @@ mod tests {
 
     #[test]
     fn the_word_that_was_meant_is_found() {
-        const KNOWN: [&str; 6] = [
-            "listen",
-            "backend",
-            "drain",
-            "owner-token",
-            "ttl-ceiling",
-            "metrics",
-        ];
+        const KNOWN: [&str; 6] = ["listen", "backend", "drain", "owner-token", "ttl-ceiling", "metrics"];
         for (word, meant) in [
             ("lisetn", Some("listen")),
             ("Listen", Some("listen")),

@@ -21,9 +21,7 @@ pub(crate) struct Summary {
 impl Summary {
     pub(crate) fn of(namespace: &NamespaceConfig) -> Summary {
         let globs = namespace.keys.iter().take(MAX_SHOWN);
-        let mut keys: Vec<String> = globs
-            .map(|glob| String::from_utf8_lossy(glob).into_owned())
-            .collect();
+        let mut keys: Vec<String> = globs.map(|glob| String::from_utf8_lossy(glob).into_owned()).collect();
         if let Some(more) = namespace.keys.len().checked_sub(MAX_SHOWN + 1) {
             keys.push(format!("and {} more", more + 1));
         }
@@ -49,8 +47,7 @@ fn for_whom(enforced: &EnforceFor) -> String {
     let applications = enforced.applications.iter();
     let applications = applications.map(|name| format!("application {name}"));
     let certificates = enforced.certificates.iter();
-    let certificates =
-        certificates.map(|glob| format!("certificate {}", String::from_utf8_lossy(glob)));
+    let certificates = certificates.map(|glob| format!("certificate {}", String::from_utf8_lossy(glob)));
     let all = clients.chain(applications).chain(certificates);
     let clients = all.collect::<Vec<_>>().join(" ");
     match enforced.percent {

@@ -21,29 +21,20 @@ fn loaded(text: &str) -> (Option<Config>, Vec<String>) {
     loaded_with(Some(text), &Overrides::default(), &[])
 }
 
-fn loaded_with(
-    text: Option<&str>,
-    overrides: &Overrides,
-    env: &[(&str, &str)],
-) -> (Option<Config>, Vec<String>) {
+fn loaded_with(text: Option<&str>, overrides: &Overrides, env: &[(&str, &str)]) -> (Option<Config>, Vec<String>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("c.toml");
     if let Some(text) = text {
         fs::write(&path, text).unwrap();
     }
-    let env = env
-        .iter()
-        .map(|(name, text)| (name.to_string(), text.to_string()));
+    let env = env.iter().map(|(name, text)| (name.to_string(), text.to_string()));
     let loaded = load(text.map(|_| path.as_path()), overrides, env);
     (loaded.config, lines(directory.path(), &loaded.findings))
 }
 
 fn lines(directory: &Path, findings: &[Finding]) -> Vec<String> {
     let directory = format!("{}/", directory.display());
-    findings
-        .iter()
-        .map(|finding| finding.to_string().replace(&directory, ""))
-        .collect()
+    findings.iter().map(|finding| finding.to_string().replace(&directory, "")).collect()
 }
 
 /// Every case shows a file and exactly what is said about it.

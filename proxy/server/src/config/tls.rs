@@ -10,82 +10,39 @@ use super::keys::belongs_on_top;
 use super::listener::Listener;
 use super::reader::{Key, Reader, Section};
 use crate::net::tls::{
-    Acceptor, Authority, BackendFiles, ClientCertificates, Connector, ENDS_SOON, ListenerFiles,
-    MinVersion, NamedBy, TlsError, Unobserved, Verify,
+    Acceptor, Authority, BackendFiles, ClientCertificates, Connector, ENDS_SOON, ListenerFiles, MinVersion, NamedBy,
+    TlsError, Unobserved, Verify,
 };
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "cert",
-        example: "\"/etc/lockwarden/tls.crt\"",
-    },
-    Key {
-        name: "key",
-        example: "\"/etc/lockwarden/tls.key\"",
-    },
-    Key {
-        name: "min_version",
-        example: "\"1.2\"",
-    },
-    Key {
-        name: "client_ca",
-        example: "\"/etc/lockwarden/clients.pem\"",
-    },
-    Key {
-        name: "client_cert",
-        example: "\"require\"",
-    },
-    Key {
-        name: "client_name",
-        example: "\"uri\"",
-    },
+    Key { name: "cert", example: "\"/etc/lockwarden/tls.crt\"" },
+    Key { name: "key", example: "\"/etc/lockwarden/tls.key\"" },
+    Key { name: "min_version", example: "\"1.2\"" },
+    Key { name: "client_ca", example: "\"/etc/lockwarden/clients.pem\"" },
+    Key { name: "client_cert", example: "\"require\"" },
+    Key { name: "client_name", example: "\"uri\"" },
 ];
 
 pub(super) const BACKEND_KEYS: &[Key] = &[
-    Key {
-        name: "ca",
-        example: "\"system\"",
-    },
-    Key {
-        name: "server_name",
-        example: "\"cache.corp\"",
-    },
-    Key {
-        name: "verify",
-        example: "\"full\"",
-    },
-    Key {
-        name: "cert",
-        example: "\"/etc/lockwarden/backend.crt\"",
-    },
-    Key {
-        name: "key",
-        example: "\"/etc/lockwarden/backend.key\"",
-    },
+    Key { name: "ca", example: "\"system\"" },
+    Key { name: "server_name", example: "\"cache.corp\"" },
+    Key { name: "verify", example: "\"full\"" },
+    Key { name: "cert", example: "\"/etc/lockwarden/backend.crt\"" },
+    Key { name: "key", example: "\"/etc/lockwarden/backend.key\"" },
 ];
 
 const VERSIONS: [(&str, MinVersion); 2] = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
 
-const CLIENT_CERTIFICATES: [(&str, Option<ClientCertificates>); 3] = [
-    ("off", None),
-    ("ask", Some(ClientCertificates::Ask)),
-    ("require", Some(ClientCertificates::Require)),
-];
+const CLIENT_CERTIFICATES: [(&str, Option<ClientCertificates>); 3] =
+    [("off", None), ("ask", Some(ClientCertificates::Ask)), ("require", Some(ClientCertificates::Require))];
 
-const NAMES: [(&str, NamedBy); 4] = [
-    ("uri", NamedBy::Uri),
-    ("dns", NamedBy::Dns),
-    ("cn", NamedBy::CommonName),
-    ("subject", NamedBy::Subject),
-];
+const NAMES: [(&str, NamedBy); 4] =
+    [("uri", NamedBy::Uri), ("dns", NamedBy::Dns), ("cn", NamedBy::CommonName), ("subject", NamedBy::Subject)];
 
 const VERIFY: [(&str, Verify); 2] = [("full", Verify::Full), ("ca", Verify::Ca)];
 
 /// Reads `[tls]` with its place, if the file has one.
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-) -> Option<(ListenerFiles, Place)> {
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(ListenerFiles, Place)> {
     let section = reader.section(top, "tls", KEYS)?;
     let cert = reader.file(&section, "cert");
     let cert = reader.required(&section, "cert", cert);
@@ -103,9 +60,7 @@ pub(super) fn read(
         (None, Some(_)) if !section.table.contains_key("client_ca") => {
             let scope = &section.scope;
             reader.error(section.span.clone(), || {
-                format!(
-                    "{scope}client_cert: nothing says whose certificates are good; write client_ca"
-                )
+                format!("{scope}client_cert: nothing says whose certificates are good; write client_ca")
             });
             None
         }
@@ -122,10 +77,7 @@ pub(super) fn read(
 }
 
 /// Reads `[backend_tls]` with its place, if the file has one.
-pub(super) fn read_backend(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-) -> Option<(BackendFiles, Place)> {
+pub(super) fn read_backend(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(BackendFiles, Place)> {
     let section = reader.section(top, "backend_tls", BACKEND_KEYS)?;
     let document = reader.document;
     let ca = reader.parsed(&section, "ca", |text| {
@@ -145,9 +97,7 @@ pub(super) fn read_backend(
     let own = match (cert, key) {
         (Some(cert), Some(key)) => Some((cert.value, key.value)),
         (Some(one), None) | (None, Some(one)) => {
-            reader.error(one.span, || {
-                format!("{scope}cert and key belong together; write both")
-            });
+            reader.error(one.span, || format!("{scope}cert and key belong together; write both"));
             None
         }
         (None, None) => None,
@@ -171,13 +121,7 @@ pub(super) fn check(
 ) {
     match (tls, listeners.iter().any(|(listener, _)| listener.tls)) {
         (Some((files, place)), true) => match Acceptor::new(files.clone(), Arc::new(Unobserved)) {
-            Ok(acceptor) => warn_of_ends(
-                "tls",
-                ["cert", "client_ca"],
-                acceptor.ends(),
-                place,
-                findings,
-            ),
+            Ok(acceptor) => warn_of_ends("tls", ["cert", "client_ca"], acceptor.ends(), place, findings),
             Err(error) => findings.error(place.clone(), format!("tls: {error}")),
         },
         (Some((_, place)), false) => {
@@ -211,8 +155,7 @@ pub(super) fn check(
             }
         }
         (_, Some((_, place))) => {
-            let message =
-                "backend_tls: the backend's URL does not begin with rediss, so this is not used";
+            let message = "backend_tls: the backend's URL does not begin with rediss, so this is not used";
             findings.warning(place.clone(), message.to_owned());
         }
         _ => {}
@@ -232,22 +175,13 @@ fn connector(url: &BackendUrl, files: BackendFiles) -> Result<Ends, TlsError> {
 }
 
 /// Warns of certificates that end soon. Those that have ended are errors.
-fn warn_of_ends(
-    table: &str,
-    keys: [&str; 2],
-    (own, authorities): Ends,
-    place: &Place,
-    findings: &mut Findings,
-) {
+fn warn_of_ends(table: &str, keys: [&str; 2], (own, authorities): Ends, place: &Place, findings: &mut Findings) {
     let now = SystemTime::now();
     for (key, end) in keys.into_iter().zip([own, authorities]) {
         let Some(end) = end.filter(|end| *end <= now + ENDS_SOON) else {
             continue;
         };
-        let message = format!(
-            "{table}: {key} ends {}; renew it before",
-            humantime::format_rfc3339_seconds(end)
-        );
+        let message = format!("{table}: {key} ends {}; renew it before", humantime::format_rfc3339_seconds(end));
         findings.warning(place.clone(), message);
     }
 }

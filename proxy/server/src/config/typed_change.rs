@@ -33,15 +33,11 @@ impl TypedChange {
     fn parse(text: &str, file: &Table) -> Result<TypedChange, String> {
         let usage = "write KEY=VALUE, such as namespace.orders.hand_over=true, or \
                      namespace.orders.settings.owner-token.void_after_refusal=[]";
-        let (path, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("{text:?} sets nothing: {usage}"))?;
+        let (path, value) = text.split_once('=').ok_or_else(|| format!("{text:?} sets nothing: {usage}"))?;
         let (path, value) = (path.trim(), value.trim());
-        let read: Table = format!("value = {value}").parse().map_err(|_| {
-            format!(
-                "{path}: {value} is no value of TOML: a text has quotes, as in {path}='\"30s\"'"
-            )
-        })?;
+        let read: Table = format!("value = {value}")
+            .parse()
+            .map_err(|_| format!("{path}: {value} is no value of TOML: a text has quotes, as in {path}='\"30s\"'"))?;
         let Some(value) = read.get("value").filter(|_| read.len() == 1).cloned() else {
             return Err(format!("{path}: more than one value"));
         };
@@ -52,9 +48,7 @@ impl TypedChange {
                 (Some((kind.to_owned(), name)), rest)
             }
         };
-        let setting = rest
-            .strip_prefix("settings.")
-            .and_then(|rest| rest.split_once('.'));
+        let setting = rest.strip_prefix("settings.").and_then(|rest| rest.split_once('.'));
         let (policy, key) = match setting {
             Some((policy, key)) => (Some(policy.to_owned()), key),
             None => (None, rest),
@@ -62,12 +56,7 @@ impl TypedChange {
         if key.is_empty() || key.split('.').any(str::is_empty) {
             return Err(format!("{path} is no key: {usage}"));
         }
-        Ok(TypedChange {
-            table,
-            policy,
-            key: key.to_owned(),
-            value,
-        })
+        Ok(TypedChange { table, policy, key: key.to_owned(), value })
     }
 
     fn put(&self, file: &mut Table) -> Result<(), String> {
@@ -83,9 +72,7 @@ impl TypedChange {
         let (parents, last) = self.key.rsplit_once('.').unwrap_or(("", &self.key));
         let settings = self.policy.iter().flat_map(|policy| ["settings", policy]);
         for word in settings.chain(parents.split('.').filter(|word| !word.is_empty())) {
-            let inner = place
-                .entry(word)
-                .or_insert_with(|| Value::Table(Table::new()));
+            let inner = place.entry(word).or_insert_with(|| Value::Table(Table::new()));
             // `keep_alive = "1h"` is short for a table with that alone.
             place = match inner {
                 Value::Table(table) => table,
@@ -100,11 +87,7 @@ impl TypedChange {
 /// Which of the tables of this kind is meant, and what follows its name.
 fn named<'p>(kind: &str, rest: &'p str, file: &Table) -> Result<(String, &'p str), String> {
     let tables = file.get(kind).and_then(Value::as_array);
-    let names: Vec<&str> = tables
-        .into_iter()
-        .flatten()
-        .filter_map(|table| name_of(table.as_table()?))
-        .collect();
+    let names: Vec<&str> = tables.into_iter().flatten().filter_map(|table| name_of(table.as_table()?)).collect();
     // A name may have dots.
     let meant = names.iter().filter_map(|name| {
         let key = rest.strip_prefix(name)?.strip_prefix('.')?;
@@ -112,13 +95,8 @@ fn named<'p>(kind: &str, rest: &'p str, file: &Table) -> Result<(String, &'p str
     });
     match meant.max_by_key(|(length, _, _)| *length) {
         Some((_, name, key)) => Ok((name, key)),
-        None if names.is_empty() => Err(format!(
-            "{kind}.{rest}: the file has no [[{kind}]] with a name"
-        )),
-        None => Err(format!(
-            "{kind}.{rest}: no [[{kind}]] of this name; there are {}",
-            names.join(", ")
-        )),
+        None if names.is_empty() => Err(format!("{kind}.{rest}: the file has no [[{kind}]] with a name")),
+        None => Err(format!("{kind}.{rest}: no [[{kind}]] of this name; there are {}", names.join(", "))),
     }
 }
 
@@ -143,35 +121,17 @@ mod tests {
             ("sweep=\"5m\"", "sweep = \"5m\""),
             ("namespace.a.hand_over = true", "hand_over = true"),
             ("namespace.a.b.mode=\"monitor\"", "mode = \"monitor\""),
-            (
-                "namespace.a.settings.owner-token.void_after_refusal=[]",
-                "void_after_refusal = []",
-            ),
-            (
-                "namespace.a.b.settings.ttl-ceiling.default=\"9s\"",
-                "default = \"9s\"",
-            ),
+            ("namespace.a.settings.owner-token.void_after_refusal=[]", "void_after_refusal = []"),
+            ("namespace.a.b.settings.ttl-ceiling.default=\"9s\"", "default = \"9s\""),
         ] {
             let text = put(change).unwrap();
             assert!(text.lines().any(|said| said == line), "{change}: {text}");
         }
-        let (text, typed) = changed(
-            FILE,
-            &["namespace.a.b.settings.ttl-ceiling.keep_alive.for=\"1h\""],
-        )
-        .unwrap();
-        assert!(
-            text.contains("[namespace.settings.ttl-ceiling.keep_alive]\nfor = \"1h\""),
-            "{text}"
-        );
-        let [one] = &typed[..] else {
-            panic!("{typed:?}")
-        };
+        let (text, typed) = changed(FILE, &["namespace.a.b.settings.ttl-ceiling.keep_alive.for=\"1h\""]).unwrap();
+        assert!(text.contains("[namespace.settings.ttl-ceiling.keep_alive]\nfor = \"1h\""), "{text}");
+        let [one] = &typed[..] else { panic!("{typed:?}") };
         assert_eq!(one.table, Some(("namespace".to_owned(), "a.b".to_owned())));
-        assert_eq!(
-            (one.policy.as_deref(), &*one.key),
-            (Some("ttl-ceiling"), "keep_alive.for")
-        );
+        assert_eq!((one.policy.as_deref(), &*one.key), (Some("ttl-ceiling"), "keep_alive.for"));
     }
 
     #[test]

@@ -107,10 +107,7 @@ impl Config {
     /// The listeners that lead to the backend.
     pub(crate) fn data_listeners(&self) -> Vec<Listener> {
         let listeners = self.listeners.iter();
-        listeners
-            .filter(|listener| listener.present == Present::Standalone)
-            .cloned()
-            .collect()
+        listeners.filter(|listener| listener.present == Present::Standalone).cloned().collect()
     }
 
     /// Whether grants of any namespace wait for replicas.

@@ -46,11 +46,7 @@ pub(crate) struct Upgrade {
 ///
 /// # Errors
 /// The file cannot be read, or is no TOML.
-pub(crate) fn compare(
-    path: &Path,
-    history: &History,
-    from: Option<&WrittenFor>,
-) -> Result<Upgrade, Unusable> {
+pub(crate) fn compare(path: &Path, history: &History, from: Option<&WrittenFor>) -> Result<Upgrade, Unusable> {
     let mut findings = Findings::default();
     let text = document::read(path, &mut findings);
     let Some(text) = text else {
@@ -63,13 +59,8 @@ pub(crate) fn compare(
     let tree = tree.get_ref();
     let changes = history.since(from);
     Ok(Upgrade {
-        differences: changes
-            .flat_map(|change| concerns(change, &document, tree))
-            .collect(),
-        namespaces: places(Some(NAMESPACE), tree)
-            .into_iter()
-            .map(|place| (place.name.clone(), place.mode()))
-            .collect(),
+        differences: changes.flat_map(|change| concerns(change, &document, tree)).collect(),
+        namespaces: places(Some(NAMESPACE), tree).into_iter().map(|place| (place.name.clone(), place.mode())).collect(),
     })
 }
 
@@ -105,15 +96,10 @@ fn concerns(change: &Change, document: &Document<'_>, tree: &DeTable<'_>) -> Vec
                 at: None,
                 tables: silent.iter().filter_map(|place| named(place)).collect(),
             };
-            (!silent.is_empty())
-                .then_some(different)
-                .into_iter()
-                .collect()
+            (!silent.is_empty()).then_some(different).into_iter().collect()
         }
         What::Renamed { .. } | What::Gone { .. } => {
-            let found = places
-                .iter()
-                .filter_map(|place| Some((place, said(place)?)));
+            let found = places.iter().filter_map(|place| Some((place, said(place)?)));
             let different = found.map(|(place, start)| Difference {
                 change: change.clone(),
                 at: Some(document.position(start)),
@@ -127,29 +113,20 @@ fn concerns(change: &Change, document: &Document<'_>, tree: &DeTable<'_>) -> Vec
 /// The tables of this kind, in the order of the file.
 fn places<'a, 'i>(kind: Option<&str>, tree: &'a DeTable<'i>) -> Vec<Place<'a, 'i>> {
     let Some(kind) = kind else {
-        return vec![Place {
-            name: String::new(),
-            table: Some(tree),
-        }];
+        return vec![Place { name: String::new(), table: Some(tree) }];
     };
     let tables = match tree.get(kind).map(Spanned::get_ref) {
         Some(DeValue::Array(items)) => items.iter().filter_map(|item| item.get_ref().as_table()),
         // The built-in namespace governs where no file names one.
         None if kind == NAMESPACE => {
-            return vec![Place {
-                name: "default".to_owned(),
-                table: None,
-            }];
+            return vec![Place { name: "default".to_owned(), table: None }];
         }
         Some(_) | None => return Vec::new(),
     };
     let place = |(number, table): (usize, &'a DeTable<'i>)| {
         let name = table.get("name").and_then(|name| name.get_ref().as_str());
         let name = name.map_or_else(|| format!("#{}", number + 1), str::to_owned);
-        Place {
-            name,
-            table: Some(table),
-        }
+        Place { name, table: Some(table) }
     };
     tables.enumerate().map(place).collect()
 }
@@ -171,9 +148,7 @@ fn asks(place: &Place<'_, '_>, path: &[&str]) -> bool {
     };
     let chain = place.table.and_then(|table| table.get("policies"));
     match chain.map(Spanned::get_ref) {
-        Some(DeValue::Array(names)) => names
-            .iter()
-            .any(|name| name.get_ref().as_str() == Some(*policy)),
+        Some(DeValue::Array(names)) => names.iter().any(|name| name.get_ref().as_str() == Some(*policy)),
         Some(_) => false,
         None => BUILT_IN_POLICIES.contains(policy),
     }

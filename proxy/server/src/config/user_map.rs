@@ -13,18 +13,9 @@ use super::suggest::quoted;
 const MAX_USERS: usize = 1_000;
 
 pub(super) const KEYS: &[Key] = &[
-    Key {
-        name: "user",
-        example: "\"shop\"",
-    },
-    Key {
-        name: "twin",
-        example: "\"shop-lw\"",
-    },
-    Key {
-        name: "twin_password_file",
-        example: "\"/etc/lockwarden/shop-lw.password\"",
-    },
+    Key { name: "user", example: "\"shop\"" },
+    Key { name: "twin", example: "\"shop-lw\"" },
+    Key { name: "twin_password_file", example: "\"/etc/lockwarden/shop-lw.password\"" },
 ];
 
 /// One checked `[[user_map]]`.
@@ -43,16 +34,10 @@ pub(crate) struct UserMapping {
 /// Reads every `[[user_map]]` of the file; those with errors are left out.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Vec<UserMapping> {
     let mut seen = HashSet::new();
-    reader.each_table(top, ("user_map", KEYS), MAX_USERS, |reader, section| {
-        one(reader, section, &mut seen)
-    })
+    reader.each_table(top, ("user_map", KEYS), MAX_USERS, |reader, section| one(reader, section, &mut seen))
 }
 
-fn one(
-    reader: &mut Reader<'_>,
-    section: Section<'_, '_>,
-    seen: &mut HashSet<String>,
-) -> Option<UserMapping> {
+fn one(reader: &mut Reader<'_>, section: Section<'_, '_>, seen: &mut HashSet<String>) -> Option<UserMapping> {
     let user = reader.parsed(&section, "user", acl_user);
     let user = reader.required(&section, "user", user);
     let twin = reader.parsed(&section, "twin", acl_user);
@@ -89,12 +74,7 @@ fn one(
             None
         }
     };
-    Some(UserMapping {
-        user: user.value,
-        twin: twin.value,
-        password_file: file.value,
-        password,
-    })
+    Some(UserMapping { user: user.value, twin: twin.value, password_file: file.value, password })
 }
 
 /// Why a text is no user.

@@ -51,11 +51,7 @@ pub(super) enum ValueError {
     #[error("{} is not a size; write a whole number and B, KiB, MiB or GiB, as in \"8MiB\"", quoted(.0))]
     Size(String),
     #[error("{} is outside {least} to {most}", quoted(text))]
-    OutOfRange {
-        text: String,
-        least: String,
-        most: String,
-    },
+    OutOfRange { text: String, least: String, most: String },
     #[error("{} is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -", quoted(.0))]
     Name(String),
     #[error("{} is not a SHA-256; write the 64 hex digits that `sha256sum` prints", quoted(.0))]
@@ -108,10 +104,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, ValueError> {
 }
 
 /// A whole number and its unit: `250ms`, `30s`, `5m`, `24h`, `7d`.
-pub(super) fn duration(
-    text: &str,
-    range: RangeInclusive<Duration>,
-) -> Result<Duration, ValueError> {
+pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, ValueError> {
     let millis_of_one = |unit| {
         Some(match unit {
             "ms" => 1,
@@ -125,10 +118,7 @@ pub(super) fn duration(
     let (number, unit) = number_and_unit(text);
     let millis = millis_of_one(unit)
         .and_then(|one| number.parse::<u64>().ok()?.checked_mul(one))
-        .ok_or_else(|| ValueError::Duration {
-            text: text.to_owned(),
-            like: *range.end(),
-        })?;
+        .ok_or_else(|| ValueError::Duration { text: text.to_owned(), like: *range.end() })?;
     in_range(Duration::from_millis(millis), text, range, shown_duration)
 }
 
@@ -227,10 +217,7 @@ pub(super) fn glob(text: &str) -> Result<Bytes, ValueError> {
 }
 
 fn number_and_unit(text: &str) -> (&str, &str) {
-    let end = text
-        .bytes()
-        .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     (number, unit.trim_start_matches(' '))
 }

@@ -105,17 +105,10 @@ fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> 
     let (identity, distinctive) = match &lease.same_client {
         SameClient::Nobody => return None,
         SameClient::Identity(client) => (*client, true),
-        SameClient::Process(client, peer, distinctive) => {
-            (client.with_process(peer.process()), *distinctive)
-        }
+        SameClient::Process(client, peer, distinctive) => (client.with_process(peer.process()), *distinctive),
     };
-    let wanted = Wanted {
-        identity,
-        distinctive,
-        rules,
-        since: lease.since,
-        ended: ended.at().filter(|_| !rules.hand_over),
-    };
+    let wanted =
+        Wanted { identity, distinctive, rules, since: lease.since, ended: ended.at().filter(|_| !rules.hand_over) };
     wanted.may_be_found().then_some(wanted)
 }
 
@@ -200,9 +193,7 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
 }
 
 fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
-    shared
-        .renewals
-        .adopt(&to.holder, key, lease, Instant::now());
+    shared.renewals.adopt(&to.holder, key, lease, Instant::now());
     // Where it ended before it could know, nobody else would look after its leases.
     if shared.clients.of_session(to.session).is_none() {
         end_session(shared, to.holder.session, Ended::ByUs);
@@ -223,13 +214,7 @@ pub(crate) struct Found {
 
 /// Keeps such a lease alive where its client has a connection to this proxy. Returns whether it has.
 pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
-    let Found {
-        entry,
-        asked,
-        overdue,
-        lease: left,
-        ttl,
-    } = found;
+    let Found { entry, asked, overdue, lease: left, ttl } = found;
     let now = Instant::now();
     let active = shared.active.load_full();
     let Some(details) = active.of_lock(&entry.lock) else {
@@ -290,20 +275,13 @@ pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
             "another connection of its client keeps this lock alive from now on"
         );
     }
-    let event = LeaseEvent::Found {
-        grant: left.grant,
-        fence: left.fence,
-        since: wanted.since,
-        ttl: Some(*ttl),
-    };
+    let event = LeaseEvent::Found { grant: left.grant, fence: left.fence, since: wanted.since, ttl: Some(*ttl) };
     shared.mirror.apply(&key, event, now);
     shared.renewals.is_stale(entry.encoded());
     match peer {
         Some(peer) => hand_over(shared, &peer, key, lease),
         None => {
-            shared
-                .renewals
-                .adopt(&holder, key.clone(), lease, Instant::now());
+            shared.renewals.adopt(&holder, key.clone(), lease, Instant::now());
             // Where the job ended before it could know, nobody else would.
             if job().is_none() {
                 end_session(shared, holder.session, Ended::ByUs);

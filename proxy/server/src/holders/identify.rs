@@ -15,12 +15,7 @@ const WORTH_A_LOOK: Duration = Duration::from_millis(50);
 
 /// This client was granted a lease, and its process is not known yet: where the lease is held for a while, the
 /// process is looked up.
-pub(crate) fn identify_later(
-    shared: &Arc<ProxyState>,
-    peer: &Arc<ClientConnection>,
-    key: DbKey,
-    grant: Grant,
-) {
+pub(crate) fn identify_later(shared: &Arc<ProxyState>, peer: &Arc<ClientConnection>, key: DbKey, grant: Grant) {
     if peer.awaits_process(key, grant) {
         tokio::spawn(identify(shared.clone(), peer.clone()));
     }
@@ -49,11 +44,7 @@ fn add_to_records(shared: &ProxyState, peer: &ClientConnection, process: Process
         return;
     }
     for (key, grant) in peer.take_unidentified() {
-        let one = Identified {
-            key,
-            grant,
-            process,
-        };
+        let one = Identified { key, grant, process };
         // Of one that is given up the record stays without.
         let _ = shared.identified.add(one);
     }

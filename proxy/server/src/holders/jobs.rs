@@ -24,10 +24,7 @@ pub(crate) fn client_left(shared: &Arc<ProxyState>, key: DbKey, grant: Grant, en
     if !shared.jobs.left(&key, grant, in_order) || !is_held(shared, &key, grant) {
         shared.jobs.remove(&key, grant);
     } else if let Ok(runtime) = Handle::try_current()
-        && shared
-            .jobs
-            .of(&key, grant)
-            .is_some_and(|job| job.holder.is_some())
+        && shared.jobs.of(&key, grant).is_some_and(|job| job.holder.is_some())
     {
         runtime.spawn(watch(Arc::downgrade(shared), key, grant, ended));
     }

@@ -44,9 +44,7 @@ pub(crate) fn left(
     ended: Ended,
 ) {
     let within = match rules.holder_lost {
-        HolderLost::Shorten { ms } if rules.mode == Mode::Enforce => {
-            Some(Duration::from_millis(ms))
-        }
+        HolderLost::Shorten { ms } if rules.mode == Mode::Enforce => Some(Duration::from_millis(ms)),
         HolderLost::Shorten { .. } | HolderLost::Keep => None,
     };
     let is_current = shared.mirror.current(key) == Some((grant, Some(who.session)));
@@ -56,21 +54,13 @@ pub(crate) fn left(
     }
     let took_leave = matches!(ended, Ended::ByClient(_));
     let holder = match who.trust(rules) {
-        TrustAddress::Process => peer
-            .host()
-            .map(|host| KnownAs::Address { host, took_leave }),
+        TrustAddress::Process => peer.host().map(|host| KnownAs::Address { host, took_leave }),
         TrustAddress::Auto | TrustAddress::No => peer.running().cloned().map(KnownAs::Process),
     };
     let Some(holder) = holder else {
         return;
     };
-    let lease = Watched {
-        session: who.session,
-        grant,
-        within,
-        holder,
-        seen: Instant::now(),
-    };
+    let lease = Watched { session: who.session, grant, within, holder, seen: Instant::now() };
     let begins = shared.lost_holders.watch(key.clone(), lease);
     if let (true, Ok(runtime)) = (begins, Handle::try_current()) {
         runtime.spawn(look_after(Arc::downgrade(shared)));
@@ -91,12 +81,7 @@ async fn look_after(shared: Weak<ProxyState>) {
             return;
         }
         let began = Instant::now();
-        let mut look = Look {
-            shared: &shared,
-            dead: HashSet::new(),
-            hosts: None,
-            now: began,
-        };
+        let mut look = Look { shared: &shared, dead: HashSet::new(), hosts: None, now: began };
         for (key, lease) in watched {
             let grant = lease.grant;
             match look.at(&key, &lease) {
@@ -187,8 +172,6 @@ impl Look<'_> {
 
     fn is_connected(&mut self, host: &Host) -> bool {
         let clients = &self.shared.clients;
-        self.hosts
-            .get_or_insert_with(|| clients.hosts())
-            .contains(host)
+        self.hosts.get_or_insert_with(|| clients.hosts()).contains(host)
     }
 }

@@ -34,10 +34,7 @@ pub(crate) async fn ask(shared: &Arc<ProxyState>, without_login: WithoutLogin) {
 }
 
 async fn ask_all(shared: &ProxyState, without_login: WithoutLogin) -> Result<(), BackendError> {
-    let is_open = matches!(
-        without_login,
-        WithoutLogin::Everything | WithoutLogin::Restricted
-    );
+    let is_open = matches!(without_login, WithoutLogin::Everything | WithoutLogin::Restricted);
     if is_open {
         let mut stranger = Conversation::new(shared.backend.address.connect().await?);
         ask_one(shared, &mut stranger, DEFAULT_USER).await?;
@@ -141,9 +138,7 @@ fn purpose_of(script: &str) -> Option<&'static str> {
 /// costs more than something to know.
 pub(crate) fn without(command: &str) -> Option<&'static str> {
     match command {
-        "command" => Some(
-            "a command that lockwarden does not know counts as a write of each lock among its arguments",
-        ),
+        "command" => Some("a command that lockwarden does not know counts as a write of each lock among its arguments"),
         "info" => Some(
             "nobody is told its version or maxmemory-policy, nor that it is part of a cluster or was started again, and a namespace with a quarantine grants no free lock",
         ),
@@ -175,9 +170,7 @@ pub(crate) async fn lacking_to_own(
     let proof = proof.and_then(|answers| answers.nothing_run());
     Ok(proof.and_then(|proof| match proof.why() {
         // Any answer to a heartbeat will do, also that it is forbidden.
-        Why::NoRights(missing) => {
-            Some(missing.clone().but(&["ping"])).filter(|rest| !rest.is_empty())
-        }
+        Why::NoRights(missing) => Some(missing.clone().but(&["ping"])).filter(|rest| !rest.is_empty()),
         Why::NoScripts => None,
     }))
 }
@@ -205,19 +198,12 @@ pub(crate) async fn and_besides(
     Ok(missing)
 }
 
-async fn question(
-    conversation: &mut Conversation,
-    question: &Plan,
-) -> Result<Option<Answers>, BackendError> {
+async fn question(conversation: &mut Conversation, question: &Plan) -> Result<Option<Answers>, BackendError> {
     let value = conversation.execute(question).await?;
     Ok(outcome::read(&value).ok())
 }
 
-async fn ask_one(
-    shared: &ProxyState,
-    conversation: &mut Conversation,
-    user: &[u8],
-) -> Result<(), BackendError> {
+async fn ask_one(shared: &ProxyState, conversation: &mut Conversation, user: &[u8]) -> Result<(), BackendError> {
     let prefix = shared.active.load().companion_prefix.clone();
     let asked = all_rights(&prefix).flagged(shared.backend.server.reads_script_flags());
     let Some(answers) = question(conversation, &asked).await? else {

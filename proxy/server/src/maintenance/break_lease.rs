@@ -62,22 +62,11 @@ pub(crate) struct BreakOrder {
 }
 
 /// Gives the order and waits for what comes of it. Not for a thread that serves others.
-pub(crate) fn order(
-    orders: &mpsc::Sender<BreakOrder>,
-    key: DbKey,
-    fence: FencingToken,
-    reason: &str,
-) -> Told {
+pub(crate) fn order(orders: &mpsc::Sender<BreakOrder>, key: DbKey, fence: FencingToken, reason: &str) -> Told {
     let (done, told) = oneshot::channel();
-    let order = BreakOrder {
-        key,
-        fence,
-        reason: reason.into(),
-        done,
-    };
+    let order = BreakOrder { key, fence, reason: reason.into(), done };
     orders.blocking_send(order).map_err(|_| BreakError::Down)?;
-    told.blocking_recv()
-        .unwrap_or_else(|_| Err(BreakError::Unknown("the proxy is stopping".to_owned())))
+    told.blocking_recv().unwrap_or_else(|_| Err(BreakError::Unknown("the proxy is stopping".to_owned())))
 }
 
 impl BreakOrder {
@@ -103,15 +92,11 @@ impl BreakOrder {
             return self.refuse(BreakError::Refused(text));
         }
         let told = match plan::broke(answer) {
-            Some(Broke::Done { grant, held }) => Ok(Broken::Done {
-                id: self.done(shared, grant, held),
-            }),
+            Some(Broke::Done { grant, held }) => Ok(Broken::Done { id: self.done(shared, grant, held) }),
             Some(Broke::Other(fence)) => Ok(Broken::Newer(fence)),
             Some(Broke::Absent) => Ok(Broken::Absent),
             Some(Broke::Ungoverned) => Ok(Broken::Ungoverned),
-            None => Err(BreakError::Unknown(
-                "the backend answered nothing that the step answers".to_owned(),
-            )),
+            None => Err(BreakError::Unknown("the backend answered nothing that the step answers".to_owned())),
         };
         let _ = self.done.send(told);
     }

@@ -20,11 +20,7 @@ pub(crate) async fn run(shared: Arc<ProxyState>) {
         tokio::time::sleep(LOOK).await;
         let shared = shared.clone();
         // A file of another machine may keep its reader waiting.
-        let look = move || {
-            shared
-                .certificates
-                .look(&shared.backend.address, &shared.metrics)
-        };
+        let look = move || shared.certificates.look(&shared.backend.address, &shared.metrics);
         if spawn_blocking(look).await.is_err() {
             return;
         }

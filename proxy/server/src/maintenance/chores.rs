@@ -83,12 +83,7 @@ impl Link {
         let era = shared.backend.server.era();
         let conversation = shared.backend.address.converse().await?;
         open(shared).inc();
-        Ok(Link {
-            shared: shared.clone(),
-            conversation,
-            era,
-            db: None,
-        })
+        Ok(Link { shared: shared.clone(), conversation, era, db: None })
     }
 }
 
@@ -104,10 +99,7 @@ fn open(shared: &ProxyState) -> &prometheus::IntGauge {
 
 impl Chores {
     /// Waits for something to do, and does it. Answers false when nobody gives orders any more: the process ends.
-    async fn next(
-        &mut self,
-        orders: &mut mpsc::Receiver<BreakOrder>,
-    ) -> Result<bool, BackendError> {
+    async fn next(&mut self, orders: &mut mpsc::Receiver<BreakOrder>) -> Result<bool, BackendError> {
         let shared = self.shared.clone();
         let due = self.sweep_due();
         let due = due.map_or(self.notice, |due| due.min(self.notice));
@@ -198,11 +190,7 @@ impl Chores {
         }
     }
 
-    async fn add_processes(
-        &mut self,
-        batch: &[Identified],
-        prefix: &Bytes,
-    ) -> Result<(), BackendError> {
+    async fn add_processes(&mut self, batch: &[Identified], prefix: &Bytes) -> Result<(), BackendError> {
         let link = self.link().await?;
         let mut requests = BytesMut::new();
         let mut answers = 0;
@@ -395,15 +383,8 @@ impl Link {
 }
 
 /// What the look at a lease that seems to have run out says.
-fn note_end(
-    shared: &ProxyState,
-    lapse: &Lapse,
-    (found, asked): (Noticed, Instant),
-    active: &Active,
-) {
-    let Lapse {
-        key, transition, ..
-    } = lapse;
+fn note_end(shared: &ProxyState, lapse: &Lapse, (found, asked): (Noticed, Instant), active: &Active) {
+    let Lapse { key, transition, .. } = lapse;
     match found {
         Noticed::RanOut => {}
         Noticed::Unrecorded if lapse.needs_record => {}

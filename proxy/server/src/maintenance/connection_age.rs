@@ -85,13 +85,7 @@ mod tests {
         let address: std::net::SocketAddr = "10.0.0.1:1".parse().unwrap();
         let arrival = Arrival::direct(address.into());
         let (id, holder) = (SessionId(id), Holder::new());
-        Arc::new(ClientConnection::new(
-            id,
-            holder,
-            arrival,
-            None,
-            Arc::default(),
-        ))
+        Arc::new(ClientConnection::new(id, holder, arrival, None, Arc::default()))
     }
 
     #[test]

@@ -118,18 +118,10 @@ impl Eras {
         }
     }
 
-    async fn enter(
-        &mut self,
-        shared: &ProxyState,
-        run: &str,
-        epoch: Option<u64>,
-    ) -> Result<(), BackendError> {
+    async fn enter(&mut self, shared: &ProxyState, run: &str, epoch: Option<u64>) -> Result<(), BackendError> {
         let active = shared.active.load_full();
         let prefix = &active.companion_prefix;
-        let longest = active
-            .details
-            .iter()
-            .filter_map(|details| details.quarantine);
+        let longest = active.details.iter().filter_map(|details| details.quarantine);
         let longest = longest.max().unwrap_or_default().as_millis();
         let mut own = match self.own.take() {
             Some(own) => own,
@@ -157,9 +149,7 @@ impl Eras {
                      quarantine, it begins anew"
                 );
             }
-            let text = found.as_bytes().map_or_else(String::new, |entry| {
-                String::from_utf8_lossy(entry).into_owned()
-            });
+            let text = found.as_bytes().map_or_else(String::new, |entry| String::from_utf8_lossy(entry).into_owned());
             let before = Era::read(&text);
             let look = Look {
                 run: run.into(),
@@ -167,11 +157,7 @@ impl Eras {
                 rules: active.meaning.hash().into(),
                 longest_ms: longest.try_into().unwrap_or(u64::MAX),
                 now: redis,
-                age: shared
-                    .backend
-                    .server
-                    .reckoned()
-                    .map(|known| known.age(heard)),
+                age: shared.backend.server.reckoned().map(|known| known.age(heard)),
                 anew: self.is_anew,
             };
             let era = Era::after(before.as_ref(), self.known.as_ref(), &look);
@@ -182,10 +168,7 @@ impl Eras {
                     return Err(unusable(answer.as_error()));
                 }
                 // Another proxy was faster.
-                if answer
-                    .as_bytes()
-                    .is_some_and(|now| **now != *entry.as_bytes())
-                {
+                if answer.as_bytes().is_some_and(|now| **now != *entry.as_bytes()) {
                     continue;
                 }
             }
@@ -216,9 +199,7 @@ fn time(answer: &Value) -> Option<RedisTime> {
     let [seconds, micros] = answer.as_items()? else {
         return None;
     };
-    let number = |value: &Value| -> Option<u64> {
-        std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok()
-    };
+    let number = |value: &Value| -> Option<u64> { std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok() };
     let ms = number(seconds)?.checked_mul(1000)?;
     ms.checked_add(number(micros)? / 1000).map(RedisTime)
 }
@@ -232,11 +213,7 @@ pub(super) async fn survey(shared: &ProxyState) {
     let asked = unknown.len();
     match timeout(SURVEY_WITHIN, survey_all(shared, unknown)).await {
         Ok(Ok(lost)) => {
-            tracing::info!(
-                leases = asked,
-                lost,
-                "looked for the leases of the primary before"
-            );
+            tracing::info!(leases = asked, lost, "looked for the leases of the primary before");
         }
         Ok(Err(error)) => tracing::debug!(%error, "leases could not be looked for"),
         Err(_) => tracing::debug!("leases were not looked for in time"),
@@ -244,10 +221,7 @@ pub(super) async fn survey(shared: &ProxyState) {
 }
 
 /// Returns how many are lost.
-async fn survey_all(
-    shared: &ProxyState,
-    mut unknown: Vec<(DbKey, Lease)>,
-) -> Result<usize, BackendError> {
+async fn survey_all(shared: &ProxyState, mut unknown: Vec<(DbKey, Lease)>) -> Result<usize, BackendError> {
     let prefix = shared.active.load().companion_prefix.clone();
     let mut own = shared.backend.address.converse().await?;
     unknown.sort_by_key(|(key, _)| key.db);
@@ -272,12 +246,7 @@ async fn survey_all(
 }
 
 /// What the look at one lease means. Returns whether its holder works on, and knows nothing of it.
-fn settle(
-    shared: &ProxyState,
-    key: &DbKey,
-    lease: &Lease,
-    (found, asked): (Surveyed, Instant),
-) -> bool {
+fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surveyed, Instant)) -> bool {
     let now = Instant::now();
     let (end, at) = match found {
         Surveyed::Held(ttl) => {

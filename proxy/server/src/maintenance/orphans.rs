@@ -119,11 +119,7 @@ impl Orphans {
             self.skip += MAX_BATCH;
             self.due = Some(now + PAGE_PAUSE);
         }
-        if self
-            .search
-            .as_ref()
-            .is_some_and(|search| !search.is_finished())
-        {
+        if self.search.as_ref().is_some_and(|search| !search.is_finished()) {
             return Vec::new();
         }
         let mut by_db: Vec<Vec<(IndexEntry, Instant)>> = Vec::new();
@@ -155,16 +151,10 @@ impl Orphans {
         for ((entry, overdue), orphan) in entries.iter().zip(orphans) {
             match orphan {
                 Orphan::Over => shared.renewals.is_stale(entry.encoded()),
-                Orphan::Renewed(time) => {
-                    shared.renewals.is_answered_for(entry.encoded(), now + time)
+                Orphan::Renewed(time) => shared.renewals.is_answered_for(entry.encoded(), now + time),
+                Orphan::Left(lease, ttl) => {
+                    left.push(Found { entry: entry.clone(), asked, overdue: *overdue, lease, ttl })
                 }
-                Orphan::Left(lease, ttl) => left.push(Found {
-                    entry: entry.clone(),
-                    asked,
-                    overdue: *overdue,
-                    lease,
-                    ttl,
-                }),
             }
         }
         if !left.is_empty() {

@@ -91,10 +91,7 @@ impl PrefixMark {
 
     /// It is not known which prefix is in use: that stops nobody, and is said once.
     fn report(&mut self, answer: &Value) {
-        if answer
-            .as_error()
-            .is_some_and(|text| server_info::is_for_now(text))
-        {
+        if answer.as_error().is_some_and(|text| server_info::is_for_now(text)) {
             return;
         }
         if !std::mem::replace(&mut self.is_reported, true) {
@@ -132,10 +129,7 @@ async fn write(backend: &Address, prefix: &[u8], when: &str) -> Result<Value, Ba
     let mut own = backend.converse().await?;
     match select(&mut own, backend).await? {
         Some(refused) => Ok(refused),
-        None => {
-            own.ask(&[b"SET", PREFIX_MARK, prefix, when.as_bytes()])
-                .await
-        }
+        None => own.ask(&[b"SET", PREFIX_MARK, prefix, when.as_bytes()]).await,
     }
 }
 

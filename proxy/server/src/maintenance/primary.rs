@@ -35,9 +35,7 @@ pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> Ba
         epoch = now.epoch,
         "the sentinels name another primary: connections to the old one are cut"
     );
-    BackendError::PrimaryChanged {
-        name: sentinels.name().to_owned(),
-    }
+    BackendError::PrimaryChanged { name: sentinels.name().to_owned() }
 }
 
 /// Nothing more is said to the old primary, and nothing that it says is heard.

@@ -39,13 +39,7 @@ enum Line {
 
 impl Failures {
     pub(super) fn new(trouble: &'static str, all_clear: &'static str) -> Failures {
-        Failures {
-            trouble,
-            all_clear,
-            untold: 0,
-            last: String::new(),
-            told: None,
-        }
+        Failures { trouble, all_clear, untold: 0, last: String::new(), told: None }
     }
 
     pub(super) fn count(&mut self, error: &[u8]) {
@@ -80,12 +74,7 @@ impl Failures {
             None => (FIRST_PAUSE, 0),
         };
         let count = std::mem::take(&mut self.untold);
-        self.told = Some(Told {
-            error: kind.to_owned(),
-            next: now + pause,
-            pause,
-            all: all + count,
-        });
+        self.told = Some(Told { error: kind.to_owned(), next: now + pause, pause, all: all + count });
         Some(Line::Trouble { count })
     }
 }

@@ -107,10 +107,7 @@ async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Re
                 lease.wakeup.work();
             }
         }
-        let next = shared
-            .renewals
-            .next_due(now, false)
-            .map_or(until, |due| due.min(until));
+        let next = shared.renewals.next_due(now, false).map_or(until, |due| due.min(until));
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
             () = shared.renewals.changed() => {}
@@ -188,12 +185,8 @@ impl Call {
                 });
                 plan::renew(renewals, prefix)
             }
-            Question::Index(work) => {
-                plan::index(&work.written, &work.removed, (MAX_BATCH, skip), prefix)
-            }
-            Question::Orphans(entries) => {
-                plan::orphans(entries.iter().map(|(entry, _)| entry), prefix)
-            }
+            Question::Index(work) => plan::index(&work.written, &work.removed, (MAX_BATCH, skip), prefix),
+            Question::Orphans(entries) => plan::orphans(entries.iter().map(|(entry, _)| entry), prefix),
         }
     }
 }
@@ -227,11 +220,7 @@ impl<'a> Renewals<'a> {
     }
 
     async fn serve(&mut self, orders: &mut mpsc::Receiver<RenewAll>) -> Result<(), Unusable> {
-        let open = self
-            .shared
-            .metrics
-            .backend_connections
-            .at(ConnectionState::Open);
+        let open = self.shared.metrics.backend_connections.at(ConnectionState::Open);
         open.inc();
         let ended = self.renew(orders).await;
         open.dec();
@@ -290,18 +279,13 @@ impl<'a> Renewals<'a> {
     }
 
     /// Sends calls for these leases, one for each database and each number of replicas that are to confirm it.
-    async fn send_renewals(
-        &mut self,
-        leases: Vec<(DbKey, KeptLease)>,
-        now: Instant,
-    ) -> Result<(), BackendError> {
+    async fn send_renewals(&mut self, leases: Vec<(DbKey, KeptLease)>, now: Instant) -> Result<(), BackendError> {
         let leases = promised(self.shared, leases, now);
         let mut leases = wait_for_watchers(self.shared, leases, now);
         while let Some((first, _)) = leases.first() {
             let (db, waits) = (first.db, self.durability(first));
-            let (these, others) = leases
-                .into_iter()
-                .partition(|(key, _)| key.db == db && self.durability(key) == waits);
+            let (these, others) =
+                leases.into_iter().partition(|(key, _)| key.db == db && self.durability(key) == waits);
             leases = others;
             self.send(Question::Renew(these), Form::Sha).await?;
         }
@@ -328,26 +312,12 @@ impl<'a> Renewals<'a> {
             lockwarden_resp::put_request(&mut request, &[b"SELECT", word.as_bytes()]);
             self.db = Some(db);
         }
-        let call = Call {
-            question,
-            selects,
-            form,
-            sent: Instant::now(),
-            waits,
-        };
+        let call = Call { question, selects, form, sent: Instant::now(), waits };
         let prefix = self.shared.active.load().companion_prefix.clone();
         let plan = call.plan(self.shared, self.orphans.skip(), &prefix);
         plan.put(&mut request, form);
-        if let Some(Durability {
-            replicas,
-            within_ms,
-            is_strict: _,
-        }) = waits
-        {
-            let wait = OwnRequest::Wait {
-                replicas,
-                within_ms,
-            };
+        if let Some(Durability { replicas, within_ms, is_strict: _ }) = waits {
+            let wait = OwnRequest::Wait { replicas, within_ms };
             wait.put(&mut request);
         }
         self.conversation.send(&request).await?;
@@ -409,15 +379,11 @@ impl<'a> Renewals<'a> {
 
     /// What replicas said to a call: where too few have it, the leases are due again in half the time.
     fn confirmed(&mut self, call: &Call, confirmed: Option<&Value>) {
-        let (Question::Renew(leases), Some(wanted), Some(confirmed)) =
-            (&call.question, call.waits, confirmed)
-        else {
+        let (Question::Renew(leases), Some(wanted), Some(confirmed)) = (&call.question, call.waits, confirmed) else {
             return;
         };
         let result = match (confirmed.as_integer(), confirmed.as_error()) {
-            (Some(replicas), _) if replicas >= i64::from(wanted.replicas) => {
-                DurabilityResult::Enough
-            }
+            (Some(replicas), _) if replicas >= i64::from(wanted.replicas) => DurabilityResult::Enough,
             (Some(_), _) => DurabilityResult::TooFew,
             (None, error) => {
                 if let Some(error) = error.filter(|_| !self.cannot_wait) {
@@ -457,20 +423,14 @@ impl<'a> Renewals<'a> {
                     self.send(Question::Orphans(overdue), Form::Sha).await?;
                 }
             }
-            Question::Orphans(entries) => {
-                self.orphans.found(self.shared, entries, answer, call.sent)
-            }
+            Question::Orphans(entries) => self.orphans.found(self.shared, entries, answer, call.sent),
         }
         Ok(())
     }
 }
 
 /// A lease of which nothing may be promised now is not renewed: it may be another client's by the time that its TTL ends.
-fn promised(
-    shared: &ProxyState,
-    mut due: Vec<(DbKey, KeptLease)>,
-    now: Instant,
-) -> Vec<(DbKey, KeptLease)> {
+fn promised(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant) -> Vec<(DbKey, KeptLease)> {
     due.retain(|(key, lease)| {
         if quarantine::longest_ms(shared, key, now) != Some(0) {
             return true;
@@ -487,9 +447,7 @@ fn promised(
 /// Whether an error says that leases cannot be renewed on this server now: what its name stands for may
 /// be another by now.
 fn means_another_server(error: &[u8]) -> bool {
-    [&b"READONLY"[..], b"MASTERDOWN", b"LOADING", b"NOAUTH"]
-        .iter()
-        .any(|code| error.starts_with(code))
+    [&b"READONLY"[..], b"MASTERDOWN", b"LOADING", b"NOAUTH"].iter().any(|code| error.starts_with(code))
 }
 
 fn refused(error: &[u8]) -> Unusable {
@@ -498,11 +456,7 @@ fn refused(error: &[u8]) -> Unusable {
 }
 
 /// Puts off what a session of this proxy watches, as long as there is time.
-fn wait_for_watchers(
-    shared: &ProxyState,
-    mut due: Vec<(DbKey, KeptLease)>,
-    now: Instant,
-) -> Vec<(DbKey, KeptLease)> {
+fn wait_for_watchers(shared: &ProxyState, mut due: Vec<(DbKey, KeptLease)>, now: Instant) -> Vec<(DbKey, KeptLease)> {
     // A renewal changes the key's TTL, which Redis counts as a change: it would make the watcher's EXEC fail.
     due.retain(|(key, lease)| {
         let ttl = Duration::from_millis(lease.renewal.ttl_ms.0);

@@ -49,10 +49,7 @@ async fn ask_one(sentinels: Arc<Sentinels>, place: Place) {
 }
 
 /// One connection that asks and one that listens, from their making to the end of either.
-async fn converse(
-    sentinels: &Sentinels,
-    place: &Place,
-) -> Result<std::convert::Infallible, SentinelError> {
+async fn converse(sentinels: &Sentinels, place: &Place) -> Result<std::convert::Infallible, SentinelError> {
     let mut asking = sentinels.converse(place).await?;
     let mut listening = sentinels.converse(place).await?;
     listening.subscribe().await?;
@@ -76,12 +73,8 @@ struct Silence {
 impl Silence {
     fn look(&mut self, sentinels: &Sentinels, metrics: &Metrics) {
         let (heard, known) = sentinels.heard(Instant::now());
-        metrics
-            .sentinels_heard
-            .set(i64::try_from(heard).unwrap_or(i64::MAX));
-        metrics
-            .sentinels_known
-            .set(i64::try_from(known).unwrap_or(i64::MAX));
+        metrics.sentinels_heard.set(i64::try_from(heard).unwrap_or(i64::MAX));
+        metrics.sentinels_known.set(i64::try_from(known).unwrap_or(i64::MAX));
         if sentinels.named().is_none() {
             // Until then nobody is served, and that says why.
             return;

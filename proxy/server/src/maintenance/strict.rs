@@ -14,17 +14,9 @@ use crate::state::ProxyState;
 pub(super) type Unmet = BTreeMap<Arc<str>, String>;
 
 /// Asks only where a namespace wants to know.
-pub(super) async fn look(
-    shared: &ProxyState,
-    own: &mut Conversation,
-    known: &mut Unmet,
-) -> Result<(), BackendError> {
+pub(super) async fn look(shared: &ProxyState, own: &mut Conversation, known: &mut Unmet) -> Result<(), BackendError> {
     let active = shared.active.load();
-    if active
-        .details
-        .iter()
-        .all(|details| details.strict().is_none())
-    {
+    if active.details.iter().all(|details| details.strict().is_none()) {
         shared.backend.strict.set_said(None);
         known.clear();
         return Ok(());
@@ -50,10 +42,7 @@ fn report(shared: &ProxyState, active: &Active, known: &mut Unmet) {
         let before = known.get(&details.name);
         if why.is_empty() {
             if before.is_some() {
-                tracing::info!(
-                    namespace = &*details.name,
-                    "the server is what durability = \"strict\" needs again"
-                );
+                tracing::info!(namespace = &*details.name, "the server is what durability = \"strict\" needs again");
             }
             continue;
         }

@@ -136,9 +136,7 @@ impl Sweeper {
             self.cursor = START;
             self.found = vec![Found::default(); active.details.len()];
             let details = active.details.iter();
-            self.terms = details
-                .map(|details| SweepTerms::new(&details.without_ttl, &details.rules))
-                .collect();
+            self.terms = details.map(|details| SweepTerms::new(&details.without_ttl, &details.rules)).collect();
             (self.endless, self.values) = Default::default();
             self.active = Some(active.clone());
         }
@@ -210,10 +208,8 @@ impl Sweeper {
             Some((&key[..], terms))
         });
         let asked: Vec<(&[u8], &SweepTerms)> = asked.collect();
-        let believed: Vec<Option<Lease>> = locks
-            .iter()
-            .map(|(_, key)| shared.mirror.lease(&in_database(db, key)))
-            .collect();
+        let believed: Vec<Option<Lease>> =
+            locks.iter().map(|(_, key)| shared.mirror.lease(&in_database(db, key))).collect();
         let step = sweep(&asked, &active.companion_prefix);
         let sent = Instant::now();
         let answer = conversation.execute(&step).await?;
@@ -223,8 +219,7 @@ impl Sweeper {
         };
         let mut kept = Vec::new();
         for (((namespace, key), believed), swept) in locks.iter().zip(believed).zip(swept) {
-            let (Some(swept), Some(found)) = (swept, self.found.get_mut(usize::from(namespace.0)))
-            else {
+            let (Some(swept), Some(found)) = (swept, self.found.get_mut(usize::from(namespace.0))) else {
                 continue;
             };
             found.counts.add(&swept);
@@ -280,11 +275,7 @@ impl Sweeper {
         shared.ungoverned.found(endless, shared_values.collect());
         let told = std::mem::take(&mut self.named);
         for (found, details) in self.found.iter().zip(&active.details) {
-            let Found {
-                counts: found,
-                given,
-                endless,
-            } = found;
+            let Found { counts: found, given, endless } = found;
             details.metrics.swept(found);
             if given.count > 0 {
                 tracing::info!(
@@ -339,11 +330,7 @@ fn got_ttl(
 }
 
 /// Keeps these leases alive where their clients have a connection to this proxy, and lets others know of the rest.
-fn keep_alive(
-    shared: &Arc<ProxyState>,
-    kept: Vec<(IndexEntry, RecordedLease, Duration)>,
-    asked: Instant,
-) {
+fn keep_alive(shared: &Arc<ProxyState>, kept: Vec<(IndexEntry, RecordedLease, Duration)>, asked: Instant) {
     if kept.is_empty() {
         return;
     }
@@ -354,13 +341,7 @@ fn keep_alive(
             // From whoever has come after its holder left, the lease is kept.
             let left = shared.clients.left(lease.session);
             let entry = if left.is_some() { entry.offer() } else { entry };
-            let found = handover::Found {
-                entry,
-                asked,
-                overdue: left.unwrap_or(asked),
-                lease,
-                ttl,
-            };
+            let found = handover::Found { entry, asked, overdue: left.unwrap_or(asked), lease, ttl };
             if !handover::take_over(&shared, &found).await {
                 let entry = found.entry.encoded();
                 shared.renewals.announce(entry, found.overdue);

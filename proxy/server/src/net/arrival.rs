@@ -24,12 +24,6 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// One whose connection comes from there, of whom nothing else is known.
     pub(crate) fn direct(peer: PeerAddress) -> Arrival {
-        Arrival {
-            peer,
-            origin: Origin::Direct,
-            endpoint: None,
-            certificate: None,
-            needs_certificate: false,
-        }
+        Arrival { peer, origin: Origin::Direct, endpoint: None, certificate: None, needs_certificate: false }
     }
 }

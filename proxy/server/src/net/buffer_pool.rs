@@ -78,11 +78,7 @@ pub(crate) fn give_back(buffer: &mut BytesMut) {
 
 /// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
 /// learns from a short read that there is no more yet, which spares a system call.
-pub(crate) fn poll_read(
-    socket: &mut Stream,
-    buffer: &mut BytesMut,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
+pub(crate) fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     if let Err(error) = ready!(socket.poll_read_ready(cx)) {
         return Poll::Ready(Err(error));
     }

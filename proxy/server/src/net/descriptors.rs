@@ -36,10 +36,7 @@ pub(crate) fn raise_limit() -> io::Result<u64> {
 }
 
 fn current() -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one `rlimit` to where the pointer points, which is ours.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return Err(io::Error::last_os_error());
@@ -79,12 +76,7 @@ mod tests {
 
     #[test]
     fn some_are_kept_for_operators_however_few_there_are() {
-        for (limit, admin, clients) in [
-            (64, 16, 0),
-            (256, 16, 162),
-            (1_024, 64, 834),
-            (65_536, 128, 65_218),
-        ] {
+        for (limit, admin, clients) in [(64, 16, 0), (256, 16, 162), (1_024, 64, 834), (65_536, 128, 65_218)] {
             assert_eq!(admin_places_of(limit), admin, "{limit}");
             assert_eq!(for_clients_of(limit, 30), clients, "{limit}");
         }

@@ -42,10 +42,8 @@ fn prepare(stream: &Stream, unacknowledged: Duration) -> io::Result<()> {
     };
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_TIME)
-        .with_interval(KEEPALIVE_INTERVAL)
-        .with_retries(KEEPALIVE_RETRIES);
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(unacknowledged))?;
@@ -132,11 +130,7 @@ impl Endpoint {
     }
 
     fn bind(address: SocketAddr, arrival: Arrival) -> io::Result<Endpoint> {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         // A restart need not wait until the connections of the last run are forgotten. On Linux this
         // does not let two processes listen on one address.
         socket.set_reuse_address(true)?;
@@ -171,18 +165,10 @@ impl Endpoint {
 #[cfg(target_os = "linux")]
 fn take_newcomers(listener: &Socket) -> io::Result<()> {
     // Of one instruction: "the answer is 1", the index of the second.
-    let mut second = [libc::sock_filter {
-        code: RETURN_CONSTANT,
-        jt: 0,
-        jf: 0,
-        k: 1,
-    }];
-    let program = libc::sock_fprog {
-        len: 1,
-        filter: second.as_mut_ptr(),
-    };
-    let size = libc::socklen_t::try_from(size_of_val(&program))
-        .map_err(|_| io::Error::other("a program has no size"))?;
+    let mut second = [libc::sock_filter { code: RETURN_CONSTANT, jt: 0, jf: 0, k: 1 }];
+    let program = libc::sock_fprog { len: 1, filter: second.as_mut_ptr() };
+    let size =
+        libc::socklen_t::try_from(size_of_val(&program)).map_err(|_| io::Error::other("a program has no size"))?;
     // SAFETY: the socket is open; `program` is an initialised `sock_fprog` of `size` bytes whose one
     // instruction outlives the call, and the kernel copies both.
     let failed = unsafe {
@@ -208,9 +194,7 @@ const RETURN_CONSTANT: u16 = 0x06;
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     match address.ip() {
         IpAddr::V4(ip) => ip.is_loopback(),
-        IpAddr::V6(ip) => {
-            ip.is_loopback() || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback())
-        }
+        IpAddr::V6(ip) => ip.is_loopback() || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()),
     }
 }
 
@@ -249,10 +233,7 @@ mod tests {
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap());
         assert!(socket.keepalive().unwrap());
-        assert_eq!(
-            socket.tcp_user_timeout().unwrap(),
-            Some(UNACKNOWLEDGED_BY_BACKEND)
-        );
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED_BY_BACKEND));
     }
 
     fn open(address_text: &str, arrival: Arrival) -> io::Result<TcpListener> {
@@ -272,16 +253,12 @@ mod tests {
         let first = open("127.0.0.1:0", Arrival::Alone).unwrap();
         let taken = first.local_addr().unwrap().to_string();
         let endpoint = Endpoint::reserve(address(&taken), Arrival::TakingOver).unwrap();
-        let early: Vec<_> = (0..8)
-            .map(|_| TcpStream::connect(&taken).unwrap())
-            .collect();
+        let early: Vec<_> = (0..8).map(|_| TcpStream::connect(&taken).unwrap()).collect();
         for _ in &early {
             first.accept().unwrap();
         }
         let second = endpoint.open().unwrap();
-        let late: Vec<_> = (0..32)
-            .map(|_| TcpStream::connect(&taken).unwrap())
-            .collect();
+        let late: Vec<_> = (0..32).map(|_| TcpStream::connect(&taken).unwrap()).collect();
         for _ in &late {
             second.accept().unwrap();
         }

@@ -26,9 +26,7 @@ impl PeerAddress {
     pub(crate) fn of_unix(socket: &UnixStream) -> PeerAddress {
         let number = socket.peer_cred().ok().and_then(|peer| peer.pid());
         let number = number.and_then(|number| u32::try_from(number).ok());
-        PeerAddress::Unix(UnixPeer {
-            process: number.filter(|number| *number != 0),
-        })
+        PeerAddress::Unix(UnixPeer { process: number.filter(|number| *number != 0) })
     }
 
     /// Its IP address; an IPv4 address that came in by an IPv6 socket is that IPv4 address.
@@ -50,8 +48,7 @@ impl PeerAddress {
 
     /// What all connections from the same place have in common: its IP address, or `unix`.
     pub(crate) fn host(&self) -> String {
-        self.ip()
-            .map_or_else(|| UNIX.to_owned(), |ip| ip.to_string())
+        self.ip().map_or_else(|| UNIX.to_owned(), |ip| ip.to_string())
     }
 
     /// Whether it is on this machine.
@@ -81,9 +78,7 @@ impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PeerAddress::Tcp(address) => address.fmt(f),
-            PeerAddress::Unix(UnixPeer {
-                process: Some(number),
-            }) => write!(f, "{UNIX}:{number}"),
+            PeerAddress::Unix(UnixPeer { process: Some(number) }) => write!(f, "{UNIX}:{number}"),
             PeerAddress::Unix(UnixPeer { process: None }) => f.write_str(UNIX),
         }
     }

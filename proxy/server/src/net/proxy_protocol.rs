@@ -84,22 +84,14 @@ pub(crate) struct Introduced {
 }
 
 /// Reads the header of a connection that `balancer` made.
-pub(crate) async fn read_header(
-    stream: &mut Stream,
-    balancer: SocketAddr,
-) -> Result<Introduced, HeaderError> {
+pub(crate) async fn read_header(stream: &mut Stream, balancer: SocketAddr) -> Result<Introduced, HeaderError> {
     let reading = tokio::time::timeout(HEADER_WITHIN, read(stream));
     let (said, rest) = reading.await.map_err(|_| HeaderError::Late)??;
     let (source, origin) = match said.source {
         Some(source) => (source, Origin::Told(balancer.ip())),
         None => (balancer, Origin::Untold),
     };
-    Ok(Introduced {
-        source,
-        origin,
-        extensions: said.extensions,
-        rest,
-    })
+    Ok(Introduced { source, origin, extensions: said.extensions, rest })
 }
 
 async fn read(stream: &mut Stream) -> Result<(Said, BytesMut), HeaderError> {
@@ -146,12 +138,8 @@ fn text(bytes: &[u8]) -> Result<Progress, HeaderError> {
             false => Err(HeaderError::TooLong),
         };
     };
-    let line = std::str::from_utf8(&looked_at[..end])
-        .map_err(|_| HeaderError::Malformed("a line that is no text"))?;
-    let said = Said {
-        source: source_in(line)?,
-        extensions: Extensions::default(),
-    };
+    let line = std::str::from_utf8(&looked_at[..end]).map_err(|_| HeaderError::Malformed("a line that is no text"))?;
+    let said = Said { source: source_in(line)?, extensions: Extensions::default() };
     let length = end + 2;
     Ok(Progress::Complete { length, said })
 }
@@ -185,8 +173,7 @@ fn address<T: std::str::FromStr + Into<IpAddr>>(text: &str) -> Option<IpAddr> {
 
 /// A port: decimal digits, without a sign or a leading zero.
 fn number(text: &str) -> Option<u16> {
-    let plain =
-        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }
 
@@ -215,16 +202,12 @@ fn binary(bytes: &[u8]) -> Result<Progress, HeaderError> {
         (false, TCP_OVER_IPV4) => said_of::<4, 12>(body)?,
         (false, TCP_OVER_IPV6) => said_of::<16, 36>(body)?,
         // A client beside the balancer, without an address.
-        (false, UNIX_STREAM) => Said {
-            source: None,
-            extensions: Extensions::read(body.get(TWO_PATHS..).unwrap_or_default()),
-        },
+        (false, UNIX_STREAM) => {
+            Said { source: None, extensions: Extensions::read(body.get(TWO_PATHS..).unwrap_or_default()) }
+        }
         (false, _) => return Err(HeaderError::Malformed("an unknown protocol")),
     };
-    Ok(Progress::Complete {
-        length: BINARY_HEAD + length,
-        said,
-    })
+    Ok(Progress::Complete { length: BINARY_HEAD + length, said })
 }
 
 const UNSPECIFIED: u8 = 0x00;
@@ -244,10 +227,7 @@ where
     let source = addresses.first_chunk::<ADDRESS>().ok_or_else(short)?;
     let port = [addresses[2 * ADDRESS], addresses[2 * ADDRESS + 1]];
     let source = SocketAddr::new((*source).into(), u16::from_be_bytes(port));
-    Ok(Said {
-        source: Some(source),
-        extensions: Extensions::read(extensions),
-    })
+    Ok(Said { source: Some(source), extensions: Extensions::read(extensions) })
 }
 
 #[cfg(test)]

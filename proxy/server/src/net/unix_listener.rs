@@ -51,8 +51,8 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Whoever has taken the path over has another file there.
-        let is_ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|now| (now.dev(), now.ino()) == (self.device, self.inode));
+        let is_ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == (self.device, self.inode));
         if is_ours {
             let _ = fs::remove_file(&self.path);
         }
@@ -62,11 +62,7 @@ impl Drop for SocketFile {
 impl UnixEndpoint {
     /// Makes the socket, at which nobody can connect yet. A path at which somebody listens is an error, unless it is
     /// to be taken over; so is one where something else stands.
-    pub(crate) fn reserve(
-        path: &Path,
-        access: Access,
-        arrival: Arrival,
-    ) -> io::Result<UnixEndpoint> {
+    pub(crate) fn reserve(path: &Path, access: Access, arrival: Arrival) -> io::Result<UnixEndpoint> {
         let arrival = match (occupant(path)?, arrival) {
             (Occupant::Nobody, _) => Arrival::Alone,
             (Occupant::Abandoned, _) => {
@@ -90,22 +86,13 @@ impl UnixEndpoint {
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::unix(&made)?)?;
         let there = fs::symlink_metadata(&made)?;
-        let file = SocketFile {
-            path: made.clone(),
-            device: there.dev(),
-            inode: there.ino(),
-        };
+        let file = SocketFile { path: made.clone(), device: there.dev(), inode: there.ino() };
         // Until `listen` whoever connects is refused, so nobody comes in by the mode that it was made with.
         if let Some(group) = access.group {
             chown(&made, None, Some(group))?;
         }
         fs::set_permissions(&made, fs::Permissions::from_mode(access.mode))?;
-        Ok(UnixEndpoint {
-            socket,
-            file,
-            path: path.to_owned(),
-            arrival,
-        })
+        Ok(UnixEndpoint { socket, file, path: path.to_owned(), arrival })
     }
 
     /// Whether another process has it still.
@@ -160,10 +147,7 @@ fn beside(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    const ACCESS: Access = Access {
-        mode: 0o600,
-        group: None,
-    };
+    const ACCESS: Access = Access { mode: 0o600, group: None };
 
     fn open(path: &Path, arrival: Arrival) -> io::Result<(UnixListener, SocketFile)> {
         UnixEndpoint::reserve(path, ACCESS, arrival)?.open()
@@ -228,10 +212,7 @@ mod tests {
         // Who was there, and who looked whether anybody listens.
         first.accept().unwrap();
         first.accept().unwrap();
-        assert_eq!(
-            first.accept().unwrap_err().kind(),
-            io::ErrorKind::WouldBlock
-        );
+        assert_eq!(first.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop((first, first_file));
         assert!(path.exists());
         let _later = UnixStream::connect(&path).unwrap();

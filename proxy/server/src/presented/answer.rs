@@ -29,9 +29,7 @@ impl From<Value> for Answer {
 }
 
 pub(super) fn wrong_number(name: &str) -> Answer {
-    format!("ERR wrong number of arguments for '{name}' command")
-        .as_str()
-        .into()
+    format!("ERR wrong number of arguments for '{name}' command").as_str().into()
 }
 
 pub(super) fn simple(text: &str) -> Value {

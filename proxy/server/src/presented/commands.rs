@@ -114,11 +114,7 @@ pub(super) const SENTINEL: &[Row<SentinelVerb>] = &[
     row("debug", -2, SentinelVerb::Change),
     row("failover", 3, SentinelVerb::Change),
     row("flushconfig", 2, SentinelVerb::Change),
-    row(
-        "get-master-addr-by-name",
-        3,
-        SentinelVerb::Of(About::Address),
-    ),
+    row("get-master-addr-by-name", 3, SentinelVerb::Of(About::Address)),
     row("help", 2, SentinelVerb::Help),
     row("master", 3, SentinelVerb::Of(About::Fields)),
     row("masters", 2, SentinelVerb::Masters),

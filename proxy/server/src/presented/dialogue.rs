@@ -10,8 +10,7 @@ use lockwarden_resp::{Protocol, Request, Value, put_error, put_null_array, put_v
 
 use super::answer::{Answer, bulk, simple, text, wrong_number};
 use super::commands::{
-    self, About, CLIENT, COMMAND, COMMANDS, ClientVerb, CommandVerb, Row, SENTINEL, SentinelVerb,
-    Verb,
+    self, About, CLIENT, COMMAND, COMMANDS, ClientVerb, CommandVerb, Row, SENTINEL, SentinelVerb, Verb,
 };
 use super::sentinel::{REDIS_VERSION, Sentinel};
 use super::subscriptions::{Kind, Subscriptions, TooMany};
@@ -19,11 +18,9 @@ use crate::net::peer::PeerAddress;
 use crate::text::unknown_command::{MAX_REPEATED, cut, unknown_command};
 
 const NO_SUCH_MASTER: &str = "ERR No such master with that name";
-const BAD_CLIENT_NAME: &str =
-    "ERR Client names cannot contain spaces, newlines or special characters.";
+const BAD_CLIENT_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 const TOO_MANY: &[u8] = b"ERR too many subscriptions for one client of a sentinel";
-const CHANGES_NOTHING: &str =
-    "ERR lockwarden only says here where it is itself; ask the sentinels of Redis for this";
+const CHANGES_NOTHING: &str = "ERR lockwarden only says here where it is itself; ask the sentinels of Redis for this";
 const HELP: &[&str] = &[
     "SENTINEL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "CKQUORUM <master-name>",
@@ -66,12 +63,7 @@ pub(super) struct Dialogue<'a> {
 }
 
 impl<'a> Dialogue<'a> {
-    pub(super) fn new(
-        sentinel: &'a Sentinel,
-        peer: PeerAddress,
-        entrance: SocketAddr,
-        now: Instant,
-    ) -> Dialogue<'a> {
+    pub(super) fn new(sentinel: &'a Sentinel, peer: PeerAddress, entrance: SocketAddr, now: Instant) -> Dialogue<'a> {
         Dialogue {
             sentinel,
             number: sentinel.next_connection(),
@@ -85,12 +77,7 @@ impl<'a> Dialogue<'a> {
     }
 
     /// Writes the reply to one request.
-    pub(super) fn answer(
-        &mut self,
-        request: Request<'_>,
-        now: Instant,
-        out: &mut BytesMut,
-    ) -> Next {
+    pub(super) fn answer(&mut self, request: Request<'_>, now: Instant, out: &mut BytesMut) -> Next {
         match self.reply(request, now) {
             Answer::Value(value) => put_value(out, &value, self.protocol),
             Answer::Several(values) => {
@@ -116,12 +103,8 @@ impl<'a> Dialogue<'a> {
             return wrong_number(row.name);
         }
         let while_subscribed = match row.verb {
-            Verb::Ping | Verb::Quit | Verb::Reset | Verb::Subscribe(_) | Verb::Unsubscribe(_) => {
-                true
-            }
-            Verb::Auth | Verb::Client | Verb::Command | Verb::Echo | Verb::Hello | Verb::Info => {
-                false
-            }
+            Verb::Ping | Verb::Quit | Verb::Reset | Verb::Subscribe(_) | Verb::Unsubscribe(_) => true,
+            Verb::Auth | Verb::Client | Verb::Command | Verb::Echo | Verb::Hello | Verb::Info => false,
             Verb::Publish | Verb::Role | Verb::Sentinel => false,
         };
         if self.only_listens() && !while_subscribed {
@@ -179,9 +162,7 @@ impl<'a> Dialogue<'a> {
     }
 
     fn unsubscribe(&mut self, kind: Kind, request: Request<'_>) -> Answer {
-        let mut names: Vec<Bytes> = (1..request.len())
-            .map(|at| Bytes::copy_from_slice(request.arg(at)))
-            .collect();
+        let mut names: Vec<Bytes> = (1..request.len()).map(|at| Bytes::copy_from_slice(request.arg(at))).collect();
         if request.len() == 1 {
             names = self.subscriptions.all(kind);
             if names.is_empty() {
@@ -283,11 +264,9 @@ impl<'a> Dialogue<'a> {
                 self.name = Bytes::copy_from_slice(request.arg(2));
                 simple("OK").into()
             }
-            ClientVerb::Info => Value::Verbatim {
-                format: Bytes::from_static(b"txt"),
-                data: Bytes::from(self.line(now)),
+            ClientVerb::Info => {
+                Value::Verbatim { format: Bytes::from_static(b"txt"), data: Bytes::from(self.line(now)) }.into()
             }
-            .into(),
         }
     }
 
@@ -351,13 +330,9 @@ fn command(request: Request<'_>) -> Answer {
         Err(error) => return error,
     };
     match row.verb {
-        CommandVerb::Count => {
-            Value::Integer(i64::try_from(COMMANDS.len()).unwrap_or(i64::MAX)).into()
-        }
+        CommandVerb::Count => Value::Integer(i64::try_from(COMMANDS.len()).unwrap_or(i64::MAX)).into(),
         CommandVerb::Docs => Value::Map(Vec::new()).into(),
-        CommandVerb::List => {
-            Value::Array(COMMANDS.iter().map(|row| text(row.name)).collect()).into()
-        }
+        CommandVerb::List => Value::Array(COMMANDS.iter().map(|row| text(row.name)).collect()).into(),
         CommandVerb::Info => {
             let wanted = (2..request.len()).map(|at| commands::find(COMMANDS, request.arg(at)));
             let rows = wanted.map(|row| row.map_or(Value::Null, described));
@@ -378,11 +353,7 @@ fn described(row: &Row<Verb>) -> Value {
 }
 
 /// The row of the second argument, which is there.
-fn subcommand<V>(
-    table: &'static [Row<V>],
-    container: &str,
-    request: Request<'_>,
-) -> Result<&'static Row<V>, Answer> {
+fn subcommand<V>(table: &'static [Row<V>], container: &str, request: Request<'_>) -> Result<&'static Row<V>, Answer> {
     let name = request.arg(1);
     match commands::find(table, name) {
         Some(row) if row.takes(request.len()) => Ok(row),

@@ -55,10 +55,8 @@ struct Peer {
 impl Sentinel {
     /// One that has its address at this port.
     pub(crate) fn new(face: &SentinelFace, primary: Primary, port: u16) -> Sentinel {
-        let peers = face.peers.iter().cloned().map(|address| Peer {
-            id: hex(&Sha1::digest(address.to_string())),
-            address,
-        });
+        let peers =
+            face.peers.iter().cloned().map(|address| Peer { id: hex(&Sha1::digest(address.to_string())), address });
         Sentinel {
             names: face.names.clone(),
             primary,
@@ -96,10 +94,7 @@ impl Sentinel {
     fn primary(&self, entrance: IpAddr) -> HostPort {
         match &self.primary {
             Primary::At(address) => address.clone(),
-            Primary::Port(port) => HostPort {
-                host: entrance.to_canonical().to_string(),
-                port: *port,
-            },
+            Primary::Port(port) => HostPort { host: entrance.to_canonical().to_string(), port: *port },
         }
     }
 
@@ -188,17 +183,11 @@ impl Sentinel {
     pub(super) fn info(&self, words: &[&[u8]], entrance: IpAddr, now: Instant) -> String {
         let is_asked = |section: &str| {
             let all = ["default", "all", "everything", section];
-            let means = |word: &&&[u8]| {
-                all.iter()
-                    .any(|known| known.as_bytes().eq_ignore_ascii_case(word))
-            };
+            let means = |word: &&&[u8]| all.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(word));
             words.is_empty() || words.iter().any(|word| means(&word))
         };
         let mut info = String::new();
-        for (section, fields) in [
-            ("Server", self.server(now)),
-            ("Sentinel", self.section(entrance)),
-        ] {
+        for (section, fields) in [("Server", self.server(now)), ("Sentinel", self.section(entrance))] {
             if is_asked(section) {
                 let between = if info.is_empty() { "" } else { "\r\n" };
                 let _ = write!(info, "{between}# {section}\r\n{fields}");

@@ -45,26 +45,12 @@ impl Memory {
     pub(crate) fn new(limit: usize, metrics: Arc<Metrics>) -> Memory {
         let shown = i64::try_from(limit).unwrap_or(i64::MAX);
         metrics.client_buffers_max.set(shown);
-        Memory {
-            limit,
-            metrics,
-            ledger: Mutex::default(),
-            short: AtomicBool::new(false),
-        }
+        Memory { limit, metrics, ledger: Mutex::default(), short: AtomicBool::new(false) }
     }
 
     /// The account of a session, which is told by its wake-up when it has to end.
-    pub(crate) fn account(
-        self: &Arc<Self>,
-        session: SessionNumber,
-        wakeup: Arc<Wakeup>,
-    ) -> Account {
-        Account {
-            memory: self.clone(),
-            session,
-            wakeup,
-            counted: 0,
-        }
+    pub(crate) fn account(self: &Arc<Self>, session: SessionNumber, wakeup: Arc<Wakeup>) -> Account {
+        Account { memory: self.clone(), session, wakeup, counted: 0 }
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
@@ -90,9 +76,7 @@ impl Memory {
         }
         let total = ledger.total;
         self.short.store(total > self.limit / 2, Ordering::Relaxed);
-        self.metrics
-            .client_buffers
-            .set(i64::try_from(total).unwrap_or(i64::MAX));
+        self.metrics.client_buffers.set(i64::try_from(total).unwrap_or(i64::MAX));
     }
 }
 
@@ -100,13 +84,7 @@ impl Ledger {
     fn put(&mut self, session: SessionNumber, wakeup: &Arc<Wakeup>, bytes: usize) {
         let before = match bytes {
             0 => self.sessions.remove(&session),
-            _ => self.sessions.insert(
-                session,
-                Held {
-                    bytes,
-                    wakeup: wakeup.clone(),
-                },
-            ),
+            _ => self.sessions.insert(session, Held { bytes, wakeup: wakeup.clone() }),
         };
         let before = before.map_or(0, |held| held.bytes);
         self.total = self.total - before + bytes;
@@ -170,9 +148,8 @@ mod tests {
     #[test]
     fn whoever_holds_most_is_closed_first_and_no_more_than_needed() {
         let memory = memory(100 * FLOOR);
-        let mut accounts: Vec<Account> = (0..4)
-            .map(|session| memory.account(SessionNumber(session), Arc::default()))
-            .collect();
+        let mut accounts: Vec<Account> =
+            (0..4).map(|session| memory.account(SessionNumber(session), Arc::default())).collect();
         for (account, floors) in accounts.iter_mut().zip([10, 50, 30, 1]) {
             account.holds(floors * FLOOR);
         }

@@ -35,10 +35,7 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 impl Holder {
     /// Somebody who may hold locks: a session, or the job of one that is gone.
     pub(crate) fn new() -> Holder {
-        Holder {
-            session: SessionNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)),
-            wakeup: Arc::default(),
-        }
+        Holder { session: SessionNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)), wakeup: Arc::default() }
     }
 }
 
@@ -85,13 +82,7 @@ impl ClientConnection {
         local: Option<SocketAddr>,
         naming: Arc<Naming>,
     ) -> ClientConnection {
-        let Arrival {
-            peer: client,
-            origin,
-            endpoint,
-            certificate,
-            needs_certificate: _,
-        } = arrival;
+        let Arrival { peer: client, origin, endpoint, certificate, needs_certificate: _ } = arrival;
         let (running, lineage) = (OnceLock::new(), OnceLock::new());
         let known_by = KnownBy::new(naming, certificate);
         let of_socket = match client {
@@ -99,11 +90,7 @@ impl ClientConnection {
             PeerAddress::Unix(UnixPeer { process: number }) => Some(number.and_then(Running::of)),
             // A client on another machine has no process here; of one without two addresses none is told,
             // and what a balancer calls loopback is the balancer's.
-            PeerAddress::Tcp(_)
-                if !client.is_local() || local.is_none() || origin != Origin::Direct =>
-            {
-                Some(None)
-            }
+            PeerAddress::Tcp(_) if !client.is_local() || local.is_none() || origin != Origin::Direct => Some(None),
             PeerAddress::Tcp(_) => None,
         };
         match of_socket {
@@ -192,9 +179,7 @@ impl ClientConnection {
     }
 
     fn unidentified(&self) -> MutexGuard<'_, Unidentified> {
-        self.unidentified
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.unidentified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its socket was not found: it is being closed, or this system does not show it.
@@ -287,12 +272,7 @@ impl ClientRegistry {
     ) {
         let mut register = self.lock();
         register.remove(peer.session);
-        let known = Known {
-            client,
-            application,
-            peer: peer.clone(),
-            caller: caller.clone(),
-        };
+        let known = Known { client, application, peer: peer.clone(), caller: caller.clone() };
         register.by_session.insert(peer.session, known);
         for identity in application.into_iter().chain([client]) {
             let namesakes = register.by_client.entry(identity).or_default();
@@ -309,11 +289,7 @@ impl ClientRegistry {
         if register.departed.len() >= MAX_DEPARTED {
             register.departed.pop_front();
         }
-        register.departed.push_back(Departed {
-            session,
-            caller,
-            left,
-        });
+        register.departed.push_back(Departed { session, caller, left });
     }
 
     /// How this client presents itself, or did before it went.
@@ -332,10 +308,7 @@ impl ClientRegistry {
     }
 
     /// The client with this session, if it is one of this proxy's and still here.
-    pub(crate) fn of_session(
-        &self,
-        session: SessionId,
-    ) -> Option<(Identity, Arc<ClientConnection>)> {
+    pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<ClientConnection>)> {
         let register = self.lock();
         let known = register.by_session.get(&session)?;
         Some((known.client, known.peer.clone()))
@@ -372,9 +345,7 @@ impl ClientRegistry {
     pub(crate) fn connected(&self) -> Vec<(Arc<ClientConnection>, Arc<Caller>)> {
         let register = self.lock();
         let known = register.by_session.values();
-        known
-            .map(|known| (known.peer.clone(), known.caller.clone()))
-            .collect()
+        known.map(|known| (known.peer.clone(), known.caller.clone())).collect()
     }
 
     /// Where those who are connected come from.
@@ -423,10 +394,7 @@ mod tests {
     use super::*;
 
     fn peer(number: u8, client: &str) -> Arc<ClientConnection> {
-        let holder = Holder {
-            session: SessionNumber(u64::from(number)),
-            wakeup: Arc::default(),
-        };
+        let holder = Holder { session: SessionNumber(u64::from(number)), wakeup: Arc::default() };
         let address: SocketAddr = client.parse().unwrap();
         Arc::new(ClientConnection::new(
             SessionId([number; 16]),
@@ -450,11 +418,7 @@ mod tests {
 
     #[test]
     fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
-        let (clients, one, two) = (
-            ClientRegistry::default(),
-            peer(1, "127.0.0.1:1"),
-            peer(2, "127.0.0.1:2"),
-        );
+        let (clients, one, two) = (ClientRegistry::default(), peer(1, "127.0.0.1:1"), peer(2, "127.0.0.1:2"));
         let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
         clients.put((nameless, None), &one, &caller(&one));
         clients.put((nameless, None), &two, &caller(&two));
@@ -462,11 +426,7 @@ mod tests {
         assert_eq!(clients.namesakes(nameless, 1).len(), 1);
         clients.put((named, None), &one, &caller(&one));
         assert_eq!(clients.namesakes(nameless, 9).len(), 1);
-        assert!(
-            clients
-                .of_session(one.session)
-                .is_some_and(|(client, _)| client == named)
-        );
+        assert!(clients.of_session(one.session).is_some_and(|(client, _)| client == named));
         clients.remove(one.session, None);
         clients.remove(two.session, None);
         let register = clients.lock();

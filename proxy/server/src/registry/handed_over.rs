@@ -40,10 +40,7 @@ impl HandOvers {
                 kinds.remove(&oldest);
             }
         }
-        let kind = kinds.entry(name).or_insert(Kind {
-            releases: 0,
-            last: now,
-        });
+        let kind = kinds.entry(name).or_insert(Kind { releases: 0, last: now });
         if now.saturating_duration_since(kind.last) > WITHIN {
             kind.releases = 0;
         }
@@ -95,10 +92,7 @@ mod tests {
         assert!(!given_back("a2", start));
         assert!(!given_back("b", start), "of another kind");
         assert!(given_back("a3", start + WITHIN));
-        assert!(!given_back(
-            "a4",
-            start + WITHIN * 2 + Duration::from_secs(1)
-        ));
+        assert!(!given_back("a4", start + WITHIN * 2 + Duration::from_secs(1)));
     }
 
     #[test]

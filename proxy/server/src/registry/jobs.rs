@@ -50,11 +50,7 @@ impl Job {
     pub(crate) fn leader(&self) -> Option<&Running> {
         match &self.settled {
             Some(leader) => Some(leader).filter(|leader| leader.is_alive()),
-            None => self
-                .lineage
-                .processes
-                .iter()
-                .find(|running| running.is_alive()),
+            None => self.lineage.processes.iter().find(|running| running.is_alive()),
         }
     }
 
@@ -64,10 +60,7 @@ impl Job {
 
     /// A process that goes on without its connection is no part of a job.
     pub(crate) fn taker_lives(&self) -> bool {
-        self.lineage
-            .processes
-            .first()
-            .is_some_and(Running::is_alive)
+        self.lineage.processes.first().is_some_and(Running::is_alive)
     }
 
     /// Whether it goes on; `is_decided`: which process it is should be known by now.
@@ -119,9 +112,7 @@ impl Jobs {
         }
         match peer.process() {
             Process::Known(_) => self.in_vain.store(0, Ordering::Relaxed),
-            Process::None => self
-                .in_vain
-                .store(in_vain.wrapping_add(1), Ordering::Relaxed),
+            Process::None => self.in_vain.store(in_vain.wrapping_add(1), Ordering::Relaxed),
             // What came too late says nothing of the next one.
             Process::Pending => {}
         }
@@ -162,12 +153,7 @@ impl Jobs {
 
     /// The process as which a client of this lineage is its lock's holder, where both are of one job; none where they may
     /// be and nobody can tell.
-    pub(crate) fn stands_for(
-        &self,
-        key: &DbKey,
-        client: Identity,
-        lineage: &Lineage,
-    ) -> Option<Process> {
+    pub(crate) fn stands_for(&self, key: &DbKey, client: Identity, lineage: &Lineage) -> Option<Process> {
         let job = self.lock().get(key)?.clone();
         let has_left = job.holder.is_some() || job.is_short_lived(Instant::now());
         let same_client = job.identity.with_process(Process::None) == client;
@@ -246,10 +232,7 @@ impl Jobs {
     /// Nobody keeps the lease alive any more.
     pub(crate) fn over(&self, key: &DbKey, job: &Job) {
         let mut jobs = self.lock();
-        if let Some(job) = jobs
-            .get_mut(key)
-            .filter(|now| now.grant == job.grant && now.is_elsewhere())
-        {
+        if let Some(job) = jobs.get_mut(key).filter(|now| now.grant == job.grant && now.is_elsewhere()) {
             // When it is given back, it may be learned that it took longer.
             (job.holder, job.until) = (None, None);
             return;
@@ -304,38 +287,19 @@ mod tests {
         let whose = (Grant([1; 16]), client.with_process(known));
         let jobs = Jobs::default();
         for (of_job, of_client, expected) in [
-            (
-                lineage(&[&taker, &ours], true),
-                lineage(&[&ours], true),
-                Some(known),
-            ),
-            (
-                lineage(&[&taker, &ours], true),
-                lineage(&[&taker], true),
-                None,
-            ),
+            (lineage(&[&taker, &ours], true), lineage(&[&ours], true), Some(known)),
+            (lineage(&[&taker, &ours], true), lineage(&[&taker], true), None),
             // Its process was gone before its ancestors could be read.
-            (
-                lineage(&[&taker, &ours], true),
-                lineage(&[&taker], false),
-                Some(Process::None),
-            ),
+            (lineage(&[&taker, &ours], true), lineage(&[&taker], false), Some(Process::None)),
             // The job's were not read in time.
-            (
-                lineage(&[&taker], false),
-                lineage(&[&ours], true),
-                Some(Process::None),
-            ),
+            (lineage(&[&taker], false), lineage(&[&ours], true), Some(Process::None)),
             // The job is over.
             (lineage(&[&taker], true), lineage(&[&ours], true), None),
         ] {
             assert!(jobs.took(&key, whose, Some(&of_job), &"locks".into()));
             let found = jobs.stands_for(&key, client, &of_client);
             assert_eq!(found, expected, "{of_job:?} {of_client:?}");
-            assert_eq!(
-                jobs.stands_for(&key, Identity::of(&[b"other"]), &of_client),
-                None
-            );
+            assert_eq!(jobs.stands_for(&key, Identity::of(&[b"other"]), &of_client), None);
         }
     }
 }

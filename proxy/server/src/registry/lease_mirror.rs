@@ -90,10 +90,7 @@ impl LeaseMirror {
 
     /// The leases that seem to have run out since the last call.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Lapse> {
-        self.shards
-            .iter()
-            .flat_map(|shard| lock(shard).expire(now))
-            .collect()
+        self.shards.iter().flat_map(|shard| lock(shard).expire(now)).collect()
     }
 
     /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
@@ -126,13 +123,7 @@ impl LeaseMirror {
     }
 
     /// This lease was not there any more at this time, or was over there; answers how it ended, where it is the one of now.
-    pub(crate) fn is_not_there(
-        &self,
-        key: &DbKey,
-        grant: Grant,
-        end: End,
-        at: Instant,
-    ) -> Option<Transition> {
+    pub(crate) fn is_not_there(&self, key: &DbKey, grant: Grant, end: End, at: Instant) -> Option<Transition> {
         lock(self.shard(key)).is_not_there(key, grant, end, at)
     }
 

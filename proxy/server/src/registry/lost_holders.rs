@@ -58,9 +58,7 @@ impl Lost {
             grant: watched.grant,
             within: self.within,
             gone: now.saturating_duration_since(watched.seen),
-            longest: ends.map_or(Duration::ZERO, |ends| {
-                ends.saturating_duration_since(now) + SLACK
-            }),
+            longest: ends.map_or(Duration::ZERO, |ends| ends.saturating_duration_since(now) + SLACK),
         }
     }
 }
@@ -111,26 +109,16 @@ impl LostHolders {
         let mut register = self.lock();
         register.is_looked_after = !register.watched.is_empty();
         let watched = register.watched.iter();
-        watched
-            .map(|(key, lease)| (key.clone(), lease.clone()))
-            .collect()
+        watched.map(|(key, lease)| (key.clone(), lease.clone())).collect()
     }
 
     /// Watched no longer, if it is still that lease.
     pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
         let mut register = self.lock();
-        if register
-            .watched
-            .get(key)
-            .is_some_and(|lease| lease.grant == grant)
-        {
+        if register.watched.get(key).is_some_and(|lease| lease.grant == grant) {
             register.watched.remove(key);
         }
-        if register
-            .extended
-            .get(key)
-            .is_some_and(|(of, _)| *of == grant)
-        {
+        if register.extended.get(key).is_some_and(|(of, _)| *of == grant) {
             register.extended.remove(key);
         }
         self.count.store(register.watched.len(), Ordering::Release);
@@ -139,11 +127,7 @@ impl LostHolders {
     /// The holder of this lease is there.
     pub(crate) fn seen(&self, key: &DbKey, grant: Grant, now: Instant) {
         let mut register = self.lock();
-        if let Some(lease) = register
-            .watched
-            .get_mut(key)
-            .filter(|lease| lease.grant == grant)
-        {
+        if let Some(lease) = register.watched.get_mut(key).filter(|lease| lease.grant == grant) {
             lease.seen = now;
         }
     }

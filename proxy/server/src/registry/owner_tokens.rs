@@ -51,50 +51,28 @@ struct Use {
 impl OwnerTokens {
     /// Nothing was granted yet.
     pub(crate) fn new() -> OwnerTokens {
-        OwnerTokens {
-            hasher: RandomState::new(),
-            shards: array::from_fn(|_| Mutex::default()),
-        }
+        OwnerTokens { hasher: RandomState::new(), shards: array::from_fn(|_| Mutex::default()) }
     }
 
     /// Whether somebody else was granted a lock of this namespace with this value.
-    pub(crate) fn is_shared(
-        &self,
-        namespace: &str,
-        value: &[u8],
-        who: Identity,
-        now: Instant,
-    ) -> bool {
+    pub(crate) fn is_shared(&self, namespace: &str, value: &[u8], who: Identity, now: Instant) -> bool {
         let Some(name) = self.name(namespace, value) else {
             return false;
         };
         let mut shard = self.shard(name);
-        shard
-            .find(name)
-            .is_some_and(|used| used.is_shared(who, now))
+        shard.find(name).is_some_and(|used| used.is_shared(who, now))
     }
 
     /// A client was granted a lock with this value. `by_another`: Redis's record says that another
     /// client was before it, over whichever proxy. Answers whether the value is shared.
-    pub(crate) fn granted(
-        &self,
-        namespace: &str,
-        value: &[u8],
-        who: Identity,
-        by_another: bool,
-        now: Instant,
-    ) -> bool {
+    pub(crate) fn granted(&self, namespace: &str, value: &[u8], who: Identity, by_another: bool, now: Instant) -> bool {
         let Some(name) = self.name(namespace, value) else {
             return false;
         };
         let mut shard = self.shard(name);
         let mut used = match shard.find(name) {
             Some(used) => used.granted(who, now),
-            None => Use {
-                last: who,
-                at: now,
-                other: None,
-            },
+            None => Use { last: who, at: now, other: None },
         };
         if by_another {
             used.other = Some(now);
@@ -112,9 +90,7 @@ impl OwnerTokens {
     fn shard(&self, name: Name) -> MutexGuard<'_, Shard> {
         // Of other bits than the places in the shard's own maps.
         let place = (name >> 32) as usize % SHARDS;
-        self.shards[place]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,17 +116,9 @@ impl Shard {
 impl Use {
     fn granted(self, who: Identity, now: Instant) -> Use {
         if !self.last.may_be(who) {
-            return Use {
-                last: who,
-                at: now,
-                other: Some(self.at),
-            };
+            return Use { last: who, at: now, other: Some(self.at) };
         }
-        Use {
-            last: self.last.or_known(who),
-            at: now,
-            ..self
-        }
+        Use { last: self.last.or_known(who), at: now, ..self }
     }
 
     fn is_shared(self, who: Identity, now: Instant) -> bool {

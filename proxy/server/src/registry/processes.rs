@@ -55,13 +55,8 @@ impl Processes {
     pub(crate) fn start() -> std::io::Result<Processes> {
         let (queue, wanted) = sync_channel(MAX_WAITING);
         let sight = Arc::<Sight>::default();
-        let finder = Finder {
-            sight: sight.clone(),
-            ..Finder::default()
-        };
-        thread::Builder::new()
-            .name("lockwarden-processes".into())
-            .spawn(move || serve(&wanted, finder))?;
+        let finder = Finder { sight: sight.clone(), ..Finder::default() };
+        thread::Builder::new().name("lockwarden-processes".into()).spawn(move || serve(&wanted, finder))?;
         Ok(Processes { queue, sight })
     }
 
@@ -74,10 +69,7 @@ impl Processes {
     }
 
     /// The processes that a client comes from, if they can be found out now.
-    pub(crate) async fn lineage_of<'p>(
-        &self,
-        peer: &'p Arc<ClientConnection>,
-    ) -> Option<&'p Lineage> {
+    pub(crate) async fn lineage_of<'p>(&self, peer: &'p Arc<ClientConnection>) -> Option<&'p Lineage> {
         if peer.may_have_lineage() {
             self.look_up(peer).await;
         }
@@ -86,10 +78,7 @@ impl Processes {
 
     async fn look_up(&self, peer: &Arc<ClientConnection>) {
         let (done, answered) = oneshot::channel();
-        let wanted = Wanted {
-            peer: peer.clone(),
-            done: Some(done),
-        };
+        let wanted = Wanted { peer: peer.clone(), done: Some(done) };
         if self.queue.try_send(wanted).is_ok() {
             // Either way the peer says what is known now.
             let _ = tokio::time::timeout(PATIENCE, answered).await;
@@ -101,10 +90,7 @@ impl Processes {
         if !peer.known_by.ask() {
             return;
         }
-        let wanted = Wanted {
-            peer: peer.clone(),
-            done: None,
-        };
+        let wanted = Wanted { peer: peer.clone(), done: None };
         if self.queue.try_send(wanted).is_err() {
             peer.known_by.missed();
         }
@@ -182,9 +168,7 @@ impl Finder {
         asked.sort_unstable_by_key(|peer| Arc::as_ptr(peer));
         asked.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let pair = |peer: &ClientConnection| match (peer.process(), peer.client, peer.local) {
-            (Process::Pending, PeerAddress::Tcp(client), Some(local)) => {
-                Some(Pair::new(client, local))
-            }
+            (Process::Pending, PeerAddress::Tcp(client), Some(local)) => Some(Pair::new(client, local)),
             _ => None,
         };
         let pairs: Vec<Pair> = asked.iter().filter_map(|peer| pair(peer)).collect();
@@ -252,9 +236,7 @@ impl Finder {
             Located::Hidden | Located::Elsewhere => Process::None,
         };
         let found = self.locate(pairs).into_iter();
-        found
-            .map(|(pair, located)| (pair, process(located)))
-            .collect()
+        found.map(|(pair, located)| (pair, process(located))).collect()
     }
 }
 

@@ -41,14 +41,7 @@ pub(crate) struct Renewals {
 
 impl Renewals {
     /// Keeps a lease alive from now on.
-    pub(crate) fn add(
-        &self,
-        holder: &Holder,
-        same_client: SameClient,
-        key: DbKey,
-        renewal: Renewal,
-        now: Instant,
-    ) {
+    pub(crate) fn add(&self, holder: &Holder, same_client: SameClient, key: DbKey, renewal: Renewal, now: Instant) {
         let ttl = Duration::from_millis(renewal.ttl_ms.0);
         let mut lease = KeptLease::new(holder, same_client, renewal, now);
         lease.due = now + ttl / DUE_AFTER;
@@ -133,10 +126,7 @@ impl Renewals {
             return;
         }
         let mut register = self.lock();
-        let same = register
-            .leases
-            .get(key)
-            .is_some_and(|lease| session.is_none_or(|session| session == lease.session));
+        let same = register.leases.get(key).is_some_and(|lease| session.is_none_or(|session| session == lease.session));
         if same {
             register.end(key);
             self.counted(&register);
@@ -191,8 +181,7 @@ impl Renewals {
     pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
         let register = self.lock();
         let keys = register.of_session(session);
-        keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone())))
-            .collect()
+        keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone()))).collect()
     }
 
     /// Whether a session has any.
@@ -230,14 +219,7 @@ impl Renewals {
     }
 
     /// It was renewed to this TTL; whether its record was, too.
-    pub(crate) fn renewed(
-        &self,
-        key: &DbKey,
-        lease: &KeptLease,
-        ttl: Duration,
-        with_record: bool,
-        now: Instant,
-    ) {
+    pub(crate) fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
         self.change(key, lease, |lease| {
             lease.ends = now + ttl;
             if with_record {
@@ -260,11 +242,7 @@ impl Renewals {
     /// That lease is over, if it is still the one that was meant.
     pub(crate) fn ended(&self, key: &DbKey, lease: &KeptLease) {
         let mut register = self.lock();
-        if register
-            .leases
-            .get(key)
-            .is_some_and(|now| now.renewal.grant == lease.renewal.grant)
-        {
+        if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
             register.end(key);
             self.counted(&register);
         }
@@ -275,11 +253,7 @@ impl Renewals {
     /// after another, does not wake it each time.
     pub(crate) fn next_due(&self, now: Instant, writes_index: bool) -> Option<Instant> {
         let mut register = self.lock();
-        let first = if register.due.is_empty() {
-            register.waiting.keys().next().map(|(at, _)| *at)
-        } else {
-            Some(now)
-        };
+        let first = if register.due.is_empty() { register.waiting.keys().next().map(|(at, _)| *at) } else { Some(now) };
         let list = register.listing.next_due(now).filter(|_| writes_index);
         let first = first.into_iter().chain(list).min();
         let before = register.sleeps_until.filter(|at| *at > now);
@@ -293,12 +267,7 @@ impl Renewals {
     }
 
     /// Changes a lease if it is still the one that was meant; `change` says when it is due again.
-    fn change(
-        &self,
-        key: &DbKey,
-        lease: &KeptLease,
-        change: impl FnOnce(&mut KeptLease) -> Instant,
-    ) {
+    fn change(&self, key: &DbKey, lease: &KeptLease, change: impl FnOnce(&mut KeptLease) -> Instant) {
         let mut register = self.lock();
         let meant = lease.renewal.grant;
         // While the answer was awaited, the lock may have been granted anew.
@@ -313,13 +282,7 @@ impl Renewals {
         register.wait(key, due);
     }
 
-    fn put(
-        &self,
-        mut register: MutexGuard<'_, Register>,
-        key: DbKey,
-        lease: KeptLease,
-        list: Instant,
-    ) {
+    fn put(&self, mut register: MutexGuard<'_, Register>, key: DbKey, lease: KeptLease, list: Instant) {
         let due = match lease.listed.is_worthwhile() {
             true => lease.due.min(list),
             false => lease.due,

@@ -27,11 +27,7 @@ pub(crate) struct ScriptCache {
 
 impl Default for ScriptCache {
     fn default() -> ScriptCache {
-        ScriptCache {
-            facts: DashMap::new(),
-            bytes: AtomicUsize::new(0),
-            reading: Semaphore::new(1),
-        }
+        ScriptCache { facts: DashMap::new(), bytes: AtomicUsize::new(0), reading: Semaphore::new(1) }
     }
 }
 
@@ -111,7 +107,8 @@ mod tests {
     fn a_script_of_a_library_is_known_by_its_digest_until_its_text_is_seen() {
         let script_cache = ScriptCache::default();
         // The first two lines of bsm/redislock, on one line.
-        let text = b"if redis.call(\"get\", KEYS[1]) == ARGV[1] then return redis.call(\"del\", KEYS[1]) else return 0 end";
+        let text =
+            b"if redis.call(\"get\", KEYS[1]) == ARGV[1] then return redis.call(\"del\", KEYS[1]) else return 0 end";
         let sha = ScriptSha::of(text);
         let known = script_cache.get(&sha).expect("libraries have it");
         assert!(known.stands_in && known.sha == sha);

@@ -155,10 +155,7 @@ pub(crate) struct Reports<T> {
 
 impl<T> Default for Reports<T> {
     fn default() -> Reports<T> {
-        Reports {
-            waiting: Mutex::default(),
-            changed: Notify::new(),
-        }
+        Reports { waiting: Mutex::default(), changed: Notify::new() }
     }
 }
 
@@ -166,11 +163,7 @@ impl<T> Reports<T> {
     /// One more; answers the oldest where there is no room.
     pub(crate) fn add(&self, report: T) -> Option<T> {
         let mut waiting = self.lock();
-        let oldest = if waiting.len() == MAX_REPORTS {
-            waiting.pop_front()
-        } else {
-            None
-        };
+        let oldest = if waiting.len() == MAX_REPORTS { waiting.pop_front() } else { None };
         waiting.push_back(report);
         drop(waiting);
         self.changed.notify_one();
@@ -218,11 +211,7 @@ mod tests {
         let (mut pending_grants, start) = (PendingGrants::default(), Instant::now());
         pending_grants.granted(lease(1), 0);
         pending_grants.replied(Some(4), start);
-        let delivery = Delivery {
-            heard,
-            acknowledged,
-            noticed: start + after,
-        };
+        let delivery = Delivery { heard, acknowledged, noticed: start + after };
         let any = pending_grants.ends(delivery);
         let lost = names(&pending_grants.end(true));
         assert_eq!(any, !lost.is_empty());
@@ -245,20 +234,13 @@ mod tests {
         let (mut pending_grants, start) = (PendingGrants::default(), Instant::now());
         pending_grants.granted(lease(1), 0);
         pending_grants.replied(Some(4), start);
-        let at = |noticed| Delivery {
-            heard: 0,
-            acknowledged: 4,
-            noticed,
-        };
+        let at = |noticed| Delivery { heard: 0, acknowledged: 4, noticed };
         assert!(pending_grants.ends(at(start)));
         assert!(pending_grants.ends(at(start + READ_WITHIN)));
         pending_grants.heard();
         pending_grants.granted(lease(2), 0);
         pending_grants.replied(Some(8), start);
-        let delivery = Delivery {
-            acknowledged: 8,
-            ..at(start + READ_WITHIN)
-        };
+        let delivery = Delivery { acknowledged: 8, ..at(start + READ_WITHIN) };
         assert!(!pending_grants.ends(delivery));
     }
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 use lockwarden_lock::classify::ComputedNames;
 use lockwarden_lock::job_scripts;
 use lockwarden_lock::namespace::Namespaces;
-use lockwarden_lock::rules::{
-    Doubt, KeepAliveBy, KeepAliveTtl, Mode, Rules, RulesTag, TrustAddress,
-};
+use lockwarden_lock::rules::{Doubt, KeepAliveBy, KeepAliveTtl, Mode, Rules, RulesTag, TrustAddress};
 use lockwarden_policy::Generation;
 
 use super::certificate_logins::CertificateLogins;
@@ -18,8 +16,7 @@ use super::rollout::Rollout;
 use super::without_ttl::without_ttl;
 use super::{Active, Administration, NamespaceDetails, Rollouts, SILENCE, Twin, Twins, mode_label};
 use crate::config::{
-    self, AdministrationConfig, Config, Listed, Meaning, NamespaceConfig, Quarantine, UserMapping,
-    unknown_command,
+    self, AdministrationConfig, Config, Listed, Meaning, NamespaceConfig, Quarantine, UserMapping, unknown_command,
 };
 use crate::telemetry::applications::ApplicationMap;
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
@@ -56,16 +53,11 @@ pub(crate) fn activate(
                 name: namespace.name.as_str().into(),
                 is_implied: namespace.line.is_none(),
                 rules,
-                rollout: namespace
-                    .enforce_for
-                    .as_ref()
-                    .map(|for_whom| Arc::new(Rollout::new(for_whom, rules))),
+                rollout: namespace.enforce_for.as_ref().map(|for_whom| Arc::new(Rollout::new(for_whom, rules))),
                 without_ttl,
                 quarantine: quarantine(namespace.quarantine, ceiling_ms, rules.grace_ms),
                 trusted_scripts: Arc::new(
-                    (namespace.trusted_scripts.iter())
-                        .flat_map(|name| job_scripts::named(name))
-                        .collect(),
+                    (namespace.trusted_scripts.iter()).flat_map(|name| job_scripts::named(name)).collect(),
                 ),
                 metrics: metrics.namespace(index),
             }
@@ -125,12 +117,8 @@ fn administration(config: &AdministrationConfig) -> Administration {
         server_commands: config.server_commands,
         computed_names: config.computed_names,
         identities: Listed::of(&config.admin_identities),
-        trusted_functions: functions
-            .map(|name| name.to_ascii_lowercase().into_bytes())
-            .collect(),
-        unknown_commands: unknown
-            .filter_map(|said| unknown_command(said).ok())
-            .collect(),
+        trusted_functions: functions.map(|name| name.to_ascii_lowercase().into_bytes()).collect(),
+        unknown_commands: unknown.filter_map(|said| unknown_command(said).ok()).collect(),
     }
 }
 
@@ -140,9 +128,7 @@ fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) ->
         Quarantine::Off => None,
         Quarantine::For(time) => Some(time),
         Quarantine::Auto => Some(match ceiling_ms {
-            Some(ceiling @ 1..) => {
-                Duration::from_millis(ceiling.saturating_add(grace_ms)) + SILENCE
-            }
+            Some(ceiling @ 1..) => Duration::from_millis(ceiling.saturating_add(grace_ms)) + SILENCE,
             Some(0) | None => Duration::MAX,
         }),
     }
@@ -150,11 +136,7 @@ fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) ->
 
 /// The namespaces of a configuration as the metrics name them.
 pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
-    config
-        .namespaces
-        .iter()
-        .map(|namespace| (namespace.name.as_str(), mode_label(namespace.mode)))
-        .collect()
+    config.namespaces.iter().map(|namespace| (namespace.name.as_str(), mode_label(namespace.mode))).collect()
 }
 
 /// The loaded policies as the metrics name them.
@@ -171,8 +153,7 @@ pub(crate) fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> V
 }
 
 fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
-    let serves =
-        |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let serves = |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
     let rollout = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
     if config.namespaces.iter().filter(serves).any(rollout) {
         return PolicyMode::Mixed;
@@ -222,12 +203,7 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             Some("all") => KeepAliveTtl::All,
             Some(_) | None => KeepAliveTtl::Proxy,
         },
-        grace_ms: namespace
-            .setting("ttl-ceiling", "grace")
-            .and_then(config::milliseconds)
-            .unwrap_or(0),
-        debt_max_age_ms: namespace
-            .setting("owner-token", "debt_max_age")
-            .and_then(config::milliseconds),
+        grace_ms: namespace.setting("ttl-ceiling", "grace").and_then(config::milliseconds).unwrap_or(0),
+        debt_max_age_ms: namespace.setting("owner-token", "debt_max_age").and_then(config::milliseconds),
     }
 }

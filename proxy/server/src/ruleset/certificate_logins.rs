@@ -12,11 +12,7 @@ pub(crate) struct CertificateLogins(Vec<(Glob, CertificateLogin)>);
 impl CertificateLogins {
     pub(crate) fn new(configured: &[CertificateLogin]) -> CertificateLogins {
         let logins = configured.iter().cloned();
-        CertificateLogins(
-            logins
-                .map(|login| (Glob::new(login.name.clone()), login))
-                .collect(),
-        )
+        CertificateLogins(logins.map(|login| (Glob::new(login.name.clone()), login)).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use lockwarden_policy::{
-    ChainSpec, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource,
-};
+use lockwarden_policy::{ChainSpec, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource};
 
 use super::without_ttl::without_ttl;
 use crate::config::{Config, Finding, NamespaceConfig, PolicyModule, Position, Quarantine};
@@ -22,19 +20,13 @@ pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>
         let each = errors.iter().flat_map(|error| findings(config, error));
         each.collect()
     })?;
-    let endless = config
-        .namespaces
-        .iter()
-        .enumerate()
-        .filter(|(index, namespace)| {
-            // The policies are asked for it.
-            let ceiling_ms = || without_ttl(*index, &generation).ttl_cap_ms;
-            let has_ceiling = || ceiling_ms().is_some_and(|ms| ms > 0);
-            namespace.quarantine == Quarantine::Auto && !has_ceiling()
-        });
-    let endless: Vec<Finding> = endless
-        .map(|(_, namespace)| without_end(config, namespace))
-        .collect();
+    let endless = config.namespaces.iter().enumerate().filter(|(index, namespace)| {
+        // The policies are asked for it.
+        let ceiling_ms = || without_ttl(*index, &generation).ttl_cap_ms;
+        let has_ceiling = || ceiling_ms().is_some_and(|ms| ms > 0);
+        namespace.quarantine == Quarantine::Auto && !has_ceiling()
+    });
+    let endless: Vec<Finding> = endless.map(|(_, namespace)| without_end(config, namespace)).collect();
     match endless.is_empty() {
         true => Ok(generation),
         false => Err(endless),
@@ -75,29 +67,19 @@ fn chain(namespace: &NamespaceConfig) -> ChainSpec {
     let settings = |policy: &String| namespace.settings.get(policy).cloned().unwrap_or_default();
     ChainSpec {
         namespace: namespace.name.clone(),
-        policies: namespace
-            .policies
-            .iter()
-            .map(|policy| (policy.clone(), settings(policy)))
-            .collect(),
+        policies: namespace.policies.iter().map(|policy| (policy.clone(), settings(policy))).collect(),
     }
 }
 
 /// What an error says: of settings that a policy rejects, each at its own place.
 fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
-    let LoadError::Rejected {
-        namespace,
-        policy,
-        message,
-    } = error
-    else {
+    let LoadError::Rejected { namespace, policy, message } = error else {
         return vec![finding(config, error)];
     };
     let mut namespaces = config.namespaces.iter();
     let given = namespaces.find(|given| given.name == *namespace);
     let problems: Vec<&str> = message.split("; ").collect();
-    let names_one =
-        |problem: &&str| given.is_some_and(|given| named_setting(given, policy, problem).is_some());
+    let names_one = |problem: &&str| given.is_some_and(|given| named_setting(given, policy, problem).is_some());
     // A policy's own words may have any form: they are cut only where each part is about a setting.
     if problems.len() < 2 || !problems.iter().all(names_one) {
         return vec![finding(config, error)];
@@ -115,14 +97,8 @@ fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
 
 fn finding(config: &Config, error: &LoadError) -> Finding {
     let (namespace, policy) = about(error);
-    let namespace = namespace.and_then(|name| {
-        config
-            .namespaces
-            .iter()
-            .find(|namespace| namespace.name == name)
-    });
-    let module =
-        policy.and_then(|policy| config.policies.iter().find(|module| module.name == policy));
+    let namespace = namespace.and_then(|name| config.namespaces.iter().find(|namespace| namespace.name == name));
+    let module = policy.and_then(|policy| config.policies.iter().find(|module| module.name == policy));
     let message = error.to_string();
     let words = match error {
         LoadError::Rejected { message, .. } => message,
@@ -138,11 +114,7 @@ fn finding(config: &Config, error: &LoadError) -> Finding {
 }
 
 /// The setting that a policy's own words are about, if they name one: that which they name first.
-fn named_setting<'a>(
-    namespace: &'a NamespaceConfig,
-    policy: &str,
-    message: &str,
-) -> Option<&'a str> {
+fn named_setting<'a>(namespace: &'a NamespaceConfig, policy: &str, message: &str) -> Option<&'a str> {
     let settings = namespace.settings.get(policy)?;
     settings
         .iter()
@@ -154,24 +126,12 @@ fn named_setting<'a>(
 /// The namespace and the policy that an error is about.
 fn about(error: &LoadError) -> (Option<&str>, Option<&str>) {
     match error {
-        LoadError::Unknown {
-            namespace, policy, ..
-        }
+        LoadError::Unknown { namespace, policy, .. }
         | LoadError::TwiceInChain { namespace, policy }
-        | LoadError::Rejected {
-            namespace, policy, ..
-        }
-        | LoadError::Faulty {
-            namespace, policy, ..
-        }
-        | LoadError::NoProofCounts {
-            namespace, policy, ..
-        }
-        | LoadError::Contradiction {
-            namespace,
-            first: policy,
-            ..
-        } => (Some(namespace), Some(policy)),
+        | LoadError::Rejected { namespace, policy, .. }
+        | LoadError::Faulty { namespace, policy, .. }
+        | LoadError::NoProofCounts { namespace, policy, .. }
+        | LoadError::Contradiction { namespace, first: policy, .. } => (Some(namespace), Some(policy)),
         LoadError::Read { policy, .. }
         | LoadError::TooLarge { policy, .. }
         | LoadError::Pin { policy, .. }

@@ -150,10 +150,7 @@ mod tests {
     #[test]
     fn a_client_is_named_by_the_name_in_its_certificate() {
         let chosen = enforce_for(&["billing*"], 100);
-        let certified = |certificate| Application {
-            certificate,
-            ..application("", "default", "10.2.0.1")
-        };
+        let certified = |certificate| Application { certificate, ..application("", "default", "10.2.0.1") };
         for (certificate, expected) in [
             (Some("spiffe://corp/ns/shop/api"), true),
             (Some("spiffe://corp/ns/stock/api"), false),
@@ -171,16 +168,12 @@ mod tests {
     #[test]
     fn a_certificate_has_its_place_whatever_the_address() {
         let at = |certificate: &'static str, address| {
-            let application = Application {
-                certificate: Some(certificate),
-                ..application("", "default", address)
-            };
+            let application = Application { certificate: Some(certificate), ..application("", "default", address) };
             application.place(None, address)
         };
         assert_eq!(at("shop", "10.2.0.1"), at("shop", "10.2.0.2"));
-        let places: std::collections::BTreeSet<u64> = ["a", "b", "c", "d", "e"]
-            .map(|certificate| at(certificate, "10.2.0.1"))
-            .into();
+        let places: std::collections::BTreeSet<u64> =
+            ["a", "b", "c", "d", "e"].map(|certificate| at(certificate, "10.2.0.1")).into();
         assert!(places.len() > 1);
     }
 
@@ -196,11 +189,7 @@ mod tests {
             ("", "default", "10.11.0.1", false),
         ] {
             let application = application(name, user, address);
-            assert_eq!(
-                chosen.chooses(&application, None),
-                expected,
-                "{application:?}"
-            );
+            assert_eq!(chosen.chooses(&application, None), expected, "{application:?}");
             assert!(chosen.chooses(&application, Some("shop")));
         }
     }
@@ -210,9 +199,7 @@ mod tests {
         let chosen = |percent| {
             let chosen = enforce_for(&["*"], percent);
             let names = (0..1000).map(|number| format!("app-{number}"));
-            names
-                .filter(|name| chosen.chooses(&application(name, "default", "10.0.0.1"), None))
-                .collect::<Vec<_>>()
+            names.filter(|name| chosen.chooses(&application(name, "default", "10.0.0.1"), None)).collect::<Vec<_>>()
         };
         let (ten, twenty, all) = (chosen(10), chosen(20), chosen(100));
         assert!((60..=140).contains(&ten.len()), "{}", ten.len());
@@ -222,21 +209,15 @@ mod tests {
 
     #[test]
     fn the_connections_of_one_application_have_one_place() {
-        let place =
-            |name, user, address: &str| application(name, user, address).place(None, address);
-        assert_eq!(
-            place("billing", "default", "10.0.0.1"),
-            place("billing", "svc", "10.0.0.2")
-        );
+        let place = |name, user, address: &str| application(name, user, address).place(None, address);
+        assert_eq!(place("billing", "default", "10.0.0.1"), place("billing", "svc", "10.0.0.2"));
         assert_eq!(place("", "svc", "10.0.0.1"), place("", "svc", "10.0.0.2"));
         // The very places: they must not change with a new version, or applications would be
         // switched by an upgrade.
         assert_eq!(place("billing", "default", "10.0.0.1"), 14);
         assert_eq!(place("", "default", "10.0.0.1"), 10);
         // What the operator calls it goes before all of that.
-        let mapped = |name, address: &str| {
-            application(name, "default", address).place(Some("billing"), address)
-        };
+        let mapped = |name, address: &str| application(name, "default", address).place(Some("billing"), address);
         assert_eq!((mapped("", "10.0.0.1"), mapped("a", "10.0.0.2")), (14, 14));
     }
 }

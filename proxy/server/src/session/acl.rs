@@ -33,8 +33,7 @@ impl Session {
         for question in questions {
             let step = question.needs.question(&question.key, &prefix);
             let look = Look::Rights(Box::new(question));
-            self.transport
-                .execute(&step.flagged(flags), Form::Text, look, Muted::Yes);
+            self.transport.execute(&step.flagged(flags), Form::Text, look, Muted::Yes);
         }
     }
 
@@ -67,8 +66,7 @@ impl Session {
         block.hold(Place::Guard);
         let look = QueuedStep::look(Queued::Guard, command, active);
         let key = &command.op.target().key;
-        self.transport
-            .guard(guard, key, &active.companion_prefix, look, muted);
+        self.transport.guard(guard, key, &active.companion_prefix, look, muted);
     }
 }
 
@@ -77,9 +75,7 @@ impl Client {
     pub(crate) fn rights(&mut self, namespace: &Arc<str>, needs: Needs, now: Instant) -> Known {
         // The session's own list first: the register of all users costs a hash and a lock.
         let remembered = &mut self.connection.rights.sufficient;
-        let is_it = |known: &(Arc<str>, Needs, Instant)| {
-            Arc::ptr_eq(&known.0, namespace) && known.1 == needs
-        };
+        let is_it = |known: &(Arc<str>, Needs, Instant)| Arc::ptr_eq(&known.0, namespace) && known.1 == needs;
         if let Some(at) = remembered.iter().position(is_it) {
             if now < remembered[at].2 {
                 return Known::Good;
@@ -98,13 +94,7 @@ impl Client {
     }
 
     /// A step that looked at its rights first has found them, unless it was not run.
-    pub(crate) fn learn_of_check(
-        &mut self,
-        flight: &mut InFlight,
-        answers: &Answers,
-        active: &Active,
-        now: Instant,
-    ) {
+    pub(crate) fn learn_of_check(&mut self, flight: &mut InFlight, answers: &Answers, active: &Active, now: Instant) {
         let Some(needs) = flight.unchecked.take() else {
             return;
         };
@@ -118,13 +108,7 @@ impl Client {
     }
 
     /// The line for a user whose step was not run: what is missing, and all that it takes.
-    pub(crate) fn rights_line(
-        &self,
-        why: &Why,
-        command: &str,
-        needs: Needs,
-        active: &Active,
-    ) -> String {
+    pub(crate) fn rights_line(&self, why: &Why, command: &str, needs: Needs, active: &Active) -> String {
         let command = command.to_ascii_uppercase();
         let prefix = &active.companion_prefix;
         let mut line = format!("NOPERM lockwarden runs {command} on a lock as a script: ");
@@ -133,10 +117,7 @@ impl Client {
             Why::NoRights(missing) => {
                 let (absent, missing) = self.shared.backend.server.without_absent(missing.clone());
                 for name in absent {
-                    line.push_str(&format!(
-                        "the server has no {}; ",
-                        name.to_ascii_uppercase()
-                    ));
+                    line.push_str(&format!("the server has no {}; ", name.to_ascii_uppercase()));
                 }
                 if !missing.is_empty() {
                     line.push_str(&format!("this user lacks {}; ", missing.rules(prefix)));
@@ -146,22 +127,14 @@ impl Client {
                     line.push_str(" +");
                     line.push_str(command);
                 }
-                line.push_str(&format!(
-                    " and the keys ~{}* beside its locks",
-                    String::from_utf8_lossy(prefix)
-                ));
+                line.push_str(&format!(" and the keys ~{}* beside its locks", String::from_utf8_lossy(prefix)));
             }
         }
         line
     }
 
     /// The same as the reply to a command whose step has run nothing.
-    pub(crate) fn rights_error(
-        &self,
-        proof: &NothingRun,
-        command: &LockCommand,
-        active: &Active,
-    ) -> BytesMut {
+    pub(crate) fn rights_error(&self, proof: &NothingRun, command: &LockCommand, active: &Active) -> BytesMut {
         let needs = Needs::of(command);
         error_frame(&self.rights_line(proof.why(), command.name, needs, active))
     }
@@ -182,14 +155,7 @@ impl Client {
         self.lacks(user, namespace, needs, missing, active);
     }
 
-    fn lacks(
-        &mut self,
-        user: &Bytes,
-        namespace: &Arc<str>,
-        needs: Needs,
-        missing: Missing,
-        active: &Active,
-    ) {
+    fn lacks(&mut self, user: &Bytes, namespace: &Arc<str>, needs: Needs, missing: Missing, active: &Active) {
         self.connection.rights.sufficient.clear();
         let rights = &self.shared.rights;
         // What is missing is told by the check the next time.
@@ -246,8 +212,7 @@ impl Client {
         let words = BytesMut::from(&frame[..]);
         if step.needs.step() == "flush" {
             let error = frame.slice_ref(frame[1..].trim_ascii_end());
-            return flush_rights_line(&error, step.command)
-                .map_or(words, |line| error_frame(&line));
+            return flush_rights_line(&error, step.command).map_or(words, |line| error_frame(&line));
         }
         let proof = match self.read_answers(frame) {
             Ok(answers) => answers.nothing_run(),
@@ -268,12 +233,7 @@ impl Client {
     /// In a block where nothing is enforced: a step is queued only for a user who is known to have the rights that it
     /// takes, since one that Redis turns away would spoil the block. Else the client's own command is, and afterwards
     /// the question is asked.
-    pub(crate) fn wonders_in_block(
-        &mut self,
-        command: &Command,
-        known: &Known,
-        active: &Active,
-    ) -> bool {
+    pub(crate) fn wonders_in_block(&mut self, command: &Command, known: &Known, active: &Active) -> bool {
         let Some(block) = &mut self.connection.block else {
             return false;
         };

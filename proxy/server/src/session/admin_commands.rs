@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::administration::{
-    AdminCommand, Flush, ForwardWhy, Ruling, ServerCommands, Setting, rule,
-};
+use lockwarden_lock::administration::{AdminCommand, Flush, ForwardWhy, Ruling, ServerCommands, Setting, rule};
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::Target;
 use lockwarden_lock::outcome::{
-    BulkRefusal, FlushAnswer, Found, LiveLeases, Looked, bulk_line, debug_line, not_permitted_line,
-    read_flush,
+    BulkRefusal, FlushAnswer, Found, LiveLeases, Looked, bulk_line, debug_line, not_permitted_line, read_flush,
 };
 use lockwarden_lock::plan::{self, Needs};
 use lockwarden_lock::reason::Reason;
@@ -68,18 +65,11 @@ impl Session {
                     ForwardWhy::Harmless => {}
                     ForwardWhy::Listed => self.client.tell(Told::Listed, name, &refusal_id(), None),
                     ForwardWhy::Watched => {
-                        self.client
-                            .tell(Told::WouldRefuse, name, &refusal_id(), None);
-                        decided_everywhere(
-                            DecisionKind::WouldDeny,
-                            Mode::Monitor,
-                            why(name),
-                            active,
-                        );
+                        self.client.tell(Told::WouldRefuse, name, &refusal_id(), None);
+                        decided_everywhere(DecisionKind::WouldDeny, Mode::Monitor, why(name), active);
                     }
                 }
-                self.client
-                    .count(CommandClass::PassThrough, CommandResult::Ok);
+                self.client.count(CommandClass::PassThrough, CommandResult::Ok);
                 if name.starts_with("function|") {
                     self.client.shared.functions.forget();
                     self.change_state(StateChange::Functions, forward.pass(), muted);
@@ -145,8 +135,7 @@ impl Session {
     }
 
     fn not_permitted(&mut self, command: &str, muted: Muted) {
-        self.client
-            .count(CommandClass::Admin, CommandResult::Denied);
+        self.client.count(CommandClass::Admin, CommandResult::Denied);
         self.error(&not_permitted_line(command), muted);
     }
 
@@ -161,11 +150,7 @@ impl Session {
         // In a block a script that Redis turns away would spoil it.
         let certain = !self.client.shared.backend.server.lacks_scripts()
             && (self.client.connection.block.is_none()
-                || self
-                    .client
-                    .shared
-                    .rights
-                    .runs_scripts(&self.client.connection.user));
+                || self.client.shared.rights.runs_scripts(&self.client.connection.user));
         if !certain && flush.unseen().is_some() {
             self.forward_unseen(&flush, active, muted);
             return Ok(());
@@ -205,8 +190,7 @@ impl Session {
         let Some(pass) = flush.unseen() else { return };
         unjudged(active);
         if flush.listed {
-            self.client
-                .tell(Told::Listed, flush.name, &refusal_id(), None);
+            self.client.tell(Told::Listed, flush.name, &refusal_id(), None);
         }
         self.forward(CommandClass::Policy, pass, muted);
     }
@@ -254,17 +238,10 @@ impl Client {
     fn read_flush(&self, answer: &Bytes) -> Result<FlushAnswer, End> {
         let value = parse_reply(answer, self.connection.protocol)
             .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
-        read_flush(&value)
-            .map_err(|_| End::OutOfStep("a script's answer is not its own".to_owned()))
+        read_flush(&value).map_err(|_| End::OutOfStep("a script's answer is not its own".to_owned()))
     }
 
-    fn word_flush(
-        &mut self,
-        flush: &Flush,
-        answer: FlushAnswer,
-        begun: Instant,
-        active: &Active,
-    ) -> BytesMut {
+    fn word_flush(&mut self, flush: &Flush, answer: FlushAnswer, begun: Instant, active: &Active) -> BytesMut {
         match answer {
             FlushAnswer::Error(error) => {
                 self.count(CommandClass::Policy, CommandResult::Error);
@@ -278,9 +255,7 @@ impl Client {
                 if lacks_rights(&String::from_utf8_lossy(&error)) {
                     // The words for a script would puzzle; what Redis would not run is the FLUSH.
                     let name = flush.name;
-                    return error_frame(&format!(
-                        "NOPERM this user has no permissions to run the '{name}' command"
-                    ));
+                    return error_frame(&format!("NOPERM this user has no permissions to run the '{name}' command"));
                 }
                 self.encoded(&Value::Error(error))
             }
@@ -447,9 +422,7 @@ fn decided_for(kind: DecisionKind, mode: Mode, why: Cause, namespace: usize, act
     if details.rules.mode == mode {
         let (reason, policy) = why;
         let label = mode_label(mode);
-        details
-            .metrics
-            .decision(Operation::Write, kind, Some(reason), policy, label);
+        details.metrics.decision(Operation::Write, kind, Some(reason), policy, label);
     }
 }
 

@@ -30,11 +30,7 @@ impl Client {
             command: command.clone(),
             target,
             code: Code::Policy,
-            denial: Denial {
-                reason: Reason::Other,
-                detail: Some(HINT.to_owned()),
-                policy: AUDIT.into(),
-            },
+            denial: Denial { reason: Reason::Other, detail: Some(HINT.to_owned()), policy: AUDIT.into() },
             native: false,
         })
     }
@@ -48,8 +44,6 @@ impl Client {
         let (id, command) = (refusal_id(), command.to_ascii_uppercase());
         tracing::info!(id, cmd = command, policy = AUDIT, client = %self.peer, "refused");
         let reason = Reason::Other;
-        Some(format!(
-            "LOCKPOLICY {reason} cmd={command} policy={AUDIT} id={id} hint=\"{HINT}\""
-        ))
+        Some(format!("LOCKPOLICY {reason} cmd={command} policy={AUDIT} id={id} hint=\"{HINT}\""))
     }
 }

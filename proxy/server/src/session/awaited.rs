@@ -85,11 +85,7 @@ pub(crate) enum StateChange {
     /// `AUTH` as this user.
     Auth(Login),
     /// `HELLO`, with what it says.
-    Hello {
-        protocol: Option<Protocol>,
-        login: Option<Login>,
-        name: Option<Bytes>,
-    },
+    Hello { protocol: Option<Protocol>, login: Option<Login>, name: Option<Bytes> },
     /// `CLIENT SETNAME`.
     Name(Bytes),
     /// `CLIENT TRACKING`.
@@ -148,10 +144,7 @@ pub(crate) enum Confirmation {
     /// As many as must have it.
     Enough,
     /// Fewer, in the time that they had: what became of the grants, by their places among the locks.
-    TooFew {
-        wanted: Durability,
-        gave_back: Vec<(usize, GaveBack)>,
-    },
+    TooFew { wanted: Durability, gave_back: Vec<(usize, GaveBack)> },
 }
 
 /// A script behind a guard, on its way.

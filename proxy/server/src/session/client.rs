@@ -141,11 +141,7 @@ impl Client {
     pub(crate) fn introduce(&mut self) {
         self.caller = caller(self.number, self.peer, &self.connection);
         let who = self.connection.who();
-        self.shared.clients.put(
-            (who.client, who.application),
-            self.connection.peer(),
-            &self.caller,
-        );
+        self.shared.clients.put((who.client, who.application), self.connection.peer(), &self.caller);
     }
 
     /// It is this user from now on; `multiplexed`: connections are shared.
@@ -169,19 +165,13 @@ impl Client {
     }
 
     fn refuses_long_argument(&mut self, inbox: &RequestBuffer) -> bool {
-        let (Some(awaited), Some(name), Some(key)) = (
-            inbox.long_argument(),
-            inbox.arg_so_far(0),
-            inbox.arg_so_far(1),
-        ) else {
+        let (Some(awaited), Some(name), Some(key)) = (inbox.long_argument(), inbox.arg_so_far(0), inbox.arg_so_far(1))
+        else {
             return false;
         };
         let active = self.active();
         classify::has_value_at(name, awaited.place)
-            && active
-                .namespaces
-                .find(key)
-                .is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
+            && active.namespaces.find(key).is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
     }
 
     /// Whether Redis may turn its commands away for want of a login.
@@ -221,11 +211,7 @@ impl Client {
             entrance: self.connection.peer().known_by.entrance(),
         };
         let seen = active.seen_by(&application);
-        self.view = Some(Seen {
-            of: active,
-            client,
-            seen: seen.clone(),
-        });
+        self.view = Some(Seen { of: active, client, seen: seen.clone() });
         seen
     }
 
@@ -299,14 +285,11 @@ mod tests {
         let shared = state::for_tests("");
         let address = SocketAddr::from(([10, 0, 0, 7], 40_000));
         let certificate = certificate.map(|name| CertificateName::new(name.as_bytes()));
-        let arrival = Arrival {
-            certificate: certificate.map(|name| name.expect("a name")),
-            ..Arrival::direct(address.into())
-        };
+        let arrival =
+            Arrival { certificate: certificate.map(|name| name.expect("a name")), ..Arrival::direct(address.into()) };
         let (session, holder) = (SessionId(random::sixteen()), Holder::new());
         let naming = Arc::default();
-        let connection =
-            ClientConnection::new(session, holder.clone(), arrival, Some(address), naming);
+        let connection = ClientConnection::new(session, holder.clone(), arrival, Some(address), naming);
         let state = ConnectionState::new(Arc::new(connection), true);
         Client::new(shared, holder, address.into(), state, Arc::default()).description()
     }

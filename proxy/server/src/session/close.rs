@@ -92,11 +92,7 @@ impl Session {
         }
         for lease in lost {
             if let Some(given_up) = self.client.shared.undelivered.add(lease) {
-                effects::count_undelivered(
-                    &self.client.shared,
-                    &given_up,
-                    UndeliveredOutcome::Failed,
-                );
+                effects::count_undelivered(&self.client.shared, &given_up, UndeliveredOutcome::Failed);
             }
         }
     }
@@ -127,8 +123,7 @@ impl Session {
                 && lease.key.db == self.client.connection.selected
             {
                 let step = lease.plan(prefix);
-                self.transport
-                    .execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
+                self.transport.execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
             }
         }
         let protocol = self.client.connection.protocol;
@@ -154,12 +149,8 @@ impl Session {
             && !answer.starts_with(b"-NOSCRIPT")
             && let Ok(answers) = self.client.read_answers(&answer)
         {
-            let accounted = self.client.account(
-                &flight,
-                &answers,
-                &active,
-                (self.transport.spoken_after(), Moment::now()),
-            );
+            let accounted =
+                self.client.account(&flight, &answers, &active, (self.transport.spoken_after(), Moment::now()));
             if let Err(error) = accounted {
                 tracing::debug!(%error, "the last answer of a session does not fit its command");
             }

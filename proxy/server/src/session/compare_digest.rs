@@ -29,16 +29,13 @@ impl Session {
             Some(Test::Digest(_)) => {}
             Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
         }
-        self.transport
-            .inquire(&OwnRequest::Value(&command.op.target().key), Look::Answer);
+        self.transport.inquire(&OwnRequest::Value(&command.op.target().key), Look::Answer);
         let answer = self.answer(inbox).await?;
         let value = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("an answer to GET is no reply".to_owned()))?;
         match value.as_error() {
             // The step finds the other type again, and words it as the command does.
-            Some(error) if !error.starts_with(b"WRONGTYPE") => {
-                Ok(Compared::Unreadable(error.clone()))
-            }
+            Some(error) if !error.starts_with(b"WRONGTYPE") => Ok(Compared::Unreadable(error.clone())),
             Some(_) | None => {
                 command.op.resolve_digest(value.as_bytes());
                 Ok(Compared::Judged)
@@ -46,12 +43,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn digest_unjudged(
-        &mut self,
-        command: Command,
-        active: &Active,
-        muted: Muted,
-    ) -> Result<(), End> {
+    pub(crate) fn digest_unjudged(&mut self, command: Command, active: &Active, muted: Muted) -> Result<(), End> {
         if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, UnjudgedWhy::Digest, active, muted);
         }

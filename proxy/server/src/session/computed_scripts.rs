@@ -41,10 +41,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        let Some(active) = &self
-            .admit(inbox, script.name.as_bytes(), active, muted)
-            .await?
-        else {
+        let Some(active) = &self.admit(inbox, script.name.as_bytes(), active, muted).await? else {
             return Ok(());
         };
         let facts = &script.script;
@@ -53,9 +50,7 @@ impl Session {
                 self.run_unjudged(&script, active, muted);
                 return Ok(());
             }
-            ComputedNames::Deny { .. } => {
-                "this script computes names of keys, which may be those of locks".to_owned()
-            }
+            ComputedNames::Deny { .. } => "this script computes names of keys, which may be those of locks".to_owned(),
             ComputedNames::Watch(_) if facts.calls_others => {
                 "this script names another one, around the guard that it needs".to_owned()
             }
@@ -85,13 +80,7 @@ impl Session {
     }
 
     /// A no, where its namespace enforces; else that it would be one, and the script goes on as it came.
-    fn refuse_or_foresee(
-        &mut self,
-        script: &ComputedScript,
-        why: &str,
-        active: &Active,
-        muted: Muted,
-    ) {
+    fn refuse_or_foresee(&mut self, script: &ComputedScript, why: &str, active: &Active, muted: Muted) {
         let mode = active.rules(script.target.namespace).mode;
         match script.forward(mode, &active.computed_names) {
             Some(pass) => {
@@ -112,13 +101,10 @@ impl Session {
         active: &Active,
     ) {
         let would = settle::computes_names(why);
-        let id = self
-            .client
-            .would_refuse(target, name, operation, &would, active);
+        let id = self.client.would_refuse(target, name, operation, &would, active);
         let told = (id, &would);
         let took = Took::default();
-        self.client
-            .tell_forwarded(target, name, operation, told, took, active);
+        self.client.tell_forwarded(target, name, operation, told, took, active);
     }
 
     /// Runs it behind the guard.
@@ -175,14 +161,7 @@ impl Session {
             namespace: active.namespace(script.target.namespace).name.clone(),
             needs: Needs::of_opaque(script.name),
         }));
-        let script = Guarded {
-            script,
-            envelope: Envelope {
-                judged: false,
-                guard: Some(guard),
-                adopts: false,
-            },
-        };
+        let script = Guarded { script, envelope: Envelope { judged: false, guard: Some(guard), adopts: false } };
         if let Some(block) = &mut self.client.connection.block {
             let place = Place::Guarded(Box::new(script), active.clone());
             block.hold(place);
@@ -194,8 +173,7 @@ impl Session {
             // Its user may run scripts that are known, so the proxy makes this one known.
             let text = script.envelope.around(&script.script.script.text);
             if self.client.make_known(&text).await {
-                self.transport
-                    .execute(&step, Form::Sha, Look::Answer, Muted::Yes);
+                self.transport.execute(&step, Form::Sha, Look::Answer, Muted::Yes);
                 answer = self.answer(inbox).await?;
             }
         }
@@ -229,8 +207,7 @@ impl Session {
             return Ok(error_frame(&line).freeze());
         }
         if answer.starts_with(b"-") {
-            self.client
-                .count(CommandClass::Policy, CommandResult::Error);
+            self.client.count(CommandClass::Policy, CommandResult::Error);
             return Ok(put_back_sha(answer, facts, &guarded.envelope));
         }
         let read = outcome::read_guarded(answer, self.client.connection.protocol)
@@ -248,10 +225,7 @@ impl Session {
             }
             outcome::Guarded::Raised(text, at, barred) => {
                 self.caught(script, barred, active);
-                (
-                    self.client.raised(facts, &text, &at).freeze(),
-                    CommandResult::Error,
-                )
+                (self.client.raised(facts, &text, &at).freeze(), CommandResult::Error)
             }
             outcome::Guarded::Refused(barred, left) => {
                 let line = self.barred_line(
@@ -328,10 +302,7 @@ impl Session {
             return Ok(());
         };
         let computed = &active.computed_names;
-        if computed.refuses()
-            && self.client.connection.block.is_some()
-            && !self.client.is_absent(script.sha()).await
-        {
+        if computed.refuses() && self.client.connection.block.is_some() && !self.client.is_absent(script.sha()).await {
             let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
                         this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
             self.policy_error(line, muted);
@@ -343,11 +314,7 @@ impl Session {
     }
 
     /// Whether a text is a chunk of its own; a user who may not find out does not have to.
-    async fn examine_anyhow(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        script: &ScriptFacts,
-    ) -> Result<Examined, End> {
+    async fn examine_anyhow(&mut self, inbox: &mut RequestBuffer, script: &ScriptFacts) -> Result<Examined, End> {
         match self.examine(inbox, script).await? {
             Examined::TurnedAway(_) if self.client.connection.block.is_none() => {
                 self.client.examine_aside(script).await
@@ -378,38 +345,25 @@ impl Client {
 }
 
 /// What the guard barred, and the lock that it is about.
-fn told_of(
-    sha: Option<&ScriptSha>,
-    barred: &Barred,
-    otherwise: &Target,
-    active: &Active,
-) -> (Target, String) {
+fn told_of(sha: Option<&ScriptSha>, barred: &Barred, otherwise: &Target, active: &Active) -> (Target, String) {
     let name = String::from_utf8_lossy(&barred.command).to_ascii_uppercase();
     let lock_of = |key: &[u8]| {
         let own = lock_behind(key).and_then(|lock| active.namespaces.find(lock));
         active.namespaces.find(key).or(own)
     };
-    let target = Target {
-        namespace: lock_of(&barred.key).unwrap_or(otherwise.namespace),
-        key: barred.key.clone(),
-    };
+    let target = Target { namespace: lock_of(&barred.key).unwrap_or(otherwise.namespace), key: barred.key.clone() };
     let why = match barred.key.is_empty() {
         true => format!("a script that computes names of keys may not call {name}"),
         false => {
             let trust = may_trust(sha);
-            format!(
-                "{name} of a lock that this script does not declare; hand it over in KEYS{trust}"
-            )
+            format!("{name} of a lock that this script does not declare; hand it over in KEYS{trust}")
         }
     };
     (target, why)
 }
 
 /// Nothing of a script's stands that it has not gone on with.
-pub(crate) const PUT_BACK: Left = Left {
-    stands: false,
-    lost: 0,
-};
+pub(crate) const PUT_BACK: Left = Left { stands: false, lost: 0 };
 
 /// Said of a script of whose names every one is a lock's.
 fn writes_locks(script: &ScriptFacts) -> String {
@@ -426,9 +380,5 @@ fn may_trust(sha: Option<&ScriptSha>) -> String {
 const TOO_MANY_LOCALS: &[u8] = b"-ERR Error compiling script";
 
 fn refused(script: &ComputedScript, why: &str) -> Refused {
-    Refused::computes_names(
-        script.opaque().into(),
-        script.target.clone(),
-        why.to_owned(),
-    )
+    Refused::computes_names(script.opaque().into(), script.target.clone(), why.to_owned())
 }

@@ -41,17 +41,13 @@ impl Session {
             let namespace = &active.namespace(op.target().namespace).name;
             let needs = Needs::of(permitted.command());
             let user = self.client.connection.user.clone();
-            self.client
-                .learn_of_lack(&user, namespace, needs, &proof, active);
+            self.client.learn_of_lack(&user, namespace, needs, &proof, active);
             // In monitor mode the client must not notice that there was a script.
             if !permitted.enforces() {
                 return Ok(Concluded::NothingRun(proof));
             }
-            self.client
-                .count(CommandClass::Policy, CommandResult::Error);
-            let error = self
-                .client
-                .rights_error(&proof, permitted.command(), active);
+            self.client.count(CommandClass::Policy, CommandResult::Error);
+            let error = self.client.rights_error(&proof, permitted.command(), active);
             return Ok(Concluded::Reply(error));
         }
         if let Some(barred) = answers.barred().filter(|barred| !barred.ended) {
@@ -69,8 +65,7 @@ impl Session {
         let name = permitted.command().name;
         if let Some(line) = self.client.told_of_data(op, name, answers, active) {
             accounted.map_err(not_its_answer)?;
-            self.client
-                .count(CommandClass::Policy, CommandResult::Denied);
+            self.client.count(CommandClass::Policy, CommandResult::Denied);
             return Ok(Concluded::error(&line));
         }
         let answered = accounted
@@ -87,18 +82,14 @@ impl Session {
                 }
             }
             outcome::Answered::Raised(text, at) => {
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Error);
+                self.client.count(CommandClass::Policy, CommandResult::Error);
                 if let LockOp::Wrapped { script, .. } = op {
                     reply = self.client.raised(script, &text, &at);
                 }
             }
             outcome::Answered::Barred(barred) => {
                 let command = Box::new(permitted.command().clone());
-                let left = Left {
-                    stands: answers.others_stand(),
-                    lost: 0,
-                };
+                let left = Left { stands: answers.others_stand(), lost: 0 };
                 let line = self.barred_line(
                     (command.into(), op.script().map(|(script, _)| &script.sha)),
                     (&barred, left),
@@ -108,39 +99,27 @@ impl Session {
                 return Ok(Concluded::error(&line));
             }
             outcome::Answered::Unconfirmed(what) => {
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Error);
+                self.client.count(CommandClass::Policy, CommandResult::Error);
                 let is_script = matches!(op, LockOp::Wrapped { .. });
-                let line = permitted
-                    .durability()
-                    .map(|wanted| outcome::unconfirmed_line(what, wanted, is_script));
+                let line = permitted.durability().map(|wanted| outcome::unconfirmed_line(what, wanted, is_script));
                 return Ok(Concluded::error(&line.unwrap_or_default()));
             }
             outcome::Answered::Reply(value) => {
                 let value = under_its_own_name(value, op);
                 let failed = matches!(value, Value::Error(_));
-                let result = if failed {
-                    CommandResult::Error
-                } else {
-                    CommandResult::Ok
-                };
+                let result = if failed { CommandResult::Error } else { CommandResult::Ok };
                 self.client.count(CommandClass::Policy, result);
                 put_value(&mut reply, &value, self.client.connection.protocol);
             }
             outcome::Answered::Refusal(at, refused) => {
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Denied);
+                self.client.count(CommandClass::Policy, CommandResult::Denied);
                 // A no of its own would hide that what it did to other keys stands.
                 let others_stand = answers.others_stand();
-                if !others_stand
-                    && let Some(value) = own_no(flight.permitted.command(), flight, &refused)
-                {
+                if !others_stand && let Some(value) = own_no(flight.permitted.command(), flight, &refused) {
                     put_value(&mut reply, &value, self.client.connection.protocol);
                     return Ok(Concluded::Reply(reply));
                 }
-                let line =
-                    self.client
-                        .refusal_of_step(flight, (at, &refused), others_stand, active);
+                let line = self.client.refusal_of_step(flight, (at, &refused), others_stand, active);
                 return Ok(Concluded::error(&line));
             }
         }

@@ -33,14 +33,8 @@ impl Session {
         kept: Kept,
         muted: Muted,
     ) -> Result<(), End> {
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Ok);
-        let words: Arguments = inbox
-            .request()
-            .args()
-            .skip(1)
-            .map(Bytes::copy_from_slice)
-            .collect();
+        self.client.count(CommandClass::PassThrough, CommandResult::Ok);
+        let words: Arguments = inbox.request().args().skip(1).map(Bytes::copy_from_slice).collect();
         let pass = kept.pass();
         match verb {
             SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
@@ -105,12 +99,8 @@ impl Session {
             SessionVerb::ClientReply => {
                 return self.client_reply(inbox, &words, pass, muted).await;
             }
-            SessionVerb::Subscribe(kind) => {
-                self.channels(Channels::new(kind, true, words.len()), pass, muted)
-            }
-            SessionVerb::Unsubscribe(kind) => {
-                self.channels(Channels::new(kind, false, words.len()), pass, muted)
-            }
+            SessionVerb::Subscribe(kind) => self.channels(Channels::new(kind, true, words.len()), pass, muted),
+            SessionVerb::Unsubscribe(kind) => self.channels(Channels::new(kind, false, words.len()), pass, muted),
             SessionVerb::Monitor => {
                 if self.may_administer(inbox, "monitor", muted).await? {
                     return self.monitor(inbox, pass, muted).await;
@@ -118,10 +108,7 @@ impl Session {
             }
             SessionVerb::Replication => {
                 self.client.count(CommandClass::Admin, CommandResult::Error);
-                self.error(
-                    "ERR lockwarden does not relay replication; connect replicas to Redis itself",
-                    muted,
-                );
+                self.error("ERR lockwarden does not relay replication; connect replicas to Redis itself", muted);
             }
         }
         Ok(())
@@ -133,12 +120,7 @@ impl Session {
         self.client.queued();
     }
 
-    async fn reset(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> Result<(), End> {
+    async fn reset(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
         self.transport.take_queued();
         self.client.connection.block = None;
         self.client.unwatch();
@@ -151,12 +133,7 @@ impl Session {
         self.settled(inbox).await
     }
 
-    async fn quit(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> End {
+    async fn quit(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> End {
         self.took_leave = true;
         self.client.ended = Ended::ByClient(Instant::now());
         self.client.connection.block = None;
@@ -191,12 +168,7 @@ impl Session {
     }
 
     /// Forwards a command whose reply says whether the state changed.
-    pub(crate) fn change_state(
-        &mut self,
-        change: StateChange,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) {
+    pub(crate) fn change_state(&mut self, change: StateChange, pass: PassThrough<'_>, muted: Muted) {
         if let Some(block) = &mut self.client.connection.block {
             if let StateChange::Select(db) = change {
                 block.db = Some(db);
@@ -207,8 +179,7 @@ impl Session {
             return;
         }
         self.client.connection.unsettled += 1;
-        self.transport
-            .forward_and_look(pass, Look::State(Box::new(change)), muted);
+        self.transport.forward_and_look(pass, Look::State(Box::new(change)), muted);
     }
 
     /// Forwards what ends a block or a WATCH. Where connections change hands, it has to be known that
@@ -222,41 +193,24 @@ impl Session {
     }
 
     /// `SCRIPT LOAD`: the proxy remembers the text once the server has it.
-    pub(crate) fn script_load(
-        &mut self,
-        request: &Request<'_>,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) {
+    pub(crate) fn script_load(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
         let text = Bytes::copy_from_slice(request.get(2).unwrap_or_default());
         self.change_state(StateChange::Loaded(text), pass, muted);
     }
 
     /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
-    pub(crate) fn script_exists(
-        &mut self,
-        request: &Request<'_>,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) {
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Ok);
+    pub(crate) fn script_exists(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
+        self.client.count(CommandClass::PassThrough, CommandResult::Ok);
         if self.client.connection.block.is_some() {
             self.transport.forward(pass, muted);
             self.client.queued();
             return;
         }
         let names = request.args().skip(2).map(Bytes::copy_from_slice).collect();
-        self.transport
-            .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
+        self.transport.forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
     }
 
-    async fn monitor(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> Result<(), End> {
+    async fn monitor(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
         if self.client.connection.block.is_none() {
             self.settled(inbox).await?;
             // Redis says nothing to a second one.
@@ -288,12 +242,7 @@ impl Session {
         self.settled(inbox).await
     }
 
-    async fn multi(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> Result<(), End> {
+    async fn multi(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
         if self.client.connection.block.is_some() {
             self.transport.forward(pass, muted);
             return Ok(());
@@ -304,8 +253,7 @@ impl Session {
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
         self.client.connection.block = Some(Block::default());
-        let may_become_twin =
-            self.client.connection.acting == Acting::Own && self.client.has_twin();
+        let may_become_twin = self.client.connection.acting == Acting::Own && self.client.has_twin();
         if may_become_twin || self.client.keeps_blocks() {
             self.transport.keep_queued();
         }
@@ -368,10 +316,7 @@ impl Session {
         };
         if self.client.connection.block.is_some() {
             // From Redis the array of EXEC would never come whole.
-            self.error(
-                "ERR CLIENT REPLY is not possible inside a transaction through lockwarden",
-                muted,
-            );
+            self.error("ERR CLIENT REPLY is not possible inside a transaction through lockwarden", muted);
             return Ok(());
         }
         self.settled(inbox).await?;
@@ -459,10 +404,7 @@ fn hello(words: &Arguments) -> StateChange {
     while at < words.len() {
         if words[at].eq_ignore_ascii_case(b"AUTH") {
             let told = words.get(at + 1).zip(words.get(at + 2));
-            login = told.map(|(user, password)| Login {
-                user: user.clone(),
-                password: password.clone(),
-            });
+            login = told.map(|(user, password)| Login { user: user.clone(), password: password.clone() });
             at += 3;
         } else if words[at].eq_ignore_ascii_case(b"SETNAME") {
             name = words.get(at + 1).cloned();
@@ -471,15 +413,9 @@ fn hello(words: &Arguments) -> StateChange {
             at += 1;
         }
     }
-    StateChange::Hello {
-        protocol,
-        login,
-        name,
-    }
+    StateChange::Hello { protocol, login, name }
 }
 
 fn database(word: &[u8]) -> Option<u32> {
-    parse_integer(word)
-        .ok()
-        .and_then(|db| u32::try_from(db).ok())
+    parse_integer(word).ok().and_then(|db| u32::try_from(db).ok())
 }

@@ -66,11 +66,7 @@ impl Library {
     /// As text; `None` where nothing was said.
     pub(crate) fn told(&self) -> Option<Arc<str>> {
         let parts = [&self.name, &self.version];
-        let told: Vec<String> = parts
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .map(|part| spell(part))
-            .collect();
+        let told: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).map(|part| spell(part)).collect();
         (!told.is_empty()).then(|| told.join(" ").into())
     }
 }
@@ -227,10 +223,7 @@ impl ConnectionState {
 
     /// The database that the next command acts on.
     pub(crate) fn db(&self) -> u32 {
-        self.block
-            .as_ref()
-            .and_then(|block| block.db)
-            .unwrap_or(self.selected)
+        self.block.as_ref().and_then(|block| block.db).unwrap_or(self.selected)
     }
 
     pub(crate) fn who(&self) -> Who {
@@ -300,9 +293,7 @@ impl ConnectionState {
 
     /// The same of reading records.
     pub(crate) fn may_not_read_records(&self, now: Instant) -> bool {
-        self.rights
-            .unreadable_until
-            .is_some_and(|until| now < until)
+        self.rights.unreadable_until.is_some_and(|until| now < until)
     }
 
     /// Whether what the proxy itself would ask on this connection counts as read by the client, or ends a `CLIENT CACHING`.
@@ -364,10 +355,7 @@ mod tests {
 
     fn arrival(address: &str, origin: Origin) -> Arrival {
         let address: SocketAddr = address.parse().expect("an address");
-        Arrival {
-            origin,
-            ..Arrival::direct(address.into())
-        }
+        Arrival { origin, ..Arrival::direct(address.into()) }
     }
 
     fn told(address: &str) -> Arrival {
@@ -375,19 +363,12 @@ mod tests {
     }
 
     fn with(extensions: Extensions, arrival: Arrival) -> Arrival {
-        Arrival {
-            endpoint: extensions.endpoint,
-            certificate: extensions.common_name,
-            ..arrival
-        }
+        Arrival { endpoint: extensions.endpoint, certificate: extensions.common_name, ..arrival }
     }
 
     fn certified(name: &str, arrival: Arrival) -> Arrival {
         let name = CertificateName::new(name.as_bytes()).expect("a name");
-        Arrival {
-            certificate: Some(name),
-            ..arrival
-        }
+        Arrival { certificate: Some(name), ..arrival }
     }
 
     fn of(arrival: Arrival) -> Identity {
@@ -400,17 +381,13 @@ mod tests {
     /// Records of a version that knew no certificates are still on Redis.
     #[test]
     fn without_a_certificate_an_identity_is_byte_for_byte_what_it_was() {
-        let parts = |address: &'static [u8], machine: &'static [u8]| {
-            Identity::of(&[b"default", b"worker-1", address, machine])
-        };
+        let parts =
+            |address: &'static [u8], machine: &'static [u8]| Identity::of(&[b"default", b"worker-1", address, machine]);
         let direct = of(arrival("10.1.2.3:40000", Origin::Direct));
         assert_eq!(direct, parts(b"10.1.2.3", b""));
         assert_eq!(format!("{direct:?}"), "df45e4ecb968e7b40000000000000000");
         assert_eq!(of(told("10.1.2.3:40000")), direct);
-        assert_eq!(
-            of(told("127.0.0.1:40000")),
-            parts(b"127.0.0.1", b"10.9.9.9")
-        );
+        assert_eq!(of(told("127.0.0.1:40000")), parts(b"127.0.0.1", b"10.9.9.9"));
         assert_eq!(
             of(arrival("127.0.0.1:1", Origin::Direct)),
             Identity::of(&[b"default", b"worker-1", b"127.0.0.1", &MACHINE])
@@ -420,10 +397,7 @@ mod tests {
     #[test]
     fn a_certificates_name_and_an_endpoint_tell_clients_apart() {
         let address = "10.1.2.3:40000";
-        let endpoint = |id: &str| Extensions {
-            endpoint: Some(id.into()),
-            ..Extensions::default()
-        };
+        let endpoint = |id: &str| Extensions { endpoint: Some(id.into()), ..Extensions::default() };
         let all = [
             told(address),
             certified("shop", told(address)),

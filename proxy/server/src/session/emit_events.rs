@@ -105,13 +105,7 @@ impl Client {
         took: Took,
         active: &Active,
     ) {
-        let mut entry = self.entry(
-            EventKind::Forwarded,
-            target,
-            command,
-            Some(operation),
-            active,
-        );
+        let mut entry = self.entry(EventKind::Forwarded, target, command, Some(operation), active);
         entry.id = Some(id.into());
         entry.verdict = Some(Verdict::would_refuse(would));
         entry.took = Some(took);
@@ -149,15 +143,7 @@ pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
             (happened, lease)
         }
         Outcome::Busy { own, .. } => (EventKind::Contended { own: *own }, nothing),
-        Outcome::Extended {
-            ttl_ms,
-            fence,
-            since,
-            now,
-            kept,
-            asked_ms,
-            ..
-        } => {
+        Outcome::Extended { ttl_ms, fence, since, now, kept, asked_ms, .. } => {
             let lease = Lease {
                 fence: Some(fence.0),
                 ttl_ms: Some(ttl_ms.0),
@@ -166,29 +152,16 @@ pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
             };
             (EventKind::Extended { kept: *kept }, lease)
         }
-        Outcome::Released {
-            fence,
-            since,
-            taken_over,
-            ..
-        } => {
+        Outcome::Released { fence, since, taken_over, .. } => {
             let taken_over = *taken_over;
             // The script of a release does not tell Redis's time: the proxy's clock stands in for it.
             let now = RedisTime(now.0);
-            let lease = Lease {
-                fence: Some(fence.0),
-                held_ms: Some(now.ms_since(*since)),
-                ..nothing
-            };
+            let lease = Lease { fence: Some(fence.0), held_ms: Some(now.ms_since(*since)), ..nothing };
             (EventKind::Released { taken_over }, lease)
         }
         Outcome::Absent { ran_out, .. } => (EventKind::Absent { ran_out: *ran_out }, nothing),
         Outcome::Refused(refused) => {
-            let lease = Lease {
-                fence: Some(refused.fence.0),
-                held_ms: refused.held_ms(),
-                ..nothing
-            };
+            let lease = Lease { fence: Some(refused.fence.0), held_ms: refused.held_ms(), ..nothing };
             (EventKind::Refused, lease)
         }
         Outcome::Different { .. } => (EventKind::Different, nothing),

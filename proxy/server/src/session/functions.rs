@@ -32,8 +32,7 @@ impl ConnectionState {
 
     /// Whether the block that is being queued changes functions.
     fn changes_functions(&self) -> bool {
-        let changes =
-            |(_, place): &(usize, Place)| matches!(place, Place::Change(StateChange::Functions));
+        let changes = |(_, place): &(usize, Place)| matches!(place, Place::Change(StateChange::Functions));
         let block = self.block.as_ref();
         block.is_some_and(|block| block.places.iter().any(changes))
     }
@@ -42,10 +41,7 @@ impl ConnectionState {
 impl Session {
     /// A function is called that is not known. Where locks are enforced the server is asked; answers why that did not
     /// help.
-    pub(crate) async fn learn_functions(
-        &mut self,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Option<String>, End> {
+    pub(crate) async fn learn_functions(&mut self, inbox: &mut RequestBuffer) -> Result<Option<String>, End> {
         let shared = self.client.shared.clone();
         if !self.client.active().computed_names.refuses() {
             shared.functions.learn_some_time(&shared.backend);
@@ -70,9 +66,7 @@ impl Session {
         let answer = self.answer(inbox).await?;
         let answer = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("a list of functions is no reply".to_owned()))?;
-        let learnt = shared
-            .functions
-            .take_in(&answer, changes, asked, &shared.backend);
+        let learnt = shared.functions.take_in(&answer, changes, asked, &shared.backend);
         Ok(match learnt {
             Ok(Listed::Current) => None,
             Ok(Listed::Outdated) | Err(_) => Some(why.to_string()),
@@ -87,8 +81,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        self.perhaps_a_lock(inbox, call, COMPUTES.to_owned(), active, muted)
-            .await
+        self.perhaps_a_lock(inbox, call, COMPUTES.to_owned(), active, muted).await
     }
 
     /// A function that is not known, and why that is so; without a reason the server does not know it, or nothing is
@@ -121,10 +114,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        let Some(active) = &self
-            .admit(inbox, call.command().name.as_bytes(), active, muted)
-            .await?
-        else {
+        let Some(active) = &self.admit(inbox, call.command().name.as_bytes(), active, muted).await? else {
             return Ok(());
         };
         let (name, target) = (call.command().name, &call.command().target);

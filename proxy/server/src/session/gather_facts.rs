@@ -25,24 +25,14 @@ impl Session {
     /// The fencing token of the lease that this connection was granted last and has not given back;
     /// null where there is none, as for a key that is no lock. What it remembers is enough: a lease of
     /// another connection is none of its business.
-    pub(crate) async fn tell_fence(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        key: Bytes,
-        muted: Muted,
-    ) -> Result<(), End> {
+    pub(crate) async fn tell_fence(&mut self, inbox: &mut RequestBuffer, key: Bytes, muted: Muted) -> Result<(), End> {
         if let Some(error) = self.barred(inbox, b"lockwarden").await? {
             self.reply(&error, muted);
             return Ok(());
         }
         let db = self.client.connection.db();
-        let own = self
-            .client
-            .evidence
-            .own(&DbKey::new(db, key), Instant::now());
-        let fence = own
-            .and_then(|own| i64::try_from(own.fence.0).ok())
-            .filter(|fence| *fence > 0);
+        let own = self.client.evidence.own(&DbKey::new(db, key), Instant::now());
+        let fence = own.and_then(|own| i64::try_from(own.fence.0).ok()).filter(|fence| *fence > 0);
         let mut reply = BytesMut::new();
         match fence {
             Some(fence) => put_integer(&mut reply, fence),
@@ -103,12 +93,7 @@ impl Client {
     }
 
     /// The locks of a command, with what the client knows of each.
-    pub(crate) fn locks(
-        &mut self,
-        command: &Command,
-        active: &Active,
-        now: Instant,
-    ) -> SmallVec<[Lock; 1]> {
+    pub(crate) fn locks(&mut self, command: &Command, active: &Active, now: Instant) -> SmallVec<[Lock; 1]> {
         let db = self.connection.db();
         let acquires = is_try(command);
         let targets = command.targets().into_iter().enumerate();
@@ -120,17 +105,11 @@ impl Client {
                 }
                 self.notes_vanished(&key, now);
                 let mut facts = self.evidence.facts(&key, now);
-                if let Some(grants) = self
-                    .connection
-                    .block
-                    .as_ref()
-                    .and_then(|block| block.grants.get(&key))
-                {
+                if let Some(grants) = self.connection.block.as_ref().and_then(|block| block.grants.get(&key)) {
                     facts.queued.clone_from(grants);
                 }
                 if !acquires && facts.own.is_none() {
-                    facts.same_identity =
-                        self.is_same_identity(&key, &active.rules(target.namespace));
+                    facts.same_identity = self.is_same_identity(&key, &active.rules(target.namespace));
                 }
                 facts.shared_token = self.names_shared_token(command, index, target, active, now);
                 Lock::new(target.clone(), key, facts)
@@ -162,8 +141,7 @@ impl Client {
         let details = active.namespace(target.namespace);
         let who = self.connection.who().identity(&details.rules);
         let tokens = &self.shared.owner_tokens;
-        let is_shared =
-            |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);
+        let is_shared = |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);
         match (command.owner_token(index), command) {
             (Some(value), _) => is_shared(value),
             (None, Command::Lock(command)) => command.script_tokens().any(is_shared),
@@ -192,13 +170,8 @@ pub(super) fn is_try(command: &Command) -> bool {
 /// an acquire that may be a repetition.
 pub(crate) fn may_need_process(permitted: &Permitted) -> bool {
     let tokenless = match &permitted.command().op {
-        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
-            comparison.is_none()
-        }
-        LockOp::ReleaseMany { .. }
-        | LockOp::Store { .. }
-        | LockOp::Take { .. }
-        | LockOp::Wrapped { .. } => true,
+        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => comparison.is_none(),
+        LockOp::ReleaseMany { .. } | LockOp::Store { .. } | LockOp::Take { .. } | LockOp::Wrapped { .. } => true,
         LockOp::Acquire { .. } => return grants_repetition(permitted),
         LockOp::AcquireAll { .. } => false,
     };

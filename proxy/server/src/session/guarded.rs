@@ -39,9 +39,7 @@ impl GuardedWrite {
 }
 
 fn distinct<'a>(keys: impl Iterator<Item = &'a Guarded>) -> Vec<&'a [u8]> {
-    let mut locks: Vec<&[u8]> = keys
-        .flat_map(|one| one.locks.iter().map(Vec::as_slice))
-        .collect();
+    let mut locks: Vec<&[u8]> = keys.flat_map(|one| one.locks.iter().map(Vec::as_slice)).collect();
     locks.sort_unstable();
     locks.dedup();
     locks

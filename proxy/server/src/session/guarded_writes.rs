@@ -42,7 +42,8 @@ pub(super) const MAX_TRIES: u32 = 16;
 /// The error for a block that cannot be sent again.
 pub(super) const BLOCK_TOO_LONG: &str = "LOCKLIMIT guarded-write hint=\"this block writes guarded data and cannot be checked: it is longer than 1 MiB, or guards changed meanwhile; send it again, or less in one block\"";
 /// What is said of a write in another database.
-const OTHER_DATABASE: &str = "this writes in another database than that whose lock would be read; SELECT that database outside a block first";
+const OTHER_DATABASE: &str =
+    "this writes in another database than that whose lock would be read; SELECT that database outside a block first";
 /// Locks of one write, above which it is not checked.
 const MAX_LOCKS: usize = 1_000;
 
@@ -57,11 +58,7 @@ enum Unread {
 impl Client {
     /// What guards the keys that a request would write; `None` for nearly all.
     #[inline]
-    pub(super) fn guarded_by(
-        &mut self,
-        class: &Class<'_>,
-        request: &Request<'_>,
-    ) -> Option<Box<GuardedWrite>> {
+    pub(super) fn guarded_by(&mut self, class: &Class<'_>, request: &Request<'_>) -> Option<Box<GuardedWrite>> {
         let guards = &self.active.load().guards;
         if guards.is_empty() {
             return None;
@@ -79,9 +76,7 @@ impl Client {
             },
             Class::UnseenScript(_) => None,
             // It is refused as what it does to the lock.
-            Class::Opaque(command) | Class::UnknownScript(command)
-                if self.enforces(command.target.namespace) =>
-            {
+            Class::Opaque(command) | Class::UnknownScript(command) if self.enforces(command.target.namespace) => {
                 return None;
             }
             Class::Judge(command) if is_script(command.name) => match command.op.script() {
@@ -157,25 +152,13 @@ impl Client {
             detail: None,
             policy: policy_of(Reason::NotOwner, &target, &active).into(),
         };
-        Some(Refused {
-            command: command.clone().into(),
-            target,
-            code: Code::Denied,
-            denial,
-            native: false,
-        })
+        Some(Refused { command: command.clone().into(), target, code: Code::Denied, denial, native: false })
     }
 
-    fn guarded_keys(
-        &mut self,
-        request: &Request<'_>,
-        unchecked: Option<GuardUnchecked>,
-    ) -> Option<Box<GuardedWrite>> {
+    fn guarded_keys(&mut self, request: &Request<'_>, unchecked: Option<GuardUnchecked>) -> Option<Box<GuardedWrite>> {
         let guards = self.active.load().guards.clone();
         let server = &self.shared.backend.server;
-        let found = guards
-            .index
-            .of_request(request, &|| server.commands().clone());
+        let found = guards.index.of_request(request, &|| server.commands().clone());
         let (mut keys, unchecked) = match found {
             Ok(mut keys) => {
                 for name in self.written_by_script(request).named {
@@ -195,9 +178,7 @@ impl Client {
             let guard = &guards.details[one.guard];
             let is_exempt = guard.exempts(user, name, certificate);
             if is_exempt {
-                guard
-                    .metrics
-                    .wrote(mode_label(guard.rules.mode), GuardResult::Exempt);
+                guard.metrics.wrote(mode_label(guard.rules.mode), GuardResult::Exempt);
             }
             !is_exempt
         });
@@ -210,12 +191,7 @@ impl Client {
             Lookup::Known(spec) => spec.name,
             Lookup::UnknownSubcommand | Lookup::Unknown => "unknown",
         };
-        Some(Box::new(GuardedWrite {
-            command,
-            keys,
-            unchecked,
-            into: named_database(request),
-        }))
+        Some(Box::new(GuardedWrite { command, keys, unchecked, into: named_database(request) }))
     }
 
     /// What is sent between MULTI and EXEC, where a refusal of this write is carried out.
@@ -303,14 +279,10 @@ impl Session {
             return Ok(true);
         }
         let begun = Instant::now();
-        self.check_and_write(inbox, &write, kept.pass(), &active, muted)
-            .await?;
+        self.check_and_write(inbox, &write, kept.pass(), &active, muted).await?;
         let took = begun.elapsed().as_secs_f64();
         for one in &write.keys {
-            active.guards.details[one.guard]
-                .metrics
-                .seconds
-                .observe(took);
+            active.guards.details[one.guard].metrics.seconds.observe(took);
         }
         Ok(true)
     }
@@ -345,14 +317,12 @@ impl Session {
             self.look_processes_up(&mut heads).await;
             if let Some(line) = self.client.judge_write(write, &heads, active) {
                 self.transport.inquire(&OwnRequest::Unwatch, Look::Own);
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Denied);
+                self.client.count(CommandClass::Policy, CommandResult::Denied);
                 self.reply(&error_frame(&line), muted);
                 return Ok(());
             }
             self.transport.inquire(&OwnRequest::Multi, Look::Own);
-            self.transport
-                .forward_and_look(pass, Look::Answer, Muted::Yes);
+            self.transport.forward_and_look(pass, Look::Answer, Muted::Yes);
             self.transport.inquire(&OwnRequest::Exec, Look::Answer);
             let queued = self.answer(inbox).await?;
             let executed = self.answer(inbox).await?;
@@ -373,19 +343,14 @@ impl Session {
             self.reply(&BytesMut::from(&answer[..]), muted);
             return Ok(());
         }
-        let line = self
-            .client
-            .limit(write, "the lock changed hands 16 times meanwhile", active);
+        let line = self.client.limit(write, "the lock changed hands 16 times meanwhile", active);
         self.reply(&error_frame(&line), muted);
         Ok(())
     }
 
     /// Whether the user may begin a block and carry it out: what a MULTI that is refused should hold back would be done at
     /// once. Asked once for a user.
-    async fn may_carry_out_blocks(
-        &mut self,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Option<Unread>, End> {
+    async fn may_carry_out_blocks(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Unread>, End> {
         let connection = &self.client.connection;
         if connection.rights.may_carry_out_blocks && connection.acting == Acting::Own {
             return Ok(None);
@@ -400,11 +365,7 @@ impl Session {
         if begun.starts_with(b"+OK") {
             self.transport.inquire(&OwnRequest::Discard, Look::Own);
         }
-        let error = if begun.starts_with(b"-") {
-            begun
-        } else {
-            executed
-        };
+        let error = if begun.starts_with(b"-") { begun } else { executed };
         Ok(Some(match error.starts_with(b"-NOPERM") {
             true => Unread::NoRights,
             false => Unread::Error(error),
@@ -414,26 +375,16 @@ impl Session {
     /// Has Redis watch the records of these locks, and reads them, in one write.
     fn ask_for_heads(&mut self, locks: &[&[u8]], active: &Active) {
         let companion_prefix = &active.companion_prefix[..];
-        let watch = OwnRequest::WatchRecords {
-            locks,
-            companion_prefix,
-        };
+        let watch = OwnRequest::WatchRecords { locks, companion_prefix };
         self.transport.inquire(&watch, Look::Answer);
         for lock in locks {
-            let head = OwnRequest::Head {
-                lock,
-                companion_prefix,
-            };
+            let head = OwnRequest::Head { lock, companion_prefix };
             self.transport.inquire(&head, Look::Answer);
         }
     }
 
     /// What Redis answers to that.
-    async fn heads(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        locks: &[&[u8]],
-    ) -> Result<Result<Heads, Unread>, End> {
+    async fn heads(&mut self, inbox: &mut RequestBuffer, locks: &[&[u8]]) -> Result<Result<Heads, Unread>, End> {
         let mut unread = None;
         let mut note = |answer: &Bytes| {
             if answer.starts_with(b"-NOPERM") {
@@ -456,11 +407,7 @@ impl Session {
 
     /// A server that became the primary lately may have lost the record of a newer lease. Then an older one counts only while its lock
     /// is there, which keeps all others from being granted it.
-    async fn doubt_heads(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        heads: &mut Heads,
-    ) -> Result<(), End> {
+    async fn doubt_heads(&mut self, inbox: &mut RequestBuffer, heads: &mut Heads) -> Result<(), End> {
         let active = self.client.active();
         for (lock, head) in heads {
             let (Some(head), Some(details)) = (head, active.of_lock(lock)) else {
@@ -468,8 +415,7 @@ impl Session {
             };
             let shared = &self.client.shared;
             if !quarantine::knows_successors(details, shared, Instant::now(), head.granted) {
-                self.transport
-                    .inquire(&OwnRequest::IsThere(lock), Look::Answer);
+                self.transport.inquire(&OwnRequest::IsThere(lock), Look::Answer);
                 head.is_doubtful = !self.answer(inbox).await?.starts_with(b":1");
             }
         }
@@ -499,21 +445,15 @@ impl Session {
     /// Monitor mode: the records are read ahead of the client's bytes, in the same write.
     fn look_ahead(&mut self, write: GuardedWrite, active: &Active) {
         let rights = &self.client.connection.rights;
-        let unreadable = rights
-            .unreadable_until
-            .is_some_and(|until| Instant::now() < until);
+        let unreadable = rights.unreadable_until.is_some_and(|until| Instant::now() < until);
         if unreadable || self.client.connection.reads_are_noted() {
-            self.client
-                .unchecked(&write, GuardUnchecked::NoRights, active);
+            self.client.unchecked(&write, GuardUnchecked::NoRights, active);
             return;
         }
         let locks: Vec<Vec<u8>> = write.locks().into_iter().map(<[u8]>::to_vec).collect();
         let mut write = Some(Box::new(write));
         for (place, lock) in locks.iter().enumerate() {
-            let head = OwnRequest::Head {
-                lock,
-                companion_prefix: &active.companion_prefix,
-            };
+            let head = OwnRequest::Head { lock, companion_prefix: &active.companion_prefix };
             let is_last = place + 1 == locks.len();
             let judged = if is_last { write.take() } else { None };
             self.transport.inquire(&head, Look::Head(judged));
@@ -568,8 +508,7 @@ impl Session {
                 "this is too much to be checked at once; send less"
             }
         };
-        self.client
-            .count(CommandClass::Policy, CommandResult::ProxyError);
+        self.client.count(CommandClass::Policy, CommandResult::ProxyError);
         let line = self.client.limit(write, hint, active);
         self.error(&line, muted);
         true

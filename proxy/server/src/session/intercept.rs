@@ -59,8 +59,7 @@ impl Session {
             request = inbox.request();
         }
         let mut class = self.client.classify(request);
-        let as_twin =
-            self.client.wants_twin(&class, &request) && !self.transport.pushes.takes_no_commands();
+        let as_twin = self.client.wants_twin(&class, &request) && !self.transport.pushes.takes_no_commands();
         let mut guarded = self.client.guarded_by(&class, &request);
         let as_twin = as_twin || (guarded.is_some() && self.client.may_become_twin());
         let way = match as_twin {
@@ -120,8 +119,7 @@ impl Session {
         }
         if let Class::PassThrough(pass) = class {
             if self.pass_in_twins_block(&request, pass, muted) {
-                self.client
-                    .count(CommandClass::PassThrough, CommandResult::Ok);
+                self.client.count(CommandClass::PassThrough, CommandResult::Ok);
                 return Ok(());
             } else if let Some(leave) = inbox.whole(pass) {
                 self.client.sight_long(pass, &request);
@@ -198,18 +196,15 @@ impl Session {
                     None => Box::pin(self.tell_error(inbox, error.text, muted)).await?,
                 }
             }
-            Class::UnknownName(unknown) => {
-                match unknown.forward(|namespace| active.rules(namespace).mode) {
-                    Some(pass) => self.forward(CommandClass::PassThrough, pass, muted),
-                    None => Box::pin(self.tell_unknown(inbox, muted)).await?,
-                }
-            }
+            Class::UnknownName(unknown) => match unknown.forward(|namespace| active.rules(namespace).mode) {
+                Some(pass) => self.forward(CommandClass::PassThrough, pass, muted),
+                None => Box::pin(self.tell_unknown(inbox, muted)).await?,
+            },
             Class::OtherName(pass) if !active.enforces_any() => {
                 self.forward(CommandClass::PassThrough, pass, muted);
             }
             Class::OtherName(_) => {
-                let text =
-                    "ERR lockwarden could not ask the server what this command is; try again";
+                let text = "ERR lockwarden could not ask the server what this command is; try again";
                 Box::pin(self.tell_error(inbox, text.to_owned(), muted)).await?;
             }
             Class::Error(text) => Box::pin(self.tell_error(inbox, text, muted)).await?,
@@ -238,10 +233,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        let Some(active) = &self
-            .admit(inbox, command.name().as_bytes(), active, muted)
-            .await?
-        else {
+        let Some(active) = &self.admit(inbox, command.name().as_bytes(), active, muted).await? else {
             return Ok(());
         };
         if let Some(refused) = Refused::of_own_key(&command) {
@@ -270,8 +262,7 @@ impl Session {
                 Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
             };
         }
-        let speaks_for = match self.client.first_command == FirstCommand::AtHand
-            || !self.client.shared.jobs.is_empty()
+        let speaks_for = match self.client.first_command == FirstCommand::AtHand || !self.client.shared.jobs.is_empty()
         {
             true => Box::pin(self.client.job_of(&command, active)).await,
             false => None,

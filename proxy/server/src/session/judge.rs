@@ -83,14 +83,9 @@ impl Session {
             Compared::Never => return Ok(Looked::NoDigest),
             Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
         }
-        if let LockOp::Wrapped {
-            reach: Reach::Anything,
-            ..
-        } = &command.op
-        {
+        if let LockOp::Wrapped { reach: Reach::Anything, .. } = &command.op {
             let (target, why) = (command.op.target(), UnjudgedWhy::ComputedNames);
-            self.client
-                .count_unjudged(target, command.name, None, why, active);
+            self.client.count_unjudged(target, command.name, None, why, active);
         }
         Ok(Looked::Judge)
     }
@@ -162,10 +157,7 @@ impl Client {
 
 /// How long a decision took that has not been to Redis.
 pub(super) fn judged(begun: Moment, until: Instant) -> Took {
-    Took {
-        judging: until.saturating_duration_since(begun.at),
-        redis: None,
-    }
+    Took { judging: until.saturating_duration_since(begun.at), redis: None }
 }
 
 /// A judgement that takes longer has kept the other clients of its thread waiting.

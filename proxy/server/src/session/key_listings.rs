@@ -24,8 +24,7 @@ impl Session {
         kept: &Kept,
         muted: Muted,
     ) -> Result<(), End> {
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Ok);
+        self.client.count(CommandClass::PassThrough, CommandResult::Ok);
         let pass = kept.pass();
         if let Some(block) = &mut self.client.connection.block {
             block.hold(Place::Listing(kind));
@@ -42,26 +41,15 @@ impl Session {
     }
 
     /// An order barrier, since it may have to be asked more than once.
-    async fn random_key(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> Result<(), End> {
+    async fn random_key(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
         let active = self.client.active();
         let mut tries = 0;
         let reply = loop {
-            self.transport
-                .forward_and_look(pass, Look::Answer, Muted::Yes);
+            self.transport.forward_and_look(pass, Look::Answer, Muted::Yes);
             let answer = self.answer(inbox).await?;
             tries += 1;
             let own = active.own_keys();
-            match hidden::listing(
-                Listing::RandomKey,
-                &answer,
-                own,
-                self.client.connection.protocol,
-            ) {
+            match hidden::listing(Listing::RandomKey, &answer, own, self.client.connection.protocol) {
                 Shown::Instead(_) if tries < MAX_RANDOM_KEYS => {}
                 Shown::Instead(none) => break none,
                 Shown::Whole | Shown::Nothing => break BytesMut::from(&answer[..]),

@@ -17,38 +17,28 @@ use crate::state::effects;
 
 impl Session {
     /// A reply that somebody wanted to look at.
-    pub(crate) fn learn(
-        &mut self,
-        reply: Reply<Look>,
-        inbox: &mut RequestBuffer,
-    ) -> Result<(), End> {
+    pub(crate) fn learn(&mut self, reply: Reply<Look>, inbox: &mut RequestBuffer) -> Result<(), End> {
         let Reply { look, frame, muted } = reply;
         match look {
             Look::State(change) => {
-                self.client.connection.unsettled =
-                    self.client.connection.unsettled.saturating_sub(1);
+                self.client.connection.unsettled = self.client.connection.unsettled.saturating_sub(1);
                 if muted == Muted::No {
                     self.transport.reply(&frame);
                 }
                 self.apply(*change, frame.first() != Some(&b'-'), inbox);
             }
             Look::ReadGrant => {
-                self.client.connection.unsettled =
-                    self.client.connection.unsettled.saturating_sub(1);
+                self.client.connection.unsettled = self.client.connection.unsettled.saturating_sub(1);
                 if frame.starts_with(b"-NOPERM") {
                     self.client.connection.cannot_read_records();
                 }
                 let value = parse_reply(&frame, self.client.connection.protocol);
                 let grant = value.ok().and_then(|value| value.as_bytes().cloned());
-                self.client
-                    .connection
-                    .read_grants
-                    .push(grant.and_then(|grant| Grant::from_slice(&grant)));
+                self.client.connection.read_grants.push(grant.and_then(|grant| Grant::from_slice(&grant)));
             }
             Look::Head(write) => self.client.learn_of_head(&frame, write),
             Look::ReadValue(keys) => {
-                self.client.connection.unsettled =
-                    self.client.connection.unsettled.saturating_sub(1);
+                self.client.connection.unsettled = self.client.connection.unsettled.saturating_sub(1);
                 if muted == Muted::No {
                     self.transport.reply(&frame);
                 }
@@ -117,14 +107,7 @@ impl Session {
             (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
             (StateChange::Select(db), true) => self.client.connection.selected = db,
             (StateChange::Auth(login), true) => self.logged_in(login, inbox),
-            (
-                StateChange::Hello {
-                    protocol,
-                    login,
-                    name,
-                },
-                true,
-            ) => {
+            (StateChange::Hello { protocol, login, name }, true) => {
                 if let Some(protocol) = protocol {
                     self.client.connection.protocol = protocol;
                     self.transport.pushes.set_resp3(protocol == Protocol::Resp3);
@@ -147,9 +130,7 @@ impl Session {
                 self.client.connection.reset(was_let_in);
                 self.client.introduce();
                 self.transport.pushes.reset();
-                if self.client.connection.must_log_in
-                    || self.client.shared.backend.server.wants_password()
-                {
+                if self.client.connection.must_log_in || self.client.shared.backend.server.wants_password() {
                     inbox.set_limits(RequestLimits::before_auth());
                 }
             }
@@ -180,9 +161,7 @@ impl Session {
 impl Client {
     /// Says 1 only of scripts that the server has and this proxy knows.
     pub(super) fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
-        let known = |name: &Bytes| {
-            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.seen(&sha))
-        };
+        let known = |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.seen(&sha));
         let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {
             return BytesMut::from(&frame[..]);
         };

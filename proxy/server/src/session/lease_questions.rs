@@ -46,9 +46,7 @@ impl Session {
         let prefix = &active.companion_prefix;
         let step = plan::ask_for_lease(&question.key, session, prefix);
         let answer = self.execute(inbox, &step).await?;
-        let told = self
-            .client
-            .word_lease(&answer, &question, namespace, active)?;
+        let told = self.client.word_lease(&answer, &question, namespace, active)?;
         let result = match told.is_error() {
             true => CommandResult::Error,
             false => CommandResult::Ok,
@@ -74,14 +72,11 @@ impl Client {
             .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
         if let Some(error) = value.as_error() {
             let needs = Needs::of_lease_question();
-            let line = Why::of_reading(error)
-                .map(|why| self.rights_line(&why, question.command(), needs, active));
-            return Ok(Value::Error(
-                line.map_or_else(|| error.clone(), Bytes::from),
-            ));
+            let line = Why::of_reading(error).map(|why| self.rights_line(&why, question.command(), needs, active));
+            return Ok(Value::Error(line.map_or_else(|| error.clone(), Bytes::from)));
         }
-        let known = plan::known_lease(&value)
-            .ok_or_else(|| End::OutOfStep("a script's answer is not its own".to_owned()))?;
+        let known =
+            plan::known_lease(&value).ok_or_else(|| End::OutOfStep("a script's answer is not its own".to_owned()))?;
         Ok(match question.about {
             About::Fence(fence) => {
                 let is_current = matches!(known, KnownLease::Held { fence: Some(current), .. } if current == fence);
@@ -96,23 +91,16 @@ impl Client {
 pub(crate) const IN_NO_NAMESPACE: &str = "is in no namespace";
 
 /// The question, if it can be answered at all; else why not.
-fn answerable(
-    question: Question,
-    is_queued: bool,
-    active: &Active,
-) -> Result<(LeaseQuestion, NamespaceId), String> {
+fn answerable(question: Question, is_queued: bool, active: &Active) -> Result<(LeaseQuestion, NamespaceId), String> {
     let (question, namespace) = question.map_err(|mistake| mistake.to_string())?;
     if is_queued {
         let command = question.command().to_ascii_uppercase();
         return Err(format!("{command} is not possible inside a transaction"));
     }
-    let namespace =
-        namespace.ok_or_else(|| format!("this key {IN_NO_NAMESPACE}, so it is no lock"))?;
+    let namespace = namespace.ok_or_else(|| format!("this key {IN_NO_NAMESPACE}, so it is no lock"))?;
     if matches!(question.about, About::Fence(_)) && !numbers_leases(namespace, active) {
         let name = &active.namespace(namespace).name;
-        return Err(format!(
-            "namespace \"{name}\" numbers no leases: add the policy \"fencing\" to it"
-        ));
+        return Err(format!("namespace \"{name}\" numbers no leases: add the policy \"fencing\" to it"));
     }
     Ok((question, namespace))
 }
@@ -133,20 +121,9 @@ fn described(known: &KnownLease, namespace: &str) -> Value {
     let ms = |time: Duration| number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let maybe = |some: Option<Value>| some.unwrap_or(Value::Null);
     let (state, fence, own, since, age, left) = match *known {
-        KnownLease::Held {
-            fence,
-            since_ms,
-            held,
-            left,
-            own,
-        } => (
-            "held",
-            fence,
-            own,
-            Some(number(since_ms)),
-            Some(ms(held)),
-            left,
-        ),
+        KnownLease::Held { fence, since_ms, held, left, own } => {
+            ("held", fence, own, Some(number(since_ms)), Some(ms(held)), left)
+        }
         KnownLease::Ungoverned { left } => ("ungoverned", None, false, None, None, left),
         KnownLease::Free { last } => ("free", last, false, None, None, None),
     };

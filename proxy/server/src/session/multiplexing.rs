@@ -58,12 +58,7 @@ pub(crate) enum Way {
 impl Session {
     /// Goes by another connection before the request is sent. Returns whether it may be; else its client was told why
     /// not.
-    pub(super) async fn go_by(
-        &mut self,
-        way: Way,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    pub(super) async fn go_by(&mut self, way: Way, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         if way == Way::Nowhere {
             let what = String::from_utf8_lossy(inbox.request().arg(1)).into_owned();
             let text = format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.");
@@ -80,12 +75,7 @@ impl Session {
 
     /// Which connection the request at the front goes by. One that may travel with others' does so from
     /// here on, where nothing is under way.
-    pub(crate) fn way(
-        &mut self,
-        class: &Class<'_>,
-        request: &Request<'_>,
-        more_follow: bool,
-    ) -> Way {
+    pub(crate) fn way(&mut self, class: &Class<'_>, request: &Request<'_>, more_follow: bool) -> Way {
         if !self.multiplexed {
             return Way::InUse;
         }
@@ -110,9 +100,7 @@ impl Session {
             self.client.connection.trace.add(trace);
         }
         // Also where a connection of its own is in use: WAIT needs a write on it first (`write_own_offset`).
-        match self.transport.is_shared()
-            || (needs == Needs::Offset && self.client.connection.has_shared)
-        {
+        match self.transport.is_shared() || (needs == Needs::Offset && self.client.connection.has_shared) {
             true => Way::Own,
             false => Way::InUse,
         }
@@ -160,11 +148,7 @@ impl Session {
 
     /// Goes on by another connection, once everything was answered that went by the one in use. Answers
     /// an error that stands in the way of the request at the front.
-    pub(crate) async fn change_way(
-        &mut self,
-        way: Way,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Option<Bytes>, End> {
+    pub(crate) async fn change_way(&mut self, way: Way, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         self.all_answered(inbox).await?;
         match way {
             Way::InUse | Way::Nowhere => Ok(None),
@@ -177,11 +161,7 @@ impl Session {
     }
 
     /// Goes on with a connection of its own, where it shares one. Returns false where its client was told why that cannot be.
-    pub(super) async fn takes_own_connection(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    pub(super) async fn takes_own_connection(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         if !self.transport.is_shared() {
             return Ok(true);
         }
@@ -207,10 +187,7 @@ impl Session {
 
     /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
     /// the front.
-    async fn use_own_connection(
-        &mut self,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Option<Bytes>, End> {
+    async fn use_own_connection(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         if self.transport.backend_link().has_own() {
             self.transport.backend_link().use_own(None);
         } else {
@@ -247,8 +224,7 @@ impl Session {
     /// What the client said of its library is said of its new connection, too, which then stays its own.
     fn say_again(&mut self) {
         for (what, value) in self.client.connection.library.said() {
-            self.transport
-                .inquire(&OwnRequest::Library { what, value }, Look::Own);
+            self.transport.inquire(&OwnRequest::Library { what, value }, Look::Own);
             self.client.connection.trace.add(Trace::Mark);
         }
     }
@@ -258,8 +234,7 @@ impl Session {
     async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         let active = self.client.active();
         let companion_prefix = &active.companion_prefix;
-        self.transport
-            .inquire(&OwnRequest::Offset { companion_prefix }, Look::Answer);
+        self.transport.inquire(&OwnRequest::Offset { companion_prefix }, Look::Answer);
         let answer = self.answer(inbox).await?;
         // On a replica nothing was written before either, and Redis says so itself.
         if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
@@ -275,11 +250,7 @@ impl Session {
             return;
         }
         let profile = self.client.profile();
-        let same = self
-            .transport
-            .backend_link()
-            .port()
-            .is_some_and(|port| *port.profile() == profile);
+        let same = self.transport.backend_link().port().is_some_and(|port| *port.profile() == profile);
         let port = match same {
             true => None,
             false => match Attachment::new(&profile, &self.client.shared.backend) {
@@ -306,9 +277,7 @@ impl Client {
     /// may go by another name than its own, and do anything.
     fn is_known_to_server(&self, request: &Request<'_>) -> bool {
         let commands = self.shared.backend.server.commands();
-        commands
-            .as_ref()
-            .is_some_and(|table| table.find(request).is_some())
+        commands.as_ref().is_some_and(|table| table.find(request).is_some())
     }
 
     /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
@@ -480,9 +449,7 @@ fn shows_only(subcommand: &[u8]) -> bool {
         b"GETREDIR",
         b"HELP",
     ];
-    SHOWING
-        .iter()
-        .any(|word| subcommand.eq_ignore_ascii_case(word))
+    SHOWING.iter().any(|word| subcommand.eq_ignore_ascii_case(word))
 }
 
 fn needs_offset(name: &[u8]) -> bool {

@@ -29,8 +29,7 @@ impl Session {
         } else {
             NO_AUTH
         };
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Error);
+        self.client.count(CommandClass::PassThrough, CommandResult::Error);
         self.error(refusal, muted);
         false
     }

@@ -30,8 +30,7 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) {
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Ok);
+        self.client.count(CommandClass::PassThrough, CommandResult::Ok);
         let implied = |target: &&Target| active.namespace(target.namespace).is_implied;
         for target in targets.iter().filter(implied) {
             self.client.sight_read(&target.key);
@@ -44,22 +43,14 @@ impl Session {
         }
         if self.client.connection.reads_are_noted() || self.transport.pushes.is_monitoring() {
             for target in &targets {
-                active
-                    .namespace(target.namespace)
-                    .metrics
-                    .unjudged
-                    .at(UnjudgedWhy::Tracking)
-                    .inc();
+                active.namespace(target.namespace).metrics.unjudged.at(UnjudgedWhy::Tracking).inc();
             }
             self.transport.forward(pass, muted);
             return;
         }
         let mut keys = SmallVec::new();
         for target in targets {
-            let question = OwnRequest::GrantOf {
-                lock: &target.key,
-                companion_prefix: &active.companion_prefix,
-            };
+            let question = OwnRequest::GrantOf { lock: &target.key, companion_prefix: &active.companion_prefix };
             self.transport.inquire(&question, Look::ReadGrant);
             self.client.connection.unsettled += 1;
             keys.push((DbKey::new(self.client.connection.db(), target.key), 0));
@@ -68,8 +59,7 @@ impl Session {
             place_in_reply(&mut keys, &pass);
         }
         self.client.connection.unsettled += 1;
-        self.transport
-            .forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
+        self.transport.forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
     }
 }
 
@@ -77,8 +67,7 @@ impl Client {
     /// Remembers what was read.
     pub(super) fn observe(&mut self, keys: SmallVec<[(DbKey, usize); 1]>, frame: &Bytes) {
         let from = self.connection.read_grants.len().saturating_sub(keys.len());
-        let grants: SmallVec<[Option<Grant>; 1]> =
-            self.connection.read_grants.drain(from..).collect();
+        let grants: SmallVec<[Option<Grant>; 1]> = self.connection.read_grants.drain(from..).collect();
         let Ok(value) = parse_reply(frame, self.connection.protocol) else {
             return;
         };
@@ -95,8 +84,7 @@ impl Client {
             };
             let watched = self.connection.watched.contains(&key);
             self.notes_vanished(&key, now);
-            self.evidence
-                .observed(key, grant, read.as_bytes(), watched, now);
+            self.evidence.observed(key, grant, read.as_bytes(), watched, now);
         }
     }
 }

@@ -20,11 +20,7 @@ use crate::backend::server_info::NamesScripts;
 impl Session {
     /// A script that is to be wrapped must be a chunk of its own, or it could end the function that
     /// it is wrapped into. The server's own Lua says so, once a text.
-    pub(crate) async fn examine(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        script: &ScriptFacts,
-    ) -> Result<Examined, End> {
+    pub(crate) async fn examine(&mut self, inbox: &mut RequestBuffer, script: &ScriptFacts) -> Result<Examined, End> {
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
         if self.client.connection.block.is_some() || self.client.connection.reads_are_noted() {
             return self.client.examine_aside(script).await;
@@ -36,8 +32,7 @@ impl Session {
         }
         self.transport.inquire(&compiles, Look::Answer);
         // As Redis does itself with the text of an EVAL.
-        self.transport
-            .inquire(&OwnRequest::Load(&script.text), Look::Answer);
+        self.transport.inquire(&OwnRequest::Load(&script.text), Look::Answer);
         if names {
             let error = self.answer(inbox).await?;
             if let Ok(error) = parse_reply(&error, self.client.connection.protocol) {
@@ -46,8 +41,7 @@ impl Session {
         }
         let answer = self.answer(inbox).await?;
         let loaded = self.answer(inbox).await?;
-        let is_about_the_text =
-            !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
+        let is_about_the_text = !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
         if loaded.starts_with(b"-") && is_about_the_text {
             let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
             // An error of another kind, as while Redis is busy, says nothing of the text.
@@ -84,10 +78,7 @@ impl Client {
     fn questions<'a>(&self, script: &'a ScriptFacts) -> [OwnRequest<'a>; 2] {
         let flagged = self.shared.backend.server.reads_script_flags();
         let chunk = script.chunk();
-        [
-            OwnRequest::Raises { flagged },
-            OwnRequest::Compiles { flagged, chunk },
-        ]
+        [OwnRequest::Raises { flagged }, OwnRequest::Compiles { flagged, chunk }]
     }
 
     fn learn_how_errors_look(&self, error: &Value) {
@@ -160,11 +151,7 @@ pub(crate) enum Examined {
 
 /// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of
 /// releases and extensions are native.
-pub(crate) fn own_no(
-    command: &LockCommand,
-    flight: &InFlight,
-    refused: &outcome::Refused,
-) -> Option<Value> {
+pub(crate) fn own_no(command: &LockCommand, flight: &InFlight, refused: &outcome::Refused) -> Option<Value> {
     let LockOp::Wrapped { script, keys, .. } = &command.op else {
         return None;
     };

@@ -24,11 +24,9 @@ impl Session {
         }
         let (active, word) = (self.client.active(), command.word());
         if !command.is_for_everybody() && !self.client.is_listed(&active) {
-            self.client
-                .count(CommandClass::Admin, CommandResult::Denied);
-            let text = format!(
-                "NOPERM LOCKWARDEN {word} is for admin_identities only, and this client is none of them"
-            );
+            self.client.count(CommandClass::Admin, CommandResult::Denied);
+            let text =
+                format!("NOPERM LOCKWARDEN {word} is for admin_identities only, and this client is none of them");
             self.error(&text, muted);
             return Ok(());
         }

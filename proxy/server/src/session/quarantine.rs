@@ -43,10 +43,7 @@ impl Session {
     }
 
     /// The same before a block begins, in which nothing can be asked.
-    pub(super) async fn verify_before_block(
-        &mut self,
-        inbox: &mut RequestBuffer,
-    ) -> Result<(), End> {
+    pub(super) async fn verify_before_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if self.client.active().quarantines && !self.transport.is_shared() {
             self.ask_which_server(inbox).await?;
         }
@@ -80,12 +77,7 @@ impl Session {
 }
 
 /// The rules of a namespace as they are now, over a connection of which it is known or not which server it leads to.
-pub(super) fn rules_now(
-    namespace: NamespaceId,
-    active: &Active,
-    shared: &ProxyState,
-    is_verified: bool,
-) -> Rules {
+pub(super) fn rules_now(namespace: NamespaceId, active: &Active, shared: &ProxyState, is_verified: bool) -> Rules {
     let (details, now) = (active.namespace(namespace), Instant::now());
     let Some(promise) = quarantine::promise(details, shared, now) else {
         return details.rules;

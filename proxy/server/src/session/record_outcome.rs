@@ -15,8 +15,8 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{KeyPlace, LockCommand, LockOp, Target};
 use lockwarden_lock::outcome::{
-    self, Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused as StepRefused, ScriptEnd,
-    StandsFor, Unconfirmed,
+    self, Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused as StepRefused, ScriptEnd, StandsFor,
+    Unconfirmed,
 };
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
@@ -32,9 +32,7 @@ use crate::clock::Moment;
 use crate::ruleset::{Active, mode_label};
 use crate::state::effects;
 use crate::telemetry::events::{Asked, Took, Verdict, asked_about};
-use crate::telemetry::vocabulary::{
-    AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome,
-};
+use crate::telemetry::vocabulary::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome};
 use crate::text::escape::spell;
 
 /// One lock of a step, with its outcome.
@@ -86,9 +84,7 @@ fn stands_for_others(op: &LockOp, index: usize) -> bool {
     let LockOp::Wrapped { locks, .. } = op else {
         return false;
     };
-    locks
-        .get(index)
-        .is_some_and(|(_, place)| *place == KeyPlace::ANY)
+    locks.get(index).is_some_and(|(_, place)| *place == KeyPlace::ANY)
 }
 
 impl Settled<'_> {
@@ -165,9 +161,7 @@ fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
 /// What a command, or what a script did, leaves in a lock.
 fn stored<'a>(op: &'a LockOp, index: usize, answer: &'a Answer) -> Option<&'a Bytes> {
     match op {
-        LockOp::Acquire { value, .. }
-        | LockOp::Take { value, .. }
-        | LockOp::Store { value, .. } => Some(value),
+        LockOp::Acquire { value, .. } | LockOp::Take { value, .. } | LockOp::Store { value, .. } => Some(value),
         LockOp::AcquireAll { locks, .. } => locks.get(index).map(|(_, value)| value),
         LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => None,
         LockOp::Wrapped { .. } => match &answer.outcome {
@@ -180,25 +174,15 @@ fn stored<'a>(op: &'a LockOp, index: usize, answer: &'a Answer) -> Option<&'a By
 /// Whether a command gives locks back, or extends them, without naming an owner token.
 fn is_tokenless(command: &LockCommand) -> bool {
     match &command.op {
-        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
-            comparison.is_none()
-        }
+        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => comparison.is_none(),
         LockOp::ReleaseMany { .. } => true,
-        LockOp::Acquire { .. }
-        | LockOp::Take { .. }
-        | LockOp::AcquireAll { .. }
-        | LockOp::Store { .. } => false,
+        LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } | LockOp::Store { .. } => false,
         LockOp::Wrapped { .. } => command.script_tokens().next().is_none(),
     }
 }
 
 /// A TTL that was cut is counted, and is another decision; so is one that enforce mode would have given or cut.
-fn clamped_or(
-    is_clamped: bool,
-    otherwise: DecisionKind,
-    active: &Active,
-    one: &Settled<'_>,
-) -> DecisionKind {
+fn clamped_or(is_clamped: bool, otherwise: DecisionKind, active: &Active, one: &Settled<'_>) -> DecisionKind {
     if one.would_give.is_some() {
         return DecisionKind::WouldModify;
     }
@@ -239,18 +223,13 @@ impl Client {
                 let metrics = &active.namespace(op.target().namespace).metrics;
                 metrics.acquires.at(AcquireOutcome::Error).inc();
             }
-            Answers::One(_)
-            | Answers::Many(..)
-            | Answers::Script(..)
-            | Answers::Error(_)
-            | Answers::Lacking(_) => {}
+            Answers::One(_) | Answers::Many(..) | Answers::Script(..) | Answers::Error(_) | Answers::Lacking(_) => {}
         }
         let locks = flight.permitted.locks();
         let account = |this: &mut Client, index: usize, answer: &Answer, lock: Lock<'_>| {
             let vanished = this.vanished(lock.key, answer, now);
             let is_vanished = vanished.is_some();
-            let otherwise =
-                vanished.or_else(|| this.deleted_around(lock.key, answer, active, now.at));
+            let otherwise = vanished.or_else(|| this.deleted_around(lock.key, answer, active, now.at));
             let answer = otherwise.as_ref().unwrap_or(answer);
             let allowed = &locks[index];
             let enforced = flight.permitted.enforces();
@@ -292,26 +271,16 @@ impl Client {
             if stands_for_others(op, index) {
                 continue;
             }
-            let lock = Lock {
-                target: &allowed.lock.target,
-                key: &allowed.lock.key,
-                grant: allowed.lock.grant(),
-            };
+            let lock = Lock { target: &allowed.lock.target, key: &allowed.lock.key, grant: allowed.lock.grant() };
             account(self, index, answer, lock);
         }
         for adopted in answers.adopted() {
             let allowed = locks.get(adopted.place).ok_or(NotAnAnswer)?;
-            let target = Target {
-                namespace: allowed.lock.target.namespace,
-                key: adopted.key.clone(),
-            };
+            let target = Target { namespace: allowed.lock.target.namespace, key: adopted.key.clone() };
             let lock = Lock {
                 target: &target,
                 key: &DbKey::new(allowed.lock.key.db, adopted.key.clone()),
-                grant: allowed
-                    .lock
-                    .grant()
-                    .map(|grant| grant.further(adopted.count)),
+                grant: allowed.lock.grant().map(|grant| grant.further(adopted.count)),
             };
             account(self, adopted.place, &adopted.answer, lock);
         }
@@ -322,13 +291,9 @@ impl Client {
     /// lease was evicted or deleted on the server itself, and counts as one that ran out.
     fn vanished(&self, key: &DbKey, answer: &Answer, now: Moment) -> Option<Answer> {
         let mut answer = match answer.outcome {
-            Outcome::Granted(Granted {
-                ended: Ended::Unrecorded,
-                ..
-            })
-            | Outcome::Absent {
-                unrecorded: true, ..
-            } => answer.clone(),
+            Outcome::Granted(Granted { ended: Ended::Unrecorded, .. }) | Outcome::Absent { unrecorded: true, .. } => {
+                answer.clone()
+            }
             _ => return None,
         };
         let lease = self.shared.mirror.is_unrecorded(key, now.at)?;
@@ -360,13 +325,7 @@ impl Client {
         let metrics = &active.namespace(one.target.namespace).metrics;
         let decision = match &one.answer.outcome {
             Outcome::Granted(granted) => self.account_granted(op, one, granted, active, now),
-            Outcome::Extended {
-                ttl_ms,
-                kept,
-                own,
-                asked_ms,
-                ..
-            } => {
+            Outcome::Extended { ttl_ms, kept, own, asked_ms, .. } => {
                 let is_clamped = self.clamped(op, *ttl_ms, one);
                 self.touched_the_lease(one, active);
                 self.extended(one, (*ttl_ms, *asked_ms), *kept, *own, now);
@@ -379,9 +338,7 @@ impl Client {
                 self.account_contended(one, *governed, *own, active, now);
                 DecisionKind::Allow
             }
-            Outcome::Released {
-                fence, taken_over, ..
-            } => {
+            Outcome::Released { fence, taken_over, .. } => {
                 self.account_released(one, *fence, *taken_over, active, now);
                 DecisionKind::Allow
             }
@@ -484,14 +441,7 @@ impl Client {
         clamped_or(is_clamped, otherwise, active, one)
     }
 
-    fn account_contended(
-        &mut self,
-        one: &Settled<'_>,
-        governed: bool,
-        own: bool,
-        active: &Active,
-        now: Instant,
-    ) {
+    fn account_contended(&mut self, one: &Settled<'_>, governed: bool, own: bool, active: &Active, now: Instant) {
         let metrics = &active.namespace(one.target.namespace).metrics;
         metrics.acquires.at(AcquireOutcome::Contended).inc();
         if !governed {
@@ -553,13 +503,7 @@ impl Client {
         }
     }
 
-    fn account_refused(
-        &mut self,
-        one: &Settled<'_>,
-        refused: &StepRefused,
-        active: &Active,
-        now: Instant,
-    ) {
+    fn account_refused(&mut self, one: &Settled<'_>, refused: &StepRefused, active: &Active, now: Instant) {
         let metrics = &active.namespace(one.target.namespace).metrics;
         if one.operation == Operation::Release {
             metrics.releases.at(ReleaseOutcome::NotOwner).inc();

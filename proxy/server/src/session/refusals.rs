@@ -31,13 +31,7 @@ use crate::telemetry::vocabulary::{
 
 impl Session {
     /// A refusal that needed nothing from Redis. `took` is `None` where no policy was asked.
-    pub(crate) fn refuse(
-        &mut self,
-        refused: &Refused,
-        took: Option<Took>,
-        active: &Active,
-        muted: Muted,
-    ) {
+    pub(crate) fn refuse(&mut self, refused: &Refused, took: Option<Took>, active: &Active, muted: Muted) {
         let line = self.refused(refused, took, active);
         // In a block the client expects QUEUED and would take a native answer for it; an error spoils the block.
         if refused.native && self.client.connection.block.is_none() {
@@ -51,20 +45,13 @@ impl Session {
     }
 
     /// Counts and logs such a refusal; answers its error line.
-    pub(crate) fn refused(
-        &mut self,
-        refused: &Refused,
-        took: Option<Took>,
-        active: &Active,
-    ) -> String {
+    pub(crate) fn refused(&mut self, refused: &Refused, took: Option<Took>, active: &Active) -> String {
         let command = &refused.command;
         let operation = command.operation(proxy_time());
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
         let mode = mode_label(details.rules.mode);
-        details
-            .metrics
-            .decision(operation, DecisionKind::Deny, Some(reason), policy, mode);
+        details.metrics.decision(operation, DecisionKind::Deny, Some(reason), policy, mode);
         match operation {
             Operation::Acquire => details.metrics.acquires.at(AcquireOutcome::Denied).inc(),
             Operation::Release => details.metrics.releases.at(ReleaseOutcome::Denied).inc(),
@@ -80,22 +67,8 @@ impl Session {
         };
         self.client.count(CommandClass::Policy, result);
         let id = refusal_id();
-        self.client.log(
-            &id,
-            &refused.target,
-            command.name(),
-            (reason, None),
-            policy,
-            Mode::Enforce,
-            active,
-        );
-        let mut entry = self.client.entry(
-            EventKind::Refused,
-            &refused.target,
-            command.name(),
-            Some(operation),
-            active,
-        );
+        self.client.log(&id, &refused.target, command.name(), (reason, None), policy, Mode::Enforce, active);
+        let mut entry = self.client.entry(EventKind::Refused, &refused.target, command.name(), Some(operation), active);
         entry.id = Some(id.as_str().into());
         let detail = refused.denial.detail.as_deref();
         entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail));
@@ -106,11 +79,7 @@ impl Session {
         entry.took = took;
         let locks = command.targets();
         let place = locks.iter().position(|target| **target == refused.target);
-        entry.asked = asked_about(
-            &std::mem::take(&mut self.client.asked),
-            place.unwrap_or(0),
-            locks.len(),
-        );
+        entry.asked = asked_about(&std::mem::take(&mut self.client.asked), place.unwrap_or(0), locks.len());
         self.client.shared.events.leave(entry);
         if let Some(op) = command.op() {
             self.let_go(op, active);
@@ -123,13 +92,11 @@ impl Session {
             policy,
             id: &id,
             fence: None,
-            ttl_ms: asked_ms
-                .filter(|_| reason == Reason::TtlTooLong)
-                .map(AskedMs),
+            ttl_ms: asked_ms.filter(|_| reason == Reason::TtlTooLong).map(AskedMs),
             // Another policy has a limit of its own, and tells it.
-            max_ms: details.ceiling_ms().filter(|_| {
-                &**policy == "ttl-ceiling" && matches!(reason, Reason::TtlTooLong | Reason::NoTtl)
-            }),
+            max_ms: details
+                .ceiling_ms()
+                .filter(|_| &**policy == "ttl-ceiling" && matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
             held_ms: None,
             others_stand: false,
             detail: refused.denial.detail.as_deref(),
@@ -152,9 +119,7 @@ impl Session {
                     block.afterwards.push(step);
                 }
                 Some(_) => {}
-                None => self
-                    .transport
-                    .execute(&step, Form::Text, Look::Own, Muted::Yes),
+                None => self.transport.execute(&step, Form::Text, Look::Own, Muted::Yes),
             }
         }
     }
@@ -209,15 +174,7 @@ impl Client {
             ModeLabel::Monitor,
         );
         let id = refusal_id();
-        self.log(
-            &id,
-            target,
-            command,
-            (would.reason, None),
-            &would.policy,
-            Mode::Monitor,
-            active,
-        );
+        self.log(&id, target, command, (would.reason, None), &would.policy, Mode::Monitor, active);
         id
     }
 
@@ -235,14 +192,7 @@ impl Client {
     ) {
         let client = self.peer.to_string();
         let namespace = &*active.namespace(target.namespace).name;
-        let refusal = Refusal {
-            client: &client,
-            namespace: Some(namespace),
-            key: &target.key,
-            command,
-            reason,
-            mode,
-        };
+        let refusal = Refusal { client: &client, namespace: Some(namespace), key: &target.key, command, reason, mode };
         let Some(repeated) = self.shared.refusals.admit(refusal, Instant::now()) else {
             return;
         };
@@ -290,13 +240,6 @@ pub(super) fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'s
         Reason::UnsafeScript => "scripts",
         Reason::BulkDelete | Reason::Quarantine | Reason::Other => "lockwarden",
     };
-    let present = active
-        .generation
-        .chain(target.namespace)
-        .any(|name| &**name == built_in);
-    if present || built_in == "scripts" {
-        built_in
-    } else {
-        "lockwarden"
-    }
+    let present = active.generation.chain(target.namespace).any(|name| &**name == built_in);
+    if present || built_in == "scripts" { built_in } else { "lockwarden" }
 }

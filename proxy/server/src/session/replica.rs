@@ -19,8 +19,7 @@ impl Session {
         if self.transport.take_replica_error() {
             self.client.suspect_replica();
         }
-        if self.client.replica == Suspicion::None || !self.transport.is_idle() || !self.may_leave()
-        {
+        if self.client.replica == Suspicion::None || !self.transport.is_idle() || !self.may_leave() {
             return Ok(());
         }
         match self.client.replica {

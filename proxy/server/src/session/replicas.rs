@@ -15,8 +15,7 @@ pub(crate) fn asks_for_them(request: &Request<'_>) -> bool {
         let said = request.get(at);
         said.is_some_and(|said| said.eq_ignore_ascii_case(word))
     };
-    (request.len() == 1 && says(0, b"ROLE"))
-        || (request.len() == 2 && says(0, b"INFO") && says(1, b"replication"))
+    (request.len() == 1 && says(0, b"ROLE")) || (request.len() == 2 && says(0, b"INFO") && says(1, b"replication"))
 }
 
 /// Whether an answer names any.
@@ -26,9 +25,7 @@ pub(super) fn names_any(frame: &[u8]) -> bool {
     }
     // master offset replicas
     let replicas = Elements::of(frame).and_then(|mut all| all.nth(2));
-    replicas
-        .and_then(|place| Elements::of(&frame[place]))
-        .is_some_and(|mut all| all.next().is_some())
+    replicas.and_then(|place| Elements::of(&frame[place])).is_some_and(|mut all| all.next().is_some())
 }
 
 #[cfg(test)]
@@ -41,10 +38,7 @@ mod tests {
         for (frame, expected) in [
             (one, true),
             ("*3\r\n$6\r\nmaster\r\n:9\r\n*0\r\n", false),
-            (
-                "*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$1\r\nx\r\n:9\r\n",
-                false,
-            ),
+            ("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$1\r\nx\r\n:9\r\n", false),
             ("$29\r\n# Replication\r\nslave0:ip=a\r\n\r\n", true),
             ("$27\r\n# Replication\r\nrole:master\r\n", false),
             ("-NOPERM no\r\n", false),

@@ -51,10 +51,7 @@ impl Session {
         // In a block nothing can be asked; and what ends a CLIENT CACHING must be the step itself.
         if known.is_none() && !in_block && !self.client.connection.reads_are_noted() {
             // With 0 replicas it is answered at once.
-            let question = OwnRequest::Wait {
-                replicas: 0,
-                within_ms: 1,
-            };
+            let question = OwnRequest::Wait { replicas: 0, within_ms: 1 };
             self.transport.inquire(&question, Look::Answer);
             let answer = self.answer(inbox).await?;
             let target = command.op.target();
@@ -71,16 +68,8 @@ impl Session {
 
     /// Asks behind a step, in the same write, how many replicas have it.
     pub(super) fn ask_replicas(&mut self, wanted: Option<Durability>) {
-        if let Some(Durability {
-            replicas,
-            within_ms,
-            is_strict: _,
-        }) = wanted
-        {
-            let question = OwnRequest::Wait {
-                replicas,
-                within_ms,
-            };
+        if let Some(Durability { replicas, within_ms, is_strict: _ }) = wanted {
+            let question = OwnRequest::Wait { replicas, within_ms };
             self.transport.inquire(&question, Look::Confirmed);
         }
     }
@@ -101,30 +90,16 @@ impl Session {
         let in_time = self.is_in_time(wanted, answers, heard);
         let target = flight.permitted.command().op.target();
         let confirmed = self.confirmed(inbox, target, active).await?;
-        let said = Said {
-            wanted,
-            confirmed,
-            in_time,
-        };
+        let said = Said { wanted, confirmed, in_time };
         let db = self.client.connection.selected;
-        flight.confirmation = Some(
-            self.concluded_wait(inbox, said, flight, answers, (db, active))
-                .await?,
-        );
+        flight.confirmation = Some(self.concluded_wait(inbox, said, flight, answers, (db, active)).await?);
         Ok(())
     }
 
     /// Reads the answer to a block's EXEC, behind which stands a `WAIT`, and does the same for each of its steps.
-    pub(super) async fn confirmed_block(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        block: &mut Block,
-    ) -> Result<Bytes, End> {
+    pub(super) async fn confirmed_block(&mut self, inbox: &mut RequestBuffer, block: &mut Block) -> Result<Bytes, End> {
         let answered = match self.answer(inbox).await {
-            Ok(answer) if was_carried_out(&answer) => self
-                .confirm_block(inbox, block, &answer)
-                .await
-                .map(|()| answer),
+            Ok(answer) if was_carried_out(&answer) => self.confirm_block(inbox, block, &answer).await.map(|()| answer),
             answered => answered,
         };
         if answered.is_err() {
@@ -137,12 +112,7 @@ impl Session {
         answered
     }
 
-    async fn confirm_block(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        block: &mut Block,
-        answer: &Bytes,
-    ) -> Result<(), End> {
+    async fn confirm_block(&mut self, inbox: &mut RequestBuffer, block: &mut Block, answer: &Bytes) -> Result<(), End> {
         let heard = Instant::now();
         let db = block.db.unwrap_or(self.client.connection.selected);
         let elements: Vec<_> = Elements::of(answer).into_iter().flatten().collect();
@@ -167,15 +137,8 @@ impl Session {
                 }
             };
             confirmed = Some(by);
-            let said = Said {
-                wanted,
-                confirmed: by,
-                in_time,
-            };
-            flight.confirmation = Some(
-                self.concluded_wait(inbox, said, flight, &answers, (db, active))
-                    .await?,
-            );
+            let said = Said { wanted, confirmed: by, in_time };
+            flight.confirmation = Some(self.concluded_wait(inbox, said, flight, &answers, (db, active)).await?);
         }
         Ok(())
     }
@@ -208,10 +171,7 @@ impl Session {
     /// before their holders reckon.
     fn is_in_time(&self, wanted: Durability, answers: &Answers, heard: Instant) -> bool {
         let strict = &self.client.shared.backend.strict;
-        !wanted.is_strict
-            || !answers
-                .granted_at()
-                .any(|now| strict.has_jumped(now, heard))
+        !wanted.is_strict || !answers.granted_at().any(|now| strict.has_jumped(now, heard))
     }
 
     /// Gives back what too few replicas have.
@@ -225,11 +185,7 @@ impl Session {
     ) -> Result<Confirmation, End> {
         let namespace = flight.permitted.command().op.target().namespace;
         let metrics = &active.namespace(namespace).metrics;
-        let Said {
-            wanted,
-            confirmed,
-            in_time,
-        } = said;
+        let Said { wanted, confirmed, in_time } = said;
         if in_time && confirmed >= Some(u64::from(wanted.replicas)) {
             metrics.durability(DurabilityResult::Enough);
             return Ok(Confirmation::Enough);
@@ -244,8 +200,7 @@ impl Session {
             }
             let prefix = &active.companion_prefix;
             let step = plan::give_back(&lock.key.key, grant, prefix);
-            self.transport
-                .execute(&step, Form::Text, Look::Answer, Muted::Yes);
+            self.transport.execute(&step, Form::Text, Look::Answer, Muted::Yes);
             let answer = self.answer(inbox).await?;
             let Some(became) = self.client.read_gave_back(&answer) else {
                 tracing::warn!(

@@ -39,11 +39,7 @@ impl Client {
     /// A command whose reply says what it did to keys that may be locks. Nearly every command is none, which is found
     /// out without a look at its key.
     #[inline]
-    pub(super) fn sight(
-        &mut self,
-        pass: PassThrough<'_>,
-        request: &Request<'_>,
-    ) -> Option<Box<Sighted>> {
+    pub(super) fn sight(&mut self, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
         let interest = Interest::of(pass.effect(), request);
         if writes_data(pass.effect(), interest) {
             self.sight_write(pass, request);
@@ -98,8 +94,7 @@ impl Client {
             self.may_hold_until_ms = 0;
         }
         let db = self.connection.db();
-        let holds =
-            |(key, own): &(&DbKey, &Own)| key.db == db && own.ends.is_none_or(|ends| ends > now);
+        let holds = |(key, own): &(&DbKey, &Own)| key.db == db && own.ends.is_none_or(|ends| ends > now);
         let held = self.evidence.latest().filter(holds);
         let under: SmallVec<[Bytes; 1]> = held.map(|(key, _)| key.key.clone()).collect();
         let discovery = &self.shared.discovery;
@@ -117,12 +112,7 @@ impl Client {
         }
     }
 
-    fn sight_of(
-        &mut self,
-        interest: Interest,
-        pass: PassThrough<'_>,
-        request: &Request<'_>,
-    ) -> Option<Box<Sighted>> {
+    fn sight_of(&mut self, interest: Interest, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
         let discovery = &self.shared.discovery;
         let db = self.connection.db();
         let follows = |key: &[u8]| discovery.follows(db, key);
@@ -166,15 +156,11 @@ impl Client {
         }
         let command = recognise(*request, &scripts);
         let doings = command.as_deref().map(|command| doings(command, now_ms()));
-        if interest == Interest::Script
-            && doings
-                .as_ref()
-                .map_or_else(|| self.is_unknown(request), SmallVec::is_empty)
+        if interest == Interest::Script && doings.as_ref().map_or_else(|| self.is_unknown(request), SmallVec::is_empty)
         {
             let mut unclear = written(request);
             let is_read = doings.is_some();
-            unclear
-                .retain(|key| discovery.follows(db, key) || (is_read && is_named_like_lock(key)));
+            unclear.retain(|key| discovery.follows(db, key) || (is_read && is_named_like_lock(key)));
             let unclear = unclear.into_iter().map(|key| (key, Did::Unclear));
             self.leave_sightings(db, unclear.collect());
         }
@@ -200,11 +186,7 @@ impl Client {
             self.leave_sightings(db, doings);
             return None;
         }
-        Some(Box::new(Sighted {
-            command,
-            db,
-            doings,
-        }))
+        Some(Box::new(Sighted { command, db, doings }))
     }
 
     /// A key is read that may be a lock.
@@ -236,9 +218,7 @@ impl Client {
                     (Spelling::Script, Stored::of(stored))
                 };
                 let (spelling, value) = match known {
-                    Some(Did::Acquire {
-                        spelling, value, ..
-                    }) => (spelling, value),
+                    Some(Did::Acquire { spelling, value, .. }) => (spelling, value),
                     _ => script(),
                 };
                 let asked = granted.asked_ms.span();
@@ -249,24 +229,12 @@ impl Client {
                     granted: Some(true),
                 }
             }
-            (
-                Outcome::Busy { .. },
-                Some(Did::Acquire {
-                    spelling,
-                    value,
-                    ttl_ms,
-                    ..
-                }),
-            ) => Did::Acquire {
-                spelling,
-                value,
-                ttl_ms,
-                granted: Some(false),
-            },
-            (Outcome::Extended { ttl_ms, .. }, _) => Did::Extend {
-                ttl_ms: Some(ttl_ms.0).filter(|ms| *ms > 0),
-                done: Some(true),
-            },
+            (Outcome::Busy { .. }, Some(Did::Acquire { spelling, value, ttl_ms, .. })) => {
+                Did::Acquire { spelling, value, ttl_ms, granted: Some(false) }
+            }
+            (Outcome::Extended { ttl_ms, .. }, _) => {
+                Did::Extend { ttl_ms: Some(ttl_ms.0).filter(|ms| *ms > 0), done: Some(true) }
+            }
             (Outcome::Released { .. }, known) => Did::Release {
                 compares: match known {
                     Some(Did::Release { compares, .. }) => compares,
@@ -274,13 +242,9 @@ impl Client {
                 },
                 done: Some(true),
             },
-            (
-                Outcome::Absent { .. } | Outcome::Different { .. },
-                Some(Did::Release { compares, .. }),
-            ) => Did::Release {
-                compares,
-                done: Some(false),
-            },
+            (Outcome::Absent { .. } | Outcome::Different { .. }, Some(Did::Release { compares, .. })) => {
+                Did::Release { compares, done: Some(false) }
+            }
             (Outcome::Ungoverned, Some(did)) => did,
             (
                 Outcome::Busy { .. }
@@ -294,11 +258,7 @@ impl Client {
                 _,
             ) => return,
         };
-        self.leave(
-            at_ms,
-            lock.db,
-            What::Did(smallvec![(lock.key.clone(), did)]),
-        );
+        self.leave(at_ms, lock.db, What::Did(smallvec![(lock.key.clone(), did)]));
     }
 
     /// Whether it calls a script by its name whose text was not seen.
@@ -313,17 +273,12 @@ impl Client {
         if !request.name().eq_ignore_ascii_case(b"evalsha") {
             return;
         }
-        let (Some(sha), Some(key)) = (request.get(1).and_then(ScriptSha::from_hex), request.get(3))
-        else {
+        let (Some(sha), Some(key)) = (request.get(1).and_then(ScriptSha::from_hex), request.get(3)) else {
             return;
         };
         let has_keys = request.get(2).is_some_and(|count| count != b"0");
         let is_short = key.len() <= MAX_KEY;
-        if has_keys
-            && is_short
-            && !self.shared.knows_script(&sha)
-            && self.shared.discovery.may_look()
-        {
+        if has_keys && is_short && !self.shared.knows_script(&sha) && self.shared.discovery.may_look() {
             let key = Bytes::copy_from_slice(key);
             self.leave(now_ms(), db, What::CalledUnknown(sha, key));
         }
@@ -331,11 +286,7 @@ impl Client {
 
     /// The reply to such a command.
     pub(super) fn sighted(&mut self, sighted: Sighted, reply: &[u8]) {
-        let Sighted {
-            command,
-            db,
-            doings,
-        } = sighted;
+        let Sighted { command, db, doings } = sighted;
         self.leave_sightings(db, answered(&command, doings, reply));
     }
 
@@ -343,11 +294,7 @@ impl Client {
         let at_ms = now_ms();
         for (_, did) in &doings {
             let for_ms = match did {
-                Did::Acquire {
-                    granted: Some(true) | None,
-                    ttl_ms,
-                    ..
-                } => *ttl_ms,
+                Did::Acquire { granted: Some(true) | None, ttl_ms, .. } => *ttl_ms,
                 Did::Counted(Some(1) | None) => None,
                 Did::Extend { ttl_ms, .. } if self.may_hold_until_ms != 0 => *ttl_ms,
                 _ => continue,
@@ -360,12 +307,7 @@ impl Client {
     }
 
     fn leave(&self, at_ms: u64, db: u32, what: What) {
-        self.shared.discovery.saw(Seen {
-            at_ms,
-            db,
-            caller: self.caller(),
-            what,
-        });
+        self.shared.discovery.saw(Seen { at_ms, db, caller: self.caller(), what });
     }
 }
 
@@ -394,10 +336,7 @@ fn may_answer_a_value(op: &LockOp) -> bool {
         LockOp::Take { script, .. } => !script.has_plain_no(),
         LockOp::Store { wants_old, .. } => *wants_old,
         LockOp::Extend { spelling, .. } if spelling.answers_value() => true,
-        LockOp::Release {
-            spelling: ReleaseSpelling::GetDel,
-            ..
-        } => true,
+        LockOp::Release { spelling: ReleaseSpelling::GetDel, .. } => true,
         LockOp::Extend { comparison, .. } | LockOp::Release { comparison, .. } => {
             let comparison = comparison.as_ref();
             comparison.is_some_and(|comparison| !comparison.has_plain_no())

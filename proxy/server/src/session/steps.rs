@@ -105,12 +105,7 @@ impl Session {
         active: &Active,
     ) -> Result<(), End> {
         let was_known = self.client.connection.peer().process() != Process::Pending;
-        let own = self
-            .client
-            .shared
-            .processes
-            .of(self.client.connection.peer())
-            .await;
+        let own = self.client.shared.processes.of(self.client.connection.peer()).await;
         let holder = self.client.shared.clients.of_session(back.holder);
         let asked_about = flight.permitted.locks().get(back.at);
         let (Some((_, holder)), Some(asked_about)) = (holder, asked_about) else {
@@ -122,12 +117,7 @@ impl Session {
         let process = self.client.shared.processes.of(&holder).await;
         tracing::debug!(client = %self.client.peer, ?own, ?process, "looked up who is who");
         if process != Process::Pending {
-            let step = identify(
-                &asked_about.lock.key.key,
-                back.grant,
-                process,
-                &active.companion_prefix,
-            );
+            let step = identify(&asked_about.lock.key.key, back.grant, process, &active.companion_prefix);
             self.execute(inbox, &step).await?;
         }
         Ok(())
@@ -135,11 +125,7 @@ impl Session {
 
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
     /// it has not run anything then, so this is no repetition.
-    pub(crate) async fn execute(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        step: &Plan,
-    ) -> Result<Bytes, End> {
+    pub(crate) async fn execute(&mut self, inbox: &mut RequestBuffer, step: &Plan) -> Result<Bytes, End> {
         self.execute_waiting(inbox, step, None).await
     }
 
@@ -152,27 +138,19 @@ impl Session {
     ) -> Result<Bytes, End> {
         // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
         if !step.is_checked() && !self.client.connection.reads_are_noted() {
-            self.transport
-                .execute(step, Form::Sha, Look::Answer, Muted::Yes);
+            self.transport.execute(step, Form::Sha, Look::Answer, Muted::Yes);
             self.ask_replicas(wanted);
             let answer = self.answer(inbox).await?;
             if !answer.starts_with(b"-NOSCRIPT") {
                 return Ok(answer);
             }
         }
-        self.transport
-            .execute(step, Form::Text, Look::Answer, Muted::Yes);
+        self.transport.execute(step, Form::Text, Look::Answer, Muted::Yes);
         self.ask_replicas(wanted);
         self.answer(inbox).await
     }
 
-    pub(super) fn queue(
-        &mut self,
-        step: &Plan,
-        flight: InFlight,
-        active: &Arc<Active>,
-        muted: Muted,
-    ) {
+    pub(super) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Arc<Active>, muted: Muted) {
         let command = flight.permitted.command();
         self.queue_guard(command, active, muted);
         let look = QueuedStep::look(Queued::Step, command, active);
@@ -181,11 +159,7 @@ impl Session {
         };
         for Allowed { lock, .. } in flight.permitted.locks() {
             if let Some(grant) = lock.grant() {
-                block
-                    .grants
-                    .entry(lock.key.clone())
-                    .or_default()
-                    .push(grant);
+                block.grants.entry(lock.key.clone()).or_default().push(grant);
             }
         }
         block.hold(Place::Step(Box::new(flight), active.clone()));
@@ -195,18 +169,9 @@ impl Session {
 
 impl Client {
     /// Plans a step. One that may ask back does so where a process must be known first.
-    pub(super) fn plan(
-        &mut self,
-        flight: &mut InFlight,
-        may_ask_back: bool,
-        active: &Active,
-    ) -> Plan {
+    pub(super) fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
         let who = self.connection.who();
-        let who = Who {
-            may_ask_back,
-            process: flight.speaks_for.unwrap_or(who.process),
-            ..who
-        };
+        let who = Who { may_ask_back, process: flight.speaks_for.unwrap_or(who.process), ..who };
         flight.told = who.process;
         let prefix = &active.companion_prefix;
         let mut draw = random::grant;
@@ -230,9 +195,7 @@ impl Client {
     pub(crate) fn read_answers(&self, answer: &Bytes) -> Result<Answers, End> {
         let value = match parse_reply(answer, self.connection.protocol) {
             // What an application's script returned is relayed as it is, however deep it is nested.
-            Err(ReplyError::TooDeep) => {
-                parse_reply(&self.without_script_reply(answer), self.connection.protocol)
-            }
+            Err(ReplyError::TooDeep) => parse_reply(&self.without_script_reply(answer), self.connection.protocol),
             read => read,
         };
         let value = value.map_err(|_| End::OutOfStep("a script's answer is no reply".into()))?;

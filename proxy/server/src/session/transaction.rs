@@ -49,23 +49,16 @@ impl Session {
             }
         }
         match block {
-            Some(Block {
-                spoiled: Some(reason),
-                afterwards,
-                ..
-            }) => {
+            Some(Block { spoiled: Some(reason), afterwards, .. }) => {
                 // A command that Redis refuses to queue, whoever sends it: then it discards the block at EXEC. For a DISCARD
                 // the user may lack the right.
                 self.transport.inquire(&OwnRequest::SpoilBlock, Look::Own);
-                self.transport
-                    .forward_and_look(pass, Look::Answer, Muted::Yes);
+                self.transport.forward_and_look(pass, Look::Answer, Muted::Yes);
                 let answer = self.answer(inbox).await?;
                 self.client.unwatch();
                 self.follow_up(afterwards);
-                let text =
-                    format!("EXECABORT Transaction discarded because of previous errors: {reason}");
-                let is_spoilt =
-                    answer.starts_with(b"-EXECABORT Transaction discarded because of previous");
+                let text = format!("EXECABORT Transaction discarded because of previous errors: {reason}");
+                let is_spoilt = answer.starts_with(b"-EXECABORT Transaction discarded because of previous");
                 match is_spoilt && !reason.is_empty() {
                     true => self.reply(&error_frame(&text), muted),
                     false => self.reply(&BytesMut::from(&answer[..]), muted),
@@ -82,15 +75,12 @@ impl Session {
                 let answer = loop {
                     if let Some((guarded, queued)) = &check {
                         let queued = (queued, tries == 0);
-                        if let Some(line) =
-                            Box::pin(self.check_block(inbox, guarded, queued)).await?
-                        {
+                        if let Some(line) = Box::pin(self.check_block(inbox, guarded, queued)).await? {
                             self.client.pending_grants.answered();
                             return self.abort(block.afterwards, &line, muted);
                         }
                     }
-                    self.transport
-                        .forward_and_look(pass, Look::Answer, Muted::Yes);
+                    self.transport.forward_and_look(pass, Look::Answer, Muted::Yes);
                     let wanted = block.durability();
                     self.ask_replicas(wanted);
                     self.look_behind(std::mem::take(&mut block.guarded));
@@ -151,29 +141,20 @@ impl Session {
     /// Sends the steps that waited for the end of a block.
     fn follow_up(&mut self, steps: Vec<Plan>) {
         for step in steps {
-            self.transport
-                .execute(&step, Form::Text, Look::Own, Muted::Yes);
+            self.transport.execute(&step, Form::Text, Look::Own, Muted::Yes);
         }
     }
 
     /// Puts the replies of the commands that were replaced back to their places.
-    fn unwrap(
-        &mut self,
-        block: Block,
-        answer: Bytes,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Bytes, End> {
+    fn unwrap(&mut self, block: Block, answer: Bytes, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
         if !was_carried_out(&answer) {
             return Ok(answer);
         }
         let active = self.client.active();
-        let elements: Vec<Range<usize>> = Elements::of(&answer)
-            .ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?
-            .collect();
+        let elements: Vec<Range<usize>> =
+            Elements::of(&answer).ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?.collect();
         if elements.len() != block.queued {
-            return Err(End::OutOfStep(
-                "EXEC answered another number of replies than it was given commands".into(),
-            ));
+            return Err(End::OutOfStep("EXEC answered another number of replies than it was given commands".into()));
         }
         let mut reply = BytesMut::with_capacity(answer.len());
         let is_guard = |(_, place): &&(usize, Place)| matches!(place, Place::Guard);
@@ -189,9 +170,7 @@ impl Session {
                     self.apply(change, element.first() != Some(&b'-'), inbox);
                 }
                 Place::Flush(flush, active) => {
-                    let one = self
-                        .client
-                        .conclude_flush(&flush, &element, now.at, &active)?;
+                    let one = self.client.conclude_flush(&flush, &element, now.at, &active)?;
                     reply.extend_from_slice(&answer[copied..start]);
                     reply.extend_from_slice(&one);
                     copied = end;
@@ -204,8 +183,7 @@ impl Session {
                 }
                 Place::Listing(kind) => {
                     let own = active.own_keys();
-                    let shown =
-                        hidden::listing(kind, &element, own, self.client.connection.protocol);
+                    let shown = hidden::listing(kind, &element, own, self.client.connection.protocol);
                     if let Shown::Instead(other) = shown {
                         reply.extend_from_slice(&answer[copied..start]);
                         reply.extend_from_slice(&other);
@@ -219,11 +197,7 @@ impl Session {
                 }
                 Place::User(user) => {
                     reply.extend_from_slice(&answer[copied..start]);
-                    put_value(
-                        &mut reply,
-                        &Value::Bulk(user),
-                        self.client.connection.protocol,
-                    );
+                    put_value(&mut reply, &Value::Bulk(user), self.client.connection.protocol);
                     copied = end;
                 }
                 Place::Guard => {

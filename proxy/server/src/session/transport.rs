@@ -212,11 +212,7 @@ impl<L> Transport<L> {
         // Having said that no more comes counts as a byte.
         let last_word = u64::from(self.said_goodbye);
         let unacknowledged = unacknowledged(&self.client).saturating_sub(last_word);
-        Delivery {
-            heard: self.sent_when_spoken,
-            acknowledged: self.sent.saturating_sub(unacknowledged),
-            noticed,
-        }
+        Delivery { heard: self.sent_when_spoken, acknowledged: self.sent.saturating_sub(unacknowledged), noticed }
     }
 
     /// The redirections to other nodes that the backend gave since this was asked last.

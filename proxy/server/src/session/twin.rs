@@ -47,11 +47,7 @@ impl Session {
 
     /// Logs in as the twin, before something is sent that touches a lock. Returns whether the request at the front may be
     /// sent; else its client was told why not.
-    pub(super) async fn become_twin(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    pub(super) async fn become_twin(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         let Some(twin) = self.client.twin() else {
             return Ok(true);
         };
@@ -88,10 +84,7 @@ impl Session {
         connection.acting = Acting::Returning;
         connection.unsettled += 1;
         let password = Password(&password);
-        let request = OwnRequest::LogIn {
-            user: &user,
-            password,
-        };
+        let request = OwnRequest::LogIn { user: &user, password };
         let look = Look::State(Box::new(StateChange::OwnAgain));
         self.transport.inquire(&request, look);
         Ok(())
@@ -99,16 +92,11 @@ impl Session {
 
     fn log_in_as(&mut self, twin: &Twin) {
         let Some(password) = &twin.password else {
-            return self
-                .client
-                .twin_is_shut_out(twin, "there is no password for it");
+            return self.client.twin_is_shut_out(twin, "there is no password for it");
         };
         self.client.connection.acting = Acting::Twin;
         self.client.connection.unsettled += 1;
-        let request = OwnRequest::LogIn {
-            user: &twin.user,
-            password: Password(password.expose().as_bytes()),
-        };
+        let request = OwnRequest::LogIn { user: &twin.user, password: Password(password.expose().as_bytes()) };
         let look = Look::State(Box::new(StateChange::Twin));
         self.transport.inquire(&request, look);
     }
@@ -121,10 +109,7 @@ impl Session {
         match (self.client.connection.acting, &twin.password) {
             (Acting::Twin, _) => true,
             (Acting::Own, Some(password)) if !self.transport.is_shared() => {
-                let request = OwnRequest::LogIn {
-                    user: &twin.user,
-                    password: Password(password.expose().as_bytes()),
-                };
+                let request = OwnRequest::LogIn { user: &twin.user, password: Password(password.expose().as_bytes()) };
                 self.transport.inquire(&request, Look::Own);
                 true
             }
@@ -142,24 +127,13 @@ impl Session {
     }
 
     /// A command of a block that the twin began. What it is told shows the client's own user. Returns whether it was one.
-    pub(super) fn pass_in_twins_block(
-        &mut self,
-        request: &Request<'_>,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> bool {
+    pub(super) fn pass_in_twins_block(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) -> bool {
         let connection = &mut self.client.connection;
-        let Some(block) = connection
-            .block
-            .as_mut()
-            .filter(|_| connection.acting == Acting::Twin)
-        else {
+        let Some(block) = connection.block.as_mut().filter(|_| connection.acting == Acting::Twin) else {
             return false;
         };
         let mut words = request.args();
-        let is = |word: Option<&[u8]>, name: &[u8]| {
-            word.is_some_and(|word| word.eq_ignore_ascii_case(name))
-        };
+        let is = |word: Option<&[u8]>, name: &[u8]| word.is_some_and(|word| word.eq_ignore_ascii_case(name));
         if is(words.next(), b"acl") && is(words.next(), b"whoami") && request.len() == 2 {
             block.hold(Place::User(connection.user.clone()));
             // A user who may not ask is told so here.
@@ -167,8 +141,7 @@ impl Session {
             self.transport.forward_and_look(pass, look, muted);
             return true;
         }
-        self.transport
-            .forward_and_look(pass, Look::InTwinsBlock, muted);
+        self.transport.forward_and_look(pass, Look::InTwinsBlock, muted);
         self.client.queued();
         true
     }
@@ -184,30 +157,20 @@ impl Session {
         if connection.user != DEFAULT_USER || connection.block.is_some() {
             return Ok(false);
         }
-        let request = OwnRequest::LogIn {
-            user: DEFAULT_USER,
-            password: Password(NO_PASSWORD),
-        };
+        let request = OwnRequest::LogIn { user: DEFAULT_USER, password: Password(NO_PASSWORD) };
         self.transport.inquire(&request, Look::Answer);
         let answer = self.answer(inbox).await?;
         let is_open = answer.starts_with(b"+");
         if is_open {
-            self.client.connection.own_login = Some(Login {
-                user: Bytes::from_static(DEFAULT_USER),
-                password: Bytes::from_static(NO_PASSWORD),
-            });
+            self.client.connection.own_login =
+                Some(Login { user: Bytes::from_static(DEFAULT_USER), password: Bytes::from_static(NO_PASSWORD) });
         }
         Ok(is_open)
     }
 
     /// In a block every command is tried against the rights of its user when it is queued, and a login would only be
     /// queued. So the block is ended, and begun again by the twin with what was queued.
-    async fn begin_block_anew(
-        &mut self,
-        twin: &Twin,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    async fn begin_block_anew(&mut self, twin: &Twin, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         let Some(queued) = self.transport.take_queued() else {
             self.error(BLOCK_TOO_LONG, muted);
             return Ok(false);
@@ -286,14 +249,12 @@ impl Client {
             | Class::OtherName(_)
             | Class::Error(_) => false,
             Class::PassThrough(pass) => {
-                pass.effect() != Effect::Neutral
-                    && (self.names_lock(request) || self.is_taken_from_users(request))
+                pass.effect() != Effect::Neutral && (self.names_lock(request) || self.is_taken_from_users(request))
             }
             // It may compute the name of a lock, and is not to touch it; where all is only watched it may go on doing so.
-            Class::UnseenScript(_)
-            | Class::Computed(_)
-            | Class::ComputedFunction(_)
-            | Class::UnknownFunction(_) => !active.enforces_any(),
+            Class::UnseenScript(_) | Class::Computed(_) | Class::ComputedFunction(_) | Class::UnknownFunction(_) => {
+                !active.enforces_any()
+            }
         }
     }
 

@@ -21,19 +21,14 @@ impl Session {
         match class {
             Class::UnknownFunction(_) | Class::OtherName(_) => true,
             // What loads it may be on its way right before it.
-            Class::UnknownScript(_) | Class::UnseenScript(_) => {
-                self.client.connection.unsettled > 0
-            }
+            Class::UnknownScript(_) | Class::UnseenScript(_) => self.client.connection.unsettled > 0,
             _ => false,
         }
     }
 
     /// Waits for what may load such a script or function, and asks for the server's functions. Returns why these cannot
     /// be known, if so.
-    pub(super) async fn learn_what_is_unknown(
-        &mut self,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Option<String>, End> {
+    pub(super) async fn learn_what_is_unknown(&mut self, inbox: &mut RequestBuffer) -> Result<Option<String>, End> {
         self.settled(inbox).await?;
         match self.client.classify(inbox.request()) {
             Class::UnknownFunction(_) => self.learn_functions(inbox).await,
@@ -59,8 +54,7 @@ impl Client {
 
     /// Has the text in a request read where it holds no other client up, if it is long and new.
     pub(super) async fn read_long_text(&self, request: Request<'_>) {
-        let is =
-            |place: usize, word: &str| request.arg(place).eq_ignore_ascii_case(word.as_bytes());
+        let is = |place: usize, word: &str| request.arg(place).eq_ignore_ascii_case(word.as_bytes());
         let place = match request.len() {
             3.. if is(0, "eval") => 1,
             3 if is(0, "script") && is(1, "load") => 2,
@@ -97,12 +91,7 @@ impl Client {
     }
 }
 
-fn classify<'a>(
-    shared: &ProxyState,
-    active: &Active,
-    connection: &ConnectionState,
-    request: Request<'a>,
-) -> Class<'a> {
+fn classify<'a>(shared: &ProxyState, active: &Active, connection: &ConnectionState, request: Request<'a>) -> Class<'a> {
     let classifier = Classifier {
         namespaces: &active.namespaces,
         companion_prefix: &active.companion_prefix,

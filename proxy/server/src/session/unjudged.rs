@@ -32,18 +32,13 @@ use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
 use crate::text::unknown_command::{unknown_command, unknown_subcommand};
 
 /// For a command that was on its way when something else came into force.
-pub(super) const SWITCHED: &str =
-    "ERR the mode of this lock's namespace was switched meanwhile; try again";
+pub(super) const SWITCHED: &str = "ERR the mode of this lock's namespace was switched meanwhile; try again";
 
 impl Session {
     /// Where Redis takes hardly any command: before a login, while subscribed under RESP2, while
     /// monitoring. There it is asked with a short command that is allowed nowhere of these, and what
     /// it says to that is the answer; so nothing is judged that Redis would not look at.
-    pub(crate) async fn barred(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        name: &[u8],
-    ) -> Result<Option<BytesMut>, End> {
+    pub(crate) async fn barred(&mut self, inbox: &mut RequestBuffer, name: &[u8]) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
         if self.client.connection.block.is_some()
             || !(self.client.may_lack_login() || self.transport.pushes.takes_no_commands())
@@ -89,10 +84,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        let Some(active) = &self
-            .admit(inbox, command.name.as_bytes(), active, muted)
-            .await?
-        else {
+        let Some(active) = &self.admit(inbox, command.name.as_bytes(), active, muted).await? else {
             return Ok(());
         };
         let in_block = self.client.connection.block.is_some();
@@ -159,10 +151,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        let Some(active) = &self
-            .admit(inbox, command.name().as_bytes(), active, muted)
-            .await?
-        else {
+        let Some(active) = &self.admit(inbox, command.name().as_bytes(), active, muted).await? else {
             return Ok(());
         };
         if is_only_watched(command.target(), active) {
@@ -207,23 +196,14 @@ impl Session {
     }
 
     /// A script whose locks are all in namespaces that let it go unjudged.
-    pub(super) fn forward_script_unjudged(
-        &mut self,
-        forwarded: &Forwarded,
-        active: &Active,
-        muted: Muted,
-    ) {
+    pub(super) fn forward_script_unjudged(&mut self, forwarded: &Forwarded, active: &Active, muted: Muted) {
         let command = forwarded.command();
         if self.data_goes_unjudged(command, active, muted) {
             return;
         }
-        let (operation, why) = (
-            command.operation(proxy_time()),
-            UnjudgedWhy::ForwardedScript,
-        );
+        let (operation, why) = (command.operation(proxy_time()), UnjudgedWhy::ForwardedScript);
         for target in command.targets() {
-            self.client
-                .count_unjudged(target, command.name(), Some(operation), why, active);
+            self.client.count_unjudged(target, command.name(), Some(operation), why, active);
         }
         self.mark_unwitnessed(&forwarded.pass(), active);
         self.forward(CommandClass::Policy, forwarded.pass(), muted);
@@ -244,12 +224,9 @@ impl Session {
         }
         let (target, name) = (command.target(), command.name());
         let operation = command.operation(ProxyTime(begun.unix_ms));
-        let id = self
-            .client
-            .would_refuse(target, name, operation, would, active);
+        let id = self.client.would_refuse(target, name, operation, would, active);
         let told = (id, would);
-        self.client
-            .tell_forwarded(target, name, operation, told, took, active);
+        self.client.tell_forwarded(target, name, operation, told, took, active);
         self.mark_unwitnessed(&forwarded.pass(), active);
         self.forward(CommandClass::Policy, forwarded.pass(), muted);
     }
@@ -279,11 +256,7 @@ impl Session {
     }
 
     /// What the server says of a command that it does not know. Inside a block that spoils the block.
-    pub(super) async fn tell_unknown(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<(), End> {
+    pub(super) async fn tell_unknown(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<(), End> {
         if !self.may_err(inbox, muted).await? {
             return Ok(());
         }
@@ -356,14 +329,11 @@ impl Session {
         let namespace = &active.namespace(command.target().namespace).name;
         let needs = Needs::of_any(&command);
         let user = self.client.connection.user.clone();
-        self.client
-            .learn_of_lack(&user, namespace, needs, proof, active);
+        self.client.learn_of_lack(&user, namespace, needs, proof, active);
         if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, unjudged_for(proof), active, muted);
         }
-        let line = self
-            .client
-            .rights_line(proof.why(), command.name(), needs, active);
+        let line = self.client.rights_line(proof.why(), command.name(), needs, active);
         self.policy_error(&line, muted);
         Ok(())
     }
@@ -398,11 +368,7 @@ impl Session {
 
 impl Client {
     /// Where nothing is enforced: why only the server can say what it makes of a command.
-    pub(super) fn is_servers_affair(
-        &self,
-        command: &Command,
-        active: &Active,
-    ) -> Option<UnjudgedWhy> {
+    pub(super) fn is_servers_affair(&self, command: &Command, active: &Active) -> Option<UnjudgedWhy> {
         let server = &self.shared.backend.server;
         let why = if server.lacks_scripts() {
             UnjudgedWhy::NoScripts

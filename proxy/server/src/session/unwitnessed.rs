@@ -84,20 +84,10 @@ impl Session {
             return;
         };
         let active = self.client.active();
-        for (lock, _) in locks
-            .iter()
-            .zip(marked)
-            .filter(|(_, one)| *one == Value::Integer(1))
-        {
+        for (lock, _) in locks.iter().zip(marked).filter(|(_, one)| *one == Value::Integer(1)) {
             let key = DbKey::new(self.client.connection.selected, lock.key.clone());
             let caller = self.client.caller();
-            effects::observed(
-                &self.client.shared,
-                Observation::EndUnseen,
-                key,
-                caller,
-                &active,
-            );
+            effects::observed(&self.client.shared, Observation::EndUnseen, key, caller, &active);
         }
     }
 }

@@ -22,11 +22,7 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// Reads the files of listeners with TLS, if there are any.
-    pub(crate) fn new(
-        config: &Config,
-        address: &Address,
-        metrics: &Metrics,
-    ) -> Result<Certificates, TlsError> {
+    pub(crate) fn new(config: &Config, address: &Address, metrics: &Metrics) -> Result<Certificates, TlsError> {
         let has_tls = config.listeners.iter().any(|listener| listener.tls);
         let files = config.tls.as_ref().filter(|_| has_tls);
         let observer = Arc::new(metrics.tls.of(Side::Client));
@@ -70,10 +66,7 @@ impl Certificates {
             (Side::Client, self.acceptor.as_ref().map(Acceptor::reload)),
             (Side::Backend, address.connector().map(|own| own.reload())),
         ];
-        let mut complaints = self
-            .complaints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         let mut good = true;
         for ((side, looked), complaint) in looked.into_iter().zip(complaints.iter_mut()) {
             let table = match side {
@@ -85,20 +78,13 @@ impl Certificates {
                     good = false;
                     let why = error.to_string();
                     if complaint.as_ref() != Some(&why) {
-                        tracing::error!(
-                            table,
-                            why,
-                            "certificates were not read again; those from before stay in use"
-                        );
+                        tracing::error!(table, why, "certificates were not read again; those from before stay in use");
                     }
                     *complaint = Some(why);
                 }
                 Some(Ok(has_changed)) => {
                     if has_changed || complaint.is_some() {
-                        tracing::info!(
-                            table,
-                            "new connections use the certificates as they are now"
-                        );
+                        tracing::info!(table, "new connections use the certificates as they are now");
                     }
                     *complaint = None;
                 }
@@ -111,11 +97,7 @@ impl Certificates {
 
     /// When the certificates in use end, by table and key of the configuration.
     pub(crate) fn ends(&self, address: &Address) -> Vec<(&'static str, SystemTime)> {
-        let (own, clients) = self
-            .acceptor
-            .as_ref()
-            .map(Acceptor::ends)
-            .unwrap_or_default();
+        let (own, clients) = self.acceptor.as_ref().map(Acceptor::ends).unwrap_or_default();
         let backend = address.connector().map(|own| own.ends());
         let (to_backend, authorities) = backend.unwrap_or_default();
         [

@@ -18,18 +18,11 @@ use crate::registry::undelivered::Undelivered;
 use crate::ruleset::{Active, NamespaceDetails};
 use crate::telemetry::events::{Caller, EventKind};
 use crate::telemetry::logging::Example;
-use crate::telemetry::vocabulary::{
-    DurabilityResult, HoldEnd, KeepAliveOutcome, Observation, UndeliveredOutcome,
-};
+use crate::telemetry::vocabulary::{DurabilityResult, HoldEnd, KeepAliveOutcome, Observation, UndeliveredOutcome};
 use crate::text::escape::spell;
 
 /// What the answer to a renewal over the holder's own connection means.
-pub(crate) fn renewal_answered(
-    shared: &ProxyState,
-    key: &DbKey,
-    lease: &KeptLease,
-    answer: &Value,
-) {
+pub(crate) fn renewal_answered(shared: &ProxyState, key: &DbKey, lease: &KeptLease, answer: &Value) {
     let now = Instant::now();
     match plan::renewed(answer).as_deref() {
         Some([outcome]) => renewed(shared, key, lease, *outcome, true, now),
@@ -57,9 +50,7 @@ pub(crate) fn renewed(
         }
         Renewed::Gone | Renewed::Unrecorded => {
             let why = match renewed {
-                Renewed::Gone if now >= lease.ends => {
-                    "Redis could not be asked in time to renew it"
-                }
+                Renewed::Gone if now >= lease.ends => "Redis could not be asked in time to renew it",
                 Renewed::Gone => "its key was evicted or deleted on Redis itself",
                 _ => "its record was evicted or deleted on Redis itself, so it cannot be renewed",
             };
@@ -111,11 +102,7 @@ pub(crate) fn count_confirmation(shared: &ProxyState, key: &DbKey, result: Durab
 }
 
 /// What the answer to a mark means. Returns the lease where it says nothing.
-pub(crate) fn mark_answered(
-    shared: &ProxyState,
-    lease: Undelivered,
-    answer: Option<&Value>,
-) -> Option<Undelivered> {
+pub(crate) fn mark_answered(shared: &ProxyState, lease: Undelivered, answer: Option<&Value>) -> Option<Undelivered> {
     match answer.and_then(Value::as_integer) {
         Some(1) => count_undelivered(shared, &lease, UndeliveredOutcome::Marked),
         Some(_) => count_undelivered(shared, &lease, UndeliveredOutcome::Over),
@@ -127,21 +114,14 @@ pub(crate) fn mark_answered(
 /// The same for the proxy's own connection, which is the last to try.
 pub(crate) fn last_mark_answered(shared: &ProxyState, lease: Undelivered, answer: &Value) {
     if let Some(lease) = mark_answered(shared, lease, Some(answer)) {
-        let error = answer
-            .as_error()
-            .map(Bytes::as_ref)
-            .map(String::from_utf8_lossy);
+        let error = answer.as_error().map(Bytes::as_ref).map(String::from_utf8_lossy);
         tracing::debug!(?error, "a grant that nobody heard of could not be marked");
         count_undelivered(shared, &lease, UndeliveredOutcome::Failed);
     }
 }
 
 /// Counts what became of a grant that nobody heard of.
-pub(crate) fn count_undelivered(
-    shared: &ProxyState,
-    lease: &Undelivered,
-    outcome: UndeliveredOutcome,
-) {
+pub(crate) fn count_undelivered(shared: &ProxyState, lease: &Undelivered, outcome: UndeliveredOutcome) {
     let active = shared.active.load();
     if let Some(details) = active.of_lock(&lease.key.key) {
         details.metrics.undelivered.at(outcome).inc();
@@ -209,13 +189,7 @@ pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active
 }
 
 /// A lease was changed or ended before its time, and no proxy has done it.
-pub(crate) fn bypassed(
-    shared: &ProxyState,
-    active: &Active,
-    key: &DbKey,
-    believed: &Lease,
-    now: Instant,
-) {
+pub(crate) fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
     let Some(details) = active.of_lock(&key.key) else {
         return;
     };
@@ -240,17 +214,9 @@ pub(crate) fn expired(shared: &ProxyState, key: &DbKey, ended: &Transition, acti
 
 /// A lease ran out unreleased: told where the connection that had taken it is open.
 fn ran_out(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active) {
-    let caller = ended
-        .session
-        .and_then(|session| shared.clients.caller(session));
+    let caller = ended.session.and_then(|session| shared.clients.caller(session));
     if let Some(caller) = caller {
-        observed(
-            shared,
-            Observation::RanOutConnected,
-            key.clone(),
-            caller,
-            active,
-        );
+        observed(shared, Observation::RanOutConnected, key.clone(), caller, active);
     }
 }
 
@@ -260,9 +226,7 @@ pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: 
         return;
     };
     details.metrics.leases_lost.inc();
-    let holder = over
-        .session
-        .and_then(|session| shared.clients.caller_of_late(session));
+    let holder = over.session.and_then(|session| shared.clients.caller_of_late(session));
     let held_ms = u64::try_from(over.held.as_millis()).unwrap_or(u64::MAX);
     let who = holder.as_ref().map_or_else(
         || "not known to this proxy".to_owned(),
@@ -287,22 +251,12 @@ pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: 
 }
 
 /// Counts a finding about how a client uses a lock, and logs it: one line a kind, namespace and minute.
-pub(crate) fn observed(
-    shared: &ProxyState,
-    kind: Observation,
-    key: DbKey,
-    caller: Arc<Caller>,
-    active: &Active,
-) {
+pub(crate) fn observed(shared: &ProxyState, kind: Observation, key: DbKey, caller: Arc<Caller>, active: &Active) {
     let Some(details) = active.of_lock(&key.key) else {
         return;
     };
     details.metrics.observations.at(kind).inc();
-    let example = Example {
-        key: key.key.clone(),
-        name: caller.name.clone(),
-        client: caller.address,
-    };
+    let example = Example { key: key.key.clone(), name: caller.name.clone(), client: caller.address };
     let folder = &shared.observations;
     if let Some(line) = folder.observed(&details.name, kind, example, Instant::now()) {
         line.log();
@@ -320,9 +274,5 @@ pub(crate) fn count_hold(details: &NamespaceDetails, ended: &Transition) {
         // How long it was held is for its holder to say.
         End::Lost => return,
     };
-    details
-        .metrics
-        .hold_duration
-        .at(end)
-        .observe(ended.held.as_secs_f64());
+    details.metrics.hold_duration.at(end).observe(ended.held.as_secs_f64());
 }

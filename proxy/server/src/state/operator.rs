@@ -32,10 +32,7 @@ pub(crate) struct Operator {
 
 impl Default for Operator {
     fn default() -> Operator {
-        Operator {
-            answers: OnceLock::new(),
-            places: Arc::new(Semaphore::new(MAX_AT_ONCE)),
-        }
+        Operator { answers: OnceLock::new(), places: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
     }
 }
 

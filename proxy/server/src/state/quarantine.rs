@@ -26,11 +26,7 @@ pub(crate) enum Left {
 }
 
 /// What may be promised; `None` in a namespace without a quarantine, where nothing is asked.
-pub(crate) fn promise(
-    details: &NamespaceDetails,
-    shared: &ProxyState,
-    now: Instant,
-) -> Option<Promise> {
+pub(crate) fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Instant) -> Option<Promise> {
     details.quarantine?;
     let active = shared.active.load();
     let terms = details.terms(&active)?;
@@ -57,13 +53,7 @@ pub(crate) fn knows_successors(
     let active = shared.active.load();
     details.terms(&active).is_none_or(|terms| {
         let reckoned = shared.backend.server.reckoned();
-        promise::knows_successors(
-            &terms,
-            reckoned.as_deref(),
-            heard(shared, now),
-            now,
-            granted,
-        )
+        promise::knows_successors(&terms, reckoned.as_deref(), heard(shared, now), now, granted)
     })
 }
 

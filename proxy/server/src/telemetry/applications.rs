@@ -40,11 +40,7 @@ impl Program {
             Some(place) => format!("{place}/{name}"),
             None => name.to_owned(),
         };
-        Program {
-            name: name.into(),
-            place: place.map(Into::into),
-            label: label.into(),
-        }
+        Program { name: name.into(), place: place.map(Into::into), label: label.into() }
     }
 
     /// The one text for it: `billing.service/worker.py`.
@@ -113,11 +109,7 @@ impl Rule {
             let entrance = looks.entrance;
             entrance.is_some_and(|entrance| listener.is_reached_by(entrance))
         };
-        (self.from.is_empty()
-            || looks
-                .address
-                .ip()
-                .is_some_and(|ip| self.from.iter().any(|from| from.contains(ip))))
+        (self.from.is_empty() || looks.address.ip().is_some_and(|ip| self.from.iter().any(|from| from.contains(ip))))
             && fits(&self.user, looks.user)
             && fits(&self.client, looks.name)
             && self.process.as_ref().is_none_or(runs)
@@ -136,10 +128,7 @@ pub(crate) struct ApplicationMap {
 impl ApplicationMap {
     pub(crate) fn new(configured: &[ApplicationRule]) -> ApplicationMap {
         let rules: Vec<Rule> = configured.iter().map(Rule::new).collect();
-        ApplicationMap {
-            wants_programs: rules.iter().any(|rule| rule.process.is_some()),
-            rules,
-        }
+        ApplicationMap { wants_programs: rules.iter().any(|rule| rule.process.is_some()), rules }
     }
 
     /// The first that this client is, whose process may be known.
@@ -169,10 +158,7 @@ pub(crate) struct Naming {
 
 impl Naming {
     pub(crate) fn new(map: Arc<ApplicationMap>) -> Naming {
-        Naming {
-            map: ArcSwap::new(map),
-            changes: AtomicU64::new(0),
-        }
+        Naming { map: ArcSwap::new(map), changes: AtomicU64::new(0) }
     }
 
     /// Follows a reload; for connections that are there, too.
@@ -277,29 +263,23 @@ impl KnownBy {
     /// The process was looked for in vain; it may be found another time.
     pub(crate) fn missed(&self) {
         // One that is settled stays so.
-        let _ = self
-            .search
-            .compare_exchange(ASKED, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.search.compare_exchange(ASKED, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Somebody wants to know the process. Returns whether it is to be looked for now.
     pub(crate) fn ask(&self) -> bool {
         self.asked.get_or_init(Instant::now);
-        self.search
-            .compare_exchange(UNKNOWN, ASKED, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.search.compare_exchange(UNKNOWN, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the process would tell more of a client, which says `is_nameless` of itself, and may be asked for.
     pub(crate) fn wants_program(&self, is_nameless: impl FnOnce() -> bool) -> bool {
-        self.search.load(Ordering::Relaxed) == UNKNOWN
-            && (is_nameless() || self.naming.map.load().wants_programs)
+        self.search.load(Ordering::Relaxed) == UNKNOWN && (is_nameless() || self.naming.map.load().wants_programs)
     }
 
     /// Waits until the process is found that is being looked for, for a short time and once.
     pub(crate) fn await_program(&self) {
-        while self.search.load(Ordering::Acquire) == ASKED
-            && self.asked.get().is_some_and(|at| at.elapsed() < PATIENCE)
+        while self.search.load(Ordering::Acquire) == ASKED && self.asked.get().is_some_and(|at| at.elapsed() < PATIENCE)
         {
             thread::sleep(LOOK);
         }
@@ -339,36 +319,16 @@ mod tests {
     }
 
     fn rule(name: &str) -> ApplicationRule {
-        ApplicationRule {
-            name: name.to_owned(),
-            ..ApplicationRule::default()
-        }
+        ApplicationRule { name: name.to_owned(), ..ApplicationRule::default() }
     }
 
     fn map() -> ApplicationMap {
         ApplicationMap::new(&[
-            ApplicationRule {
-                process: glob("php-fpm*"),
-                user: glob("shop"),
-                ..rule("shop")
-            },
-            ApplicationRule {
-                process: glob("cron.service"),
-                ..rule("nightly")
-            },
-            ApplicationRule {
-                from: vec![config::parse_network("10.0.3.0/24").expect("a network")],
-                ..rule("billing")
-            },
-            ApplicationRule {
-                certificate: glob("spiffe://corp/ns/stock/*"),
-                client: glob("stock-*"),
-                ..rule("stock")
-            },
-            ApplicationRule {
-                client: glob("worker-*"),
-                ..rule("workers")
-            },
+            ApplicationRule { process: glob("php-fpm*"), user: glob("shop"), ..rule("shop") },
+            ApplicationRule { process: glob("cron.service"), ..rule("nightly") },
+            ApplicationRule { from: vec![config::parse_network("10.0.3.0/24").expect("a network")], ..rule("billing") },
+            ApplicationRule { certificate: glob("spiffe://corp/ns/stock/*"), client: glob("stock-*"), ..rule("stock") },
+            ApplicationRule { client: glob("worker-*"), ..rule("workers") },
         ])
     }
 
@@ -387,34 +347,19 @@ mod tests {
         let socket = ListenAddress::Unix("/run/lockwarden/shop.sock".into());
         let anywhere = ListenAddress::Tcp(SocketAddr::from(([0, 0, 0, 0], 6390)));
         let map = ApplicationMap::new(&[
-            ApplicationRule {
-                listener: Some(socket),
-                ..rule("shop")
-            },
-            ApplicationRule {
-                listener: Some(anywhere),
-                ..rule("stock")
-            },
+            ApplicationRule { listener: Some(socket), ..rule("shop") },
+            ApplicationRule { listener: Some(anywhere), ..rule("stock") },
         ]);
         let tcp = |address: &str| Entrance::Tcp(address.parse().expect("an address"));
         for (entrance, expected) in [
-            (
-                Some(Entrance::Unix("/run/lockwarden/shop.sock".into())),
-                Some("shop"),
-            ),
-            (
-                Some(Entrance::Unix("/run/lockwarden/other.sock".into())),
-                None,
-            ),
+            (Some(Entrance::Unix("/run/lockwarden/shop.sock".into())), Some("shop")),
+            (Some(Entrance::Unix("/run/lockwarden/other.sock".into())), None),
             (Some(tcp("10.0.0.7:6390")), Some("stock")),
             (Some(tcp("[::ffff:10.0.0.7]:6390")), Some("stock")),
             (Some(tcp("10.0.0.7:6380")), None),
             (None, None),
         ] {
-            let looks = Looks {
-                entrance: entrance.as_ref(),
-                ..looks("", "default", "127.0.0.1")
-            };
+            let looks = Looks { entrance: entrance.as_ref(), ..looks("", "default", "127.0.0.1") };
             assert_eq!(map.find_at_once(&looks), expected, "{entrance:?}");
         }
     }
@@ -428,13 +373,7 @@ mod tests {
             ("", "shop", "127.0.0.1", Some(&fpm), Some("shop")),
             ("", "default", "127.0.0.1", Some(&fpm), None),
             ("", "shop", "127.0.0.1", None, None),
-            (
-                "worker-1",
-                "default",
-                "127.0.0.1",
-                Some(&cron),
-                Some("nightly"),
-            ),
+            ("worker-1", "default", "127.0.0.1", Some(&cron), Some("nightly")),
             ("worker-1", "default", "127.0.0.1", None, Some("workers")),
             ("worker-1", "default", "10.0.3.9", None, Some("billing")),
             ("", "default", "::ffff:10.0.3.9", None, Some("billing")),
@@ -446,18 +385,11 @@ mod tests {
         }
         for (certificate, name, expected) in [
             (Some("spiffe://corp/ns/stock/api"), "stock-1", Some("stock")),
-            (
-                Some("spiffe://corp/ns/stock/api"),
-                "worker-1",
-                Some("workers"),
-            ),
+            (Some("spiffe://corp/ns/stock/api"), "worker-1", Some("workers")),
             (Some("spiffe://corp/ns/shop/api"), "stock-1", None),
             (None, "stock-1", None),
         ] {
-            let looks = Looks {
-                certificate,
-                ..looks(name, "default", "127.0.0.1")
-            };
+            let looks = Looks { certificate, ..looks(name, "default", "127.0.0.1") };
             assert_eq!(map.find_at_once(&looks), expected, "{looks:?}");
         }
         let at_once = looks("worker-1", "shop", "127.0.0.1");
@@ -468,11 +400,7 @@ mod tests {
     fn a_process_is_labelled_by_its_unit_and_its_program() {
         for (name, place, label) in [
             ("orders", Some("orders.service"), "orders.service"),
-            (
-                "worker.py",
-                Some("orders.service"),
-                "orders.service/worker.py",
-            ),
+            ("worker.py", Some("orders.service"), "orders.service/worker.py"),
             ("worker.py", Some("3f2a1b4c5d6e"), "3f2a1b4c5d6e/worker.py"),
             ("worker.py", None, "worker.py"),
         ] {

@@ -65,11 +65,7 @@ pub(crate) type Opened = (Arc<Audit>, Option<Box<dyn Follower>>);
 impl Audit {
     /// Opens the sink, if one is configured, and starts the thread that writes. The follower is to be
     /// given to the event log.
-    pub(crate) fn open(
-        config: &AuditConfig,
-        events: &Arc<EventLog>,
-        metrics: &Metrics,
-    ) -> Result<Opened, AuditError> {
+    pub(crate) fn open(config: &AuditConfig, events: &Arc<EventLog>, metrics: &Metrics) -> Result<Opened, AuditError> {
         let Some(target) = &config.target else {
             return Ok((Arc::default(), None));
         };
@@ -90,15 +86,9 @@ impl Audit {
         let line = Arc::new(Line::new(metrics.audit_dropped.at(label).clone()));
         let written = metrics.audit_records.at(label).clone();
         let writer = Writer::new(line.clone(), sink, name.clone(), written);
-        std::thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || writer.run())
-            .map_err(AuditError::Thread)?;
-        let audit = Arc::new(Audit {
-            line: Some(line.clone()),
-            on_stdout: *target == AuditTarget::Stdout,
-            ..Audit::default()
-        });
+        std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run()).map_err(AuditError::Thread)?;
+        let audit =
+            Arc::new(Audit { line: Some(line.clone()), on_stdout: *target == AuditTarget::Stdout, ..Audit::default() });
         audit.follow_settings(config, events);
         let scribe = Scribe {
             audit: audit.clone(),
@@ -141,12 +131,7 @@ impl Audit {
 
     /// The operator has changed what is in force, or tried to. Asks for what is in force only where that is
     /// written down.
-    pub(crate) fn notice(
-        &self,
-        event: &str,
-        in_force: impl FnOnce() -> Vec<InForce>,
-        detail: Option<&str>,
-    ) {
+    pub(crate) fn notice(&self, event: &str, in_force: impl FnOnce() -> Vec<InForce>, detail: Option<&str>) {
         self.ordered(event, in_force, detail, None);
     }
 
@@ -176,10 +161,7 @@ impl Audit {
     fn level(&self) -> AuditLevel {
         let level = self.level.load(Ordering::Relaxed);
         let same = |known: &&AuditLevel| **known as u8 == level;
-        *AuditLevel::ALL
-            .iter()
-            .find(same)
-            .unwrap_or(&AuditLevel::Off)
+        *AuditLevel::ALL.iter().find(same).unwrap_or(&AuditLevel::Off)
     }
 }
 
@@ -228,10 +210,7 @@ impl Follower for Scribe {
         self.dropped = dropped;
         self.line.waiting.wake();
         if self.line.is_stuck_since(now) {
-            tracing::error!(
-                sink = self.sink,
-                "audit records cannot be written: the sink takes no more of them"
-            );
+            tracing::error!(sink = self.sink, "audit records cannot be written: the sink takes no more of them");
         }
     }
 
@@ -247,12 +226,7 @@ impl Follower for Scribe {
 
 impl Scribe {
     fn tell_folded(&mut self, now: Instant, end: bool) {
-        for Folded {
-            last,
-            repeated,
-            ids,
-        } in self.folder.drain(now, end)
-        {
+        for Folded { last, repeated, ids } in self.folder.drain(now, end) {
             let mut record = Record::of(&last);
             record.repeated = Some(repeated);
             record.ids = ids;

@@ -91,10 +91,7 @@ impl Default for Discovery {
     fn default() -> Discovery {
         Discovery {
             waiting: Waiting::new(),
-            collector: Mutex::new(Collected {
-                collector: Collector::default(),
-                since: Instant::now(),
-            }),
+            collector: Mutex::new(Collected { collector: Collector::default(), since: Instant::now() }),
             followed: Followed::default(),
             written: Followed::default(),
             scripts: SeenScripts::default(),
@@ -172,17 +169,13 @@ impl Discovery {
 
     /// What came of everything that was left a moment ago.
     pub(crate) fn collected(&self) -> MutexGuard<'_, Collected> {
-        self.collector
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.collector.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the thread. To be called once; it ends with the process.
     pub(crate) fn start(self: &Arc<Discovery>) -> io::Result<()> {
         let discovery = self.clone();
-        let thread = std::thread::Builder::new()
-            .name("discovery".to_owned())
-            .spawn(move || discovery.collect())?;
+        let thread = std::thread::Builder::new().name("discovery".to_owned()).spawn(move || discovery.collect())?;
         self.waiting.wait_for(thread.thread().clone());
         Ok(())
     }
@@ -209,8 +202,7 @@ impl Discovery {
             {
                 let mut collected = self.collected();
                 for seen in all.drain(..) {
-                    let application: Arc<str> =
-                        applications.of(&seen.caller, |caller| caller.application().into());
+                    let application: Arc<str> = applications.of(&seen.caller, |caller| caller.application().into());
                     self.take(&mut collected.collector, seen, &application);
                 }
                 collected.collector.expire(clock::now_ms());
@@ -250,8 +242,7 @@ impl Discovery {
             What::CalledUnknown(sha, key) => collector.called_unknown(sha, &key),
             What::Began(keys) => collector.began(session, keys),
             What::Wrote { keys, under, waits } => {
-                let holds =
-                    |key: &Bytes| under.contains(key) || collector.holds(session, db, key, at_ms);
+                let holds = |key: &Bytes| under.contains(key) || collector.holds(session, db, key, at_ms);
                 let is_unfit = waits || (keys.len() > 1 && keys.iter().any(holds));
                 for key in keys {
                     let wrote = Wrote {

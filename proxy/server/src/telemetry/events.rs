@@ -18,9 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) use by_caller::ByCaller;
 #[cfg(test)]
 pub(crate) use event::example;
-pub(crate) use event::{
-    Caller, DEFAULT_USER, EventKind, GuardedData, LockEvent, SessionNumber, Took, Verdict,
-};
+pub(crate) use event::{Caller, DEFAULT_USER, EventKind, GuardedData, LockEvent, SessionNumber, Took, Verdict};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 pub(crate) use questions::{Asked, Recorder, asked_about};
 pub(crate) use waiting::Waiting;
@@ -118,30 +116,20 @@ impl EventLog {
         let left = self.waiting.queue().put;
         let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_behind = |followed: &mut u64| *followed < left;
-        let _ = self
-            .caught_up
-            .wait_timeout_while(followed, CATCH_UP, is_behind);
+        let _ = self.caught_up.wait_timeout_while(followed, CATCH_UP, is_behind);
     }
 
     /// Starts the thread that hands entries over. To be called once.
-    pub(crate) fn start(
-        self: &Arc<EventLog>,
-        mut followers: Vec<Box<dyn Follower>>,
-    ) -> io::Result<Following> {
+    pub(crate) fn start(self: &Arc<EventLog>, mut followers: Vec<Box<dyn Follower>>) -> io::Result<Following> {
         let events = self.clone();
-        let thread = std::thread::Builder::new()
-            .name("trail".to_owned())
-            .spawn(move || {
-                events.hand_over(&mut followers);
-                for follower in &mut followers {
-                    follower.finish();
-                }
-            })?;
+        let thread = std::thread::Builder::new().name("trail".to_owned()).spawn(move || {
+            events.hand_over(&mut followers);
+            for follower in &mut followers {
+                follower.finish();
+            }
+        })?;
         self.waiting.wait_for(thread.thread().clone());
-        Ok(Following {
-            events: self.clone(),
-            thread: Some(thread),
-        })
+        Ok(Following { events: self.clone(), thread: Some(thread) })
     }
 
     fn hand_over(&self, followers: &mut [Box<dyn Follower>]) {
@@ -221,10 +209,7 @@ mod tests {
         }
         drop(following);
         let heard: Vec<Vec<u8>> = heard.iter().collect();
-        assert_eq!(
-            heard,
-            [b"lock:a".to_vec(), b"lock:b".to_vec(), b"lock:a".to_vec()]
-        );
+        assert_eq!(heard, [b"lock:a".to_vec(), b"lock:b".to_vec(), b"lock:a".to_vec()]);
     }
 
     #[test]

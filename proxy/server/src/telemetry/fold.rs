@@ -31,10 +31,7 @@ pub(super) enum Turn<'a, F> {
 impl<K: Eq + Hash, F> Folder<K, F> {
     /// A folder that has seen nothing, with lines about one key so far apart.
     pub(super) fn new(window: Duration) -> Folder<K, F> {
-        Folder {
-            window,
-            places: HashMap::new(),
-        }
+        Folder { window, places: HashMap::new() }
     }
 
     /// Whether there is a place for this key within so many in all.
@@ -46,10 +43,7 @@ impl<K: Eq + Hash, F> Folder<K, F> {
     pub(super) fn turn(&mut self, key: K, now: Instant) -> Turn<'_, F> {
         match self.places.entry(key) {
             Entry::Vacant(empty) => {
-                empty.insert(Place {
-                    line: now,
-                    folded: None,
-                });
+                empty.insert(Place { line: now, folded: None });
                 Turn::Line(None)
             }
             Entry::Occupied(known) => {
@@ -83,9 +77,7 @@ impl<K: Eq + Hash, F> Folder<K, F> {
     /// key gets a line at once.
     pub(super) fn forget(&mut self, now: Instant) -> impl Iterator<Item = F> {
         let window = self.window;
-        self.places
-            .extract_if(move |_, place| place.is_due(now, window))
-            .filter_map(|(_, place)| place.folded)
+        self.places.extract_if(move |_, place| place.is_due(now, window)).filter_map(|(_, place)| place.folded)
     }
 }
 

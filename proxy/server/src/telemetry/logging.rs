@@ -88,22 +88,15 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 fn choose(format: LogFormat, terminal: bool, no_colour: bool) -> Style {
     match (format, terminal) {
-        (LogFormat::Text, _) | (LogFormat::Auto, true) => Style::Text {
-            colours: terminal && !no_colour,
-        },
+        (LogFormat::Text, _) | (LogFormat::Auto, true) => Style::Text { colours: terminal && !no_colour },
         (LogFormat::Json, _) | (LogFormat::Auto, false) => Style::Json,
         (LogFormat::Logfmt, _) => Style::Logfmt,
     }
 }
 
 fn read_filter(given: Option<String>) -> Result<EnvFilter, LoggingError> {
-    let filter = given
-        .filter(|text| !text.trim().is_empty())
-        .unwrap_or_else(|| "info".to_owned());
-    EnvFilter::try_new(&filter).map_err(|error| LoggingError::Filter {
-        filter,
-        problem: error.to_string(),
-    })
+    let filter = given.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "info".to_owned());
+    EnvFilter::try_new(&filter).map_err(|error| LoggingError::Filter { filter, problem: error.to_string() })
 }
 
 /// What receives events, and the way to change its filter.
@@ -111,9 +104,7 @@ fn subscriber<W>(style: Style, filter: EnvFilter, writer: W) -> (BoxedSubscriber
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(writer);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     match style {
         Style::Text { colours } => {
             let lines = lines.with_ansi(colours).event_format(format::Text);
@@ -206,11 +197,7 @@ mod tests {
     fn nothing_odd_stands_raw_in_any_format() {
         let odd = "a\u{9b}2J\u{7f}\u{202e}\u{2066}\u{200f}\u{a0}\u{e0001}b";
         for style in [Style::Text { colours: false }, Style::Logfmt, Style::Json] {
-            let log = logged(
-                style,
-                "info",
-                || tracing::warn!(key = %odd, "met {odd} größe"),
-            );
+            let log = logged(style, "info", || tracing::warn!(key = %odd, "met {odd} größe"));
             let printable = |c: char| matches!(c, ' '..='~' | '\n' | 'ö' | 'ß');
             assert!(log.chars().all(printable), "{style:?}: {log:?}");
             assert!(log.contains("größe"), "{log}");
@@ -250,8 +237,7 @@ mod tests {
         let log = logged(Style::Logfmt, "info", refuse);
         let (time, rest) = log.split_once(' ').unwrap();
         assert!(time.starts_with("ts=20") && time.ends_with('Z'), "{time}");
-        let expected =
-            "level=warn msg=refused key=\"lock:\\u{1b}[2J a\\nb\" reason=not-owner held_ms=812\n";
+        let expected = "level=warn msg=refused key=\"lock:\\u{1b}[2J a\\nb\" reason=not-owner held_ms=812\n";
         assert_eq!(rest, expected);
         let log = logged(Style::Logfmt, "info", || tracing::info!("two words"));
         assert!(log.ends_with(" level=info msg=\"two words\"\n"), "{log}");
@@ -272,10 +258,7 @@ mod tests {
                 tracing::info!("too small again");
             });
             let log = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-            assert!(
-                log.contains("large enough") && !log.contains("too small"),
-                "{style:?}: {log}"
-            );
+            assert!(log.contains("large enough") && !log.contains("too small"), "{style:?}: {log}");
         }
     }
 
@@ -289,12 +272,7 @@ mod tests {
         assert!(logged(Style::Json, "debug", act).contains("small"));
         assert!(!logged(Style::Json, "warn", act).contains("large"));
         assert!(read_filter(None).is_ok());
-        let error = read_filter(Some("lockwarden=loud".to_owned()))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("lockwarden=loud") && !error.contains('\n'),
-            "{error}"
-        );
+        let error = read_filter(Some("lockwarden=loud".to_owned())).unwrap_err().to_string();
+        assert!(error.contains("lockwarden=loud") && !error.contains('\n'), "{error}");
     }
 }

@@ -21,14 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwap;
 use lockwarden_resp::Redirects;
 use prometheus::proto::MetricFamily;
-use prometheus::{
-    Encoder as _, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, Result,
-    TextEncoder,
-};
+use prometheus::{Encoder as _, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, Result, TextEncoder};
 
 use crate::telemetry::vocabulary::{
-    AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, LoginRefresh,
-    ModeLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
+    AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, LoginRefresh, ModeLabel,
+    ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
 };
 pub(crate) use catalogue::print_catalogue;
 pub(crate) use guards::GuardMetrics;
@@ -47,23 +44,18 @@ use runtime::RuntimeMetrics;
 use tls::TlsMetrics;
 
 /// A passed-through command costs less than the first; a proxy that needs the last is broken.
-const ADDED_SECONDS: [f64; 15] = [
-    10e-6, 25e-6, 50e-6, 75e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.1, 0.5,
-    1.0,
-];
+const ADDED_SECONDS: [f64; 15] =
+    [10e-6, 25e-6, 50e-6, 75e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.1, 0.5, 1.0];
 
 /// A round trip over loopback is near the first; after the last, clients have given up.
-const BACKEND_SECONDS: [f64; 14] = [
-    50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1.0, 5.0,
-];
+const BACKEND_SECONDS: [f64; 14] =
+    [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1.0, 5.0];
 
 /// Within the first a renewal is on time; after the last, few leases are left.
 const LATENESS_SECONDS: [f64; 8] = [5e-3, 20e-3, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0];
 
 /// A replica on the same machine is near the first; the last is as long as a namespace may wait.
-const WAIT_SECONDS: [f64; 10] = [
-    100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 20e-3, 50e-3, 0.2, 1.0,
-];
+const WAIT_SECONDS: [f64; 10] = [100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 20e-3, 50e-3, 0.2, 1.0];
 
 /// What is running, for `lockwarden_build_info`.
 #[derive(Clone, Copy, Debug)]
@@ -182,20 +174,12 @@ impl Metrics {
     ) -> Result<Arc<Metrics>> {
         let registry = Registry::new();
         #[cfg(target_os = "linux")]
-        registry.register(Box::new(
-            prometheus::process_collector::ProcessCollector::for_self(),
-        ))?;
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         let make = Registrar::new(&registry);
         make.gauge_vec(&names::BUILD_INFO)?
-            .with_label_values(&[
-                build.version,
-                build.revision,
-                build.wasmtime,
-                build.policy_abi,
-            ])
+            .with_label_values(&[build.version, build.revision, build.wasmtime, build.policy_abi])
             .set(1);
-        let label_overflow: ByLabel<OverflowLabel, IntCounter> =
-            make.counters(&names::LABEL_OVERFLOW)?;
+        let label_overflow: ByLabel<OverflowLabel, IntCounter> = make.counters(&names::LABEL_OVERFLOW)?;
         let decisions_full = label_overflow.at(OverflowLabel::Decision);
         let namespaces_full = label_overflow.at(OverflowLabel::Namespace);
         let first = Namespaces::none(decisions_full, namespaces_full)?;
@@ -214,10 +198,7 @@ impl Metrics {
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
             sentinels_heard: make.gauge(&names::SENTINELS_HEARD)?,
             sentinels_known: make.gauge(&names::SENTINELS_KNOWN)?,
-            backend_eras: make
-                .counters(&names::BACKEND_ERAS)?
-                .at(Only::Default)
-                .clone(),
+            backend_eras: make.counters(&names::BACKEND_ERAS)?.at(Only::Default).clone(),
             backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,
             login_refreshes: make.counters(&names::LOGIN_REFRESHES)?,
             twin_logins: make.counters(&names::TWIN_LOGINS)?,
@@ -226,10 +207,7 @@ impl Metrics {
             protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,
             tls: TlsMetrics::new(&make)?,
             added_latency: make.histograms(&names::ADDED_LATENCY, &ADDED_SECONDS)?,
-            backend_latency: make
-                .histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?
-                .at(Only::Default)
-                .clone(),
+            backend_latency: make.histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?.at(Only::Default).clone(),
             renewal_lateness: make.histogram(&names::RENEWAL_LATENESS, &LATENESS_SECONDS)?,
             wait_seconds: make.histogram(&names::WAIT_SECONDS, &WAIT_SECONDS)?,
             lapsed: make.counter(&names::LAPSED)?,
@@ -241,9 +219,7 @@ impl Metrics {
             reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
             reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
             label_overflow,
-            applications: Arc::new(ApplicationCounts::new(
-                make.counter_vec(&names::APPLICATION_DECISIONS)?,
-            )),
+            applications: Arc::new(ApplicationCounts::new(make.counter_vec(&names::APPLICATION_DECISIONS)?)),
             namespaces: ArcSwap::from_pointee(first),
             max_namespaces,
             policies: ArcSwap::from_pointee(Policies::none()?),
@@ -286,9 +262,7 @@ impl Metrics {
     /// Follows a (re)load of policies.
     pub(crate) fn set_policies(&self, policies: &[PolicyInfo<'_>]) -> Result<()> {
         let (next, without_room) = self.policies.load().with(policies)?;
-        self.label_overflow
-            .at(OverflowLabel::Policy)
-            .inc_by(without_room as u64);
+        self.label_overflow.at(OverflowLabel::Policy).inc_by(without_room as u64);
         self.policies.store(Arc::new(next));
         Ok(())
     }
@@ -380,12 +354,7 @@ impl Metrics {
         }
         self.runtime.show();
         let notices_kept = self.backend_redirects.at(RedirectKind::Moving);
-        tally::show(
-            &self.tallies(),
-            &self.commands,
-            notices_kept,
-            &self.client_bytes,
-        );
+        tally::show(&self.tallies(), &self.commands, notices_kept, &self.client_bytes);
         let mut page = Vec::with_capacity(64 * 1024);
         if let Err(error) = TextEncoder::new().encode(&self.gather(), &mut page) {
             tracing::error!(%error, "the metrics page is incomplete");

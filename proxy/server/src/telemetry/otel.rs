@@ -18,10 +18,7 @@ use spans::Spans;
 
 /// Starts the thread that sends spans, if a collector is configured. The follower is to be given to the
 /// trail; connects to nothing yet.
-pub(crate) fn open(
-    config: &OtelConfig,
-    backend: &BackendUrl,
-) -> Result<Option<Box<dyn Follower>>, OtelError> {
+pub(crate) fn open(config: &OtelConfig, backend: &BackendUrl) -> Result<Option<Box<dyn Follower>>, OtelError> {
     let Some(endpoint) = &config.endpoint else {
         return Ok(None);
     };
@@ -31,10 +28,7 @@ pub(crate) fn open(
         slow_ms = config.slow.and_then(|slow| u64::try_from(slow.as_millis()).ok()),
         "refused and slow decisions are sent as spans"
     );
-    Ok(Some(Box::new(Tracer {
-        spans: Spans::new(config.slow, backend),
-        outbox,
-    })))
+    Ok(Some(Box::new(Tracer { spans: Spans::new(config.slow, backend), outbox })))
 }
 
 /// Makes spans and hands them on.

@@ -24,15 +24,8 @@ pub(crate) fn duration(ms: u64) -> String {
 
 /// `250ms`, `30s`, `2m`, `25h`, `7d`: as the configuration says it.
 pub(crate) fn toml_duration(ms: u64) -> String {
-    let units = [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "m"),
-        (1_000, "s"),
-    ];
-    let whole = units
-        .iter()
-        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let whole = units.iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
     match whole {
         Some((unit, name)) => format!("{}{name}", ms / unit),
         None => format!("{ms}ms"),
@@ -72,10 +65,7 @@ mod tests {
             (604_800_000, "7d"),
         ] {
             assert_eq!(toml_duration(ms), text);
-            assert_eq!(
-                humantime::parse_duration(text).unwrap().as_millis(),
-                u128::from(ms)
-            );
+            assert_eq!(humantime::parse_duration(text).unwrap().as_millis(), u128::from(ms));
         }
     }
 

@@ -41,11 +41,7 @@ pub(crate) fn readable_lines(text: &str) -> Cow<'_, str> {
 
 /// JSON in which what is odd stands behind `\u`; line ends stay.
 pub(crate) fn readable_json(text: &str) -> Cow<'_, str> {
-    replaced(
-        text,
-        |character| is_plain(character) || character == '\n',
-        put_json,
-    )
+    replaced(text, |character| is_plain(character) || character == '\n', put_json)
 }
 
 /// A character as JSON and TOML spell it.
@@ -55,11 +51,7 @@ pub(crate) fn put_json(text: &mut String, odd: char) {
     }
 }
 
-fn replaced(
-    text: &str,
-    stays: impl Fn(char) -> bool,
-    put: impl Fn(&mut String, char),
-) -> Cow<'_, str> {
+fn replaced(text: &str, stays: impl Fn(char) -> bool, put: impl Fn(&mut String, char)) -> Cow<'_, str> {
     if text.chars().all(&stays) {
         return Cow::Borrowed(text);
     }
@@ -147,9 +139,7 @@ mod tests {
 
     #[test]
     fn a_backslash_that_begins_nothing_is_no_spelling() {
-        for text in [
-            r"\", r"a\", r"\y00", r"\x", r"\x0", r"\x0g", r"\x+1", r"\\\",
-        ] {
+        for text in [r"\", r"a\", r"\y00", r"\x", r"\x0", r"\x0g", r"\x+1", r"\\\"] {
             assert_eq!(unspell(text), None, "{text}");
         }
     }

@@ -6,11 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What a part of a path or query keeps as it is.
-const KEPT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A number with its thousands apart: `12,400`.
 pub(crate) fn number(number: u64) -> String {
@@ -42,9 +38,7 @@ pub(crate) fn utc(unix_ms: u64) -> String {
 
 /// The time of the day of a moment, UTC: `10:02:11.204`.
 pub(crate) fn time_of_day(unix_ms: u64) -> String {
-    utc(unix_ms)["2026-11-21T".len()..]
-        .trim_end_matches('Z')
-        .to_owned()
+    utc(unix_ms)["2026-11-21T".len()..].trim_end_matches('Z').to_owned()
 }
 
 /// A value within an address: whatever could end it or mean something is written as `%XX`.
@@ -92,10 +86,7 @@ mod tests {
 
     #[test]
     fn a_text_within_an_address_does_not_end_it() {
-        assert_eq!(
-            percent("lock:a/b?c&d='ü"),
-            "lock%3Aa%2Fb%3Fc%26d%3D%27%C3%BC"
-        );
+        assert_eq!(percent("lock:a/b?c&d='ü"), "lock%3Aa%2Fb%3Fc%26d%3D%27%C3%BC");
     }
 
     #[test]

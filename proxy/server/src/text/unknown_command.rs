@@ -40,19 +40,14 @@ pub(crate) fn unknown_subcommand(request: Request<'_>, is_modern: bool) -> Vec<u
 }
 
 fn one_line(mut error: Vec<u8>) -> Vec<u8> {
-    let ends = error
-        .iter_mut()
-        .filter(|byte| matches!(**byte, b'\r' | b'\n'));
+    let ends = error.iter_mut().filter(|byte| matches!(**byte, b'\r' | b'\n'));
     ends.for_each(|byte| *byte = b' ');
     error
 }
 
 /// As C shows a text: up to the first NUL.
 fn shown(bytes: &[u8], most: usize) -> &[u8] {
-    let end = bytes
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(bytes.len());
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     cut(&bytes[..end], most)
 }
 

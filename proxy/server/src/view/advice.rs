@@ -16,9 +16,7 @@ pub(super) fn for_reason(reason: Reason) -> &'static str {
             "it works longer than its lock lives and then touches somebody else's: ask for a longer TTL, \
              or extend while working, and stop when an extension fails"
         }
-        Reason::Overwrite => {
-            "it writes over a lock that others may hold: acquire with SET key value NX PX ms"
-        }
+        Reason::Overwrite => "it writes over a lock that others may hold: acquire with SET key value NX PX ms",
         Reason::TakeOver => {
             "it replaces a lock whose deadline has not passed on the server's clock: compare clocks, and \
              prefer SET key value NX PX ms to a deadline in the value"
@@ -27,12 +25,8 @@ pub(super) fn for_reason(reason: Reason) -> &'static str {
             "it changes a lock by a command that means nothing to a lock: keep data under another key, or \
              leave this key out of the namespace"
         }
-        Reason::NoTtl => {
-            "it takes a lock for ever: if it dies, nobody gets the lock; use SET key value NX PX ms"
-        }
-        Reason::TtlTooLong => {
-            "it asks for more than the ceiling: ask for less and extend while working"
-        }
+        Reason::NoTtl => "it takes a lock for ever: if it dies, nobody gets the lock; use SET key value NX PX ms",
+        Reason::TtlTooLong => "it asks for more than the ceiling: ask for less and extend while working",
         Reason::SharedToken => {
             "its value is used by other clients too, so it proves nothing: use a new random value per acquire"
         }
@@ -118,9 +112,7 @@ impl Finding {
             | UnjudgedWhy::UnknownScript
             | UnjudgedWhy::TooLong
             | UnjudgedWhy::Digest => Finding::Unjudged,
-            UnjudgedWhy::ForwardedScript | UnjudgedWhy::TrustedFunction | UnjudgedWhy::Tracking => {
-                Finding::LetThrough
-            }
+            UnjudgedWhy::ForwardedScript | UnjudgedWhy::TrustedFunction | UnjudgedWhy::Tracking => Finding::LetThrough,
             UnjudgedWhy::ComputedNames => Finding::ComputedNames,
         }
     }
@@ -258,9 +250,7 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
             "it gives locks back over other connections than it takes them with: that needs a proof that \
              travels along, the owner token, or else a distinctive CLIENT SETNAME or ACL user"
         }
-        Finding::RanOut => {
-            "its locks run out before it gives them back: ask for a longer TTL, or extend while working"
-        }
+        Finding::RanOut => "its locks run out before it gives them back: ask for a longer TTL, or extend while working",
         Finding::LeaseLost => {
             "a failover lost locks that it held, and it was not told: stop what it does without them; quarantine = \"auto\" \
              in their namespace keeps others from getting such a lock while it works on"
@@ -269,9 +259,7 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
             "its work takes longer than the TTL that the proxy gave, and goes on because the proxy renews it: \
              ask for a TTL and extend, so that it does not depend on its connection"
         }
-        Finding::Unjudged => {
-            "some of its commands on locks could not be judged: see the kind in the example"
-        }
+        Finding::Unjudged => "some of its commands on locks could not be judged: see the kind in the example",
         Finding::LetThrough => {
             "the configuration lets its scripts or functions work on locks unjudged, in enforce mode, too: what they do to a lock is nobody's but theirs"
         }

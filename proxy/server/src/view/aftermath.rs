@@ -92,12 +92,7 @@ struct Time {
 
 impl Aftermath {
     /// These namespaces are in force from now on, so far enforced; at the start of the process, without a moment.
-    pub(super) fn follow(
-        &mut self,
-        in_force: &[(Arc<str>, Extent)],
-        at: Option<Moment>,
-        periods: &Periods,
-    ) {
+    pub(super) fn follow(&mut self, in_force: &[(Arc<str>, Extent)], at: Option<Moment>, periods: &Periods) {
         let is_in_force = |name: &Arc<str>| in_force.iter().any(|(one, _)| one == name);
         self.namespaces.retain(|name, _| is_in_force(name));
         for (name, extent) in in_force {
@@ -128,9 +123,7 @@ impl Aftermath {
     ) -> Vec<Harmed> {
         let mut found = Vec::new();
         for (name, watch) in &mut self.namespaces {
-            watch.harm.take_if(|harm| {
-                harm.taken_back && now.at.saturating_duration_since(harm.found) >= WATCHED
-            });
+            watch.harm.take_if(|harm| harm.taken_back && now.at.saturating_duration_since(harm.found) >= WATCHED);
             let (Some(since), Extent::Some | Extent::All) = (watch.since, watch.extent) else {
                 continue;
             };
@@ -143,11 +136,7 @@ impl Aftermath {
             match (words, &mut watch.harm) {
                 (Some(words), Some(harm)) => harm.words = words,
                 (Some(words), none) => {
-                    *none = Some(Harm {
-                        words: words.clone(),
-                        found: now.at,
-                        taken_back: false,
-                    });
+                    *none = Some(Harm { words: words.clone(), found: now.at, taken_back: false });
                     let namespace = name.clone();
                     found.push(Harmed { namespace, words });
                 }
@@ -162,11 +151,7 @@ impl Aftermath {
     /// The proxy has set the namespace back to monitor mode for it, which is said for a while.
     pub(super) fn was_taken_back(&mut self, harmed: Harmed, now: Instant) {
         if let Some(watch) = self.namespaces.get_mut(&harmed.namespace) {
-            watch.harm = Some(Harm {
-                words: harmed.words,
-                found: now,
-                taken_back: true,
-            });
+            watch.harm = Some(Harm { words: harmed.words, found: now, taken_back: true });
         }
     }
 
@@ -174,10 +159,7 @@ impl Aftermath {
     pub(super) fn harm(&self, namespace: &str) -> Option<String> {
         let harm = self.namespaces.get(namespace)?.harm.as_ref()?;
         Some(match harm.taken_back {
-            true => format!(
-                "enforcing harmed, so it was set back to monitor mode: {}",
-                harm.words
-            ),
+            true => format!("enforcing harmed, so it was set back to monitor mode: {}", harm.words),
             false => format!("enforcing harms: {}", harm.words),
         })
     }
@@ -196,8 +178,7 @@ impl Watch {
         let begun = begun.map_or(from.at, |begun| begun.min(from.at));
         let since = Span::of(&counts, ms(now.at.saturating_duration_since(begun)));
         // A look at all locks is taken only where something is lost.
-        let lost =
-            |held_ms| Some(Time::of(&counts, held_ms)).filter(|time| time.is_lost_within(since.ms));
+        let lost = |held_ms| Some(Time::of(&counts, held_ms)).filter(|time| time.is_lost_within(since.ms));
         let lost = lost(0).and_then(|_| lost(held_ms(name, begun)));
         let fell = self.before.filter(|before| before.fell_to(&since));
         let fell = fell.map(|before| {
@@ -221,13 +202,7 @@ impl Span {
     fn of(counts: &Counts, ms: u64) -> Span {
         let Costs { foretold, seen } = counts.costs;
         let grants = foretold.grants + foretold.lost_grants + seen.grants;
-        Span {
-            ms,
-            grants: u64::try_from(grants)
-                .unwrap_or(0)
-                .saturating_sub(counts.broken),
-            tries: counts.tries,
-        }
+        Span { ms, grants: u64::try_from(grants).unwrap_or(0).saturating_sub(counts.broken), tries: counts.tries }
     }
 
     /// What was counted before a switch, but after the one before that: from the first that there was, so that a day without
@@ -271,12 +246,7 @@ impl Time {
         // What is taken back may have been counted before.
         let count = |ms: i64| u64::try_from(ms).unwrap_or(0);
         let lost_ms = count(seen.unheld_ms).saturating_add(count(seen.cut_ms));
-        Time {
-            lost_ms,
-            locked_ms: lost_ms
-                .saturating_add(count(seen.held_ms))
-                .saturating_add(held_ms),
-        }
+        Time { lost_ms, locked_ms: lost_ms.saturating_add(count(seen.held_ms)).saturating_add(held_ms) }
     }
 
     fn is_lost_within(&self, ms: u64) -> bool {

@@ -333,10 +333,7 @@ impl Version {
             arch: std::env::consts::ARCH.to_owned(),
             built_in: lockwarden_policy::builtins()
                 .iter()
-                .map(|policy| PolicyDigest {
-                    name: policy.name.to_owned(),
-                    sha256: policy.sha256(),
-                })
+                .map(|policy| PolicyDigest { name: policy.name.to_owned(), sha256: policy.sha256() })
                 .collect(),
             in_force: None,
             config_hash: None,
@@ -346,10 +343,7 @@ impl Version {
 
 impl PolicyDigest {
     pub(crate) fn of(loaded: &PolicyInfo) -> PolicyDigest {
-        PolicyDigest {
-            name: loaded.name.to_string(),
-            sha256: loaded.sha256.clone(),
-        }
+        PolicyDigest { name: loaded.name.to_string(), sha256: loaded.sha256.clone() }
     }
 }
 

@@ -97,19 +97,12 @@ impl Found {
     /// So many times more, the last of them with this example.
     fn added_to<K: Eq + Hash>(&self, all: &mut NamedMap<K, Found>, what: K) {
         let before = all.get(&what).map_or(0, |found| found.count);
-        let found = Found {
-            count: before + self.count,
-            example: self.example.clone(),
-        };
+        let found = Found { count: before + self.count, example: self.example.clone() };
         all.insert(what, found);
     }
 
     /// Once more.
-    fn again<K: Eq + Hash>(
-        all: &mut ByPattern<K>,
-        (what, pattern): (K, Option<PatternId>),
-        example: &Arc<LockEvent>,
-    ) {
+    fn again<K: Eq + Hash>(all: &mut ByPattern<K>, (what, pattern): (K, Option<PatternId>), example: &Arc<LockEvent>) {
         let example = example.clone();
         let has_room = all.len() < MAX_FOUND;
         let mut what = (what, pattern);
@@ -130,12 +123,7 @@ impl Found {
 
 impl Applications {
     /// An application did something.
-    pub(super) fn did(
-        &mut self,
-        caller: &Arc<Caller>,
-        entry: &Arc<LockEvent>,
-        pattern: Option<PatternId>,
-    ) {
+    pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<LockEvent>, pattern: Option<PatternId>) {
         let here = self.here(caller, &entry.namespace);
         here.overlaps += u64::from(entry.overlap);
         // What a guard says of data is no operation on the lock.
@@ -184,8 +172,7 @@ impl Applications {
     /// How many counts there are.
     pub(super) fn size(&self) -> usize {
         let each = self.all.iter().flat_map(|used| used.namespaces.values());
-        each.map(|here| 1 + here.refusals.len() + here.findings.len() + here.costs.len())
-            .sum()
+        each.map(|here| 1 + here.refusals.len() + here.findings.len() + here.costs.len()).sum()
     }
 
     /// Something was found about it.
@@ -248,10 +235,7 @@ impl Applications {
         let all = &mut self.all;
         *self.by_name.entry(name).or_insert_with_key(|name| {
             let name = name.clone();
-            all.push(Used {
-                name,
-                ..Used::default()
-            });
+            all.push(Used { name, ..Used::default() });
             all.len() - 1
         })
     }
@@ -272,10 +256,7 @@ impl Applications {
                 (rank, used.told(connections, patterns, &here))
             })
             .collect();
-        ranked.sort_by(|(a, one), (b, other)| {
-            b.cmp(a)
-                .then_with(|| one.application.cmp(&other.application))
-        });
+        ranked.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.application.cmp(&other.application)));
         ranked.into_iter().map(|(_, told)| told).collect()
     }
 
@@ -295,10 +276,8 @@ impl Applications {
                 }
             }
         }
-        let mut ranked: Vec<(Reason, u64, &str)> = by_reason
-            .into_iter()
-            .map(|(reason, (all, _, who))| (reason, all, who))
-            .collect();
+        let mut ranked: Vec<(Reason, u64, &str)> =
+            by_reason.into_iter().map(|(reason, (all, _, who))| (reason, all, who)).collect();
         ranked.sort_by_key(|(reason, all, _)| (std::cmp::Reverse(*all), *reason));
         ranked
     }
@@ -321,23 +300,14 @@ impl Applications {
 
     /// How often this was found in a namespace, by what the keys have in common.
     pub(super) fn found_on(&self, namespace: &str, what: Finding) -> Vec<(Option<PatternId>, u64)> {
-        let here = self
-            .all
-            .iter()
-            .filter_map(|used| used.namespaces.get(namespace));
+        let here = self.all.iter().filter_map(|used| used.namespaces.get(namespace));
         let found = here.flat_map(|here| &here.findings);
         let these = found.filter(|((finding, _), _)| *finding == what);
-        these
-            .map(|((_, pattern), found)| (*pattern, found.count))
-            .collect()
+        these.map(|((_, pattern), found)| (*pattern, found.count)).collect()
     }
 
     /// What was found in a namespace of this kind, the most first.
-    pub(super) fn found_in(
-        &self,
-        namespace: &str,
-        is_one: impl Fn(Finding) -> bool,
-    ) -> Vec<FoundIn<'_>> {
+    pub(super) fn found_in(&self, namespace: &str, is_one: impl Fn(Finding) -> bool) -> Vec<FoundIn<'_>> {
         let mut found: Vec<FoundIn<'_>> = Vec::new();
         for used in &self.all {
             let name = used.name.as_str();
@@ -348,9 +318,7 @@ impl Applications {
             let these = these.filter(|(finding, _)| is_one(*finding));
             found.extend(these.map(|(finding, count)| (finding, count, name)));
         }
-        found.sort_by_key(|(finding, count, name)| {
-            (std::cmp::Reverse(*count), finding.word(), *name)
-        });
+        found.sort_by_key(|(finding, count, name)| (std::cmp::Reverse(*count), finding.word(), *name));
         found
     }
 }
@@ -360,11 +328,7 @@ impl Used {
         let namespaces = &mut self.namespaces;
         if !namespaces.contains_key(namespace) {
             let has_room = namespaces.len() < MAX_NAMESPACES;
-            let name = if has_room {
-                namespace.clone()
-            } else {
-                REST.into()
-            };
+            let name = if has_room { namespace.clone() } else { REST.into() };
             return namespaces.entry(name).or_default();
         }
         namespaces.get_mut(namespace).expect("it is there")
@@ -390,21 +354,12 @@ impl Used {
         |namespace, finding| finding.may_break(here(namespace).grants_repeats)
     }
 
-    fn told(
-        &self,
-        connections: u64,
-        patterns: &KeyPatterns,
-        here_of: &impl Fn(&str) -> Here,
-    ) -> Application {
+    fn told(&self, connections: u64, patterns: &KeyPatterns, here_of: &impl Fn(&str) -> Here) -> Application {
         let mut namespaces: Vec<Usage> = self
             .namespaces
             .iter()
             .map(|(namespace, here)| {
-                let own = Whose {
-                    application: &self.name,
-                    namespace,
-                    patterns,
-                };
+                let own = Whose { application: &self.name, namespace, patterns };
                 here.told(&own, here_of(namespace))
             })
             .collect();
@@ -439,16 +394,10 @@ impl Used {
         let refused = self.sum(|here| here.refused);
         let of = |count: u64| {
             let calls = times(operations, "call");
-            format!(
-                "{} of {calls} ({})",
-                number(count),
-                share(count, operations)
-            )
+            format!("{} of {calls} ({})", number(count), share(count, operations))
         };
         let mut costs = Costs::default();
-        self.namespaces
-            .values()
-            .for_each(|here| costs.add(&here.costs()));
+        self.namespaces.values().for_each(|here| costs.add(&here.costs()));
         let mut parts: Vec<String> = costs.words().into_iter().collect();
         if would > 0 {
             parts.push(format!("enforce mode would refuse {}", of(would)));
@@ -456,33 +405,23 @@ impl Used {
         if refused > 0 {
             let calls = times(operations, "call");
             let share = share(refused, operations);
-            parts.push(format!(
-                "{} of {calls} were refused ({share})",
-                number(refused)
-            ));
+            parts.push(format!("{} of {calls} were refused ({share})", number(refused)));
         }
         for (what, count) in self.named(Used::may_break(here)) {
             parts.push(format!("look at {what} ({})", times(count, "time")));
         }
         if parts.is_empty() {
-            parts.push(format!(
-                "ready: nothing to refuse in {}",
-                times(operations, "call")
-            ));
+            parts.push(format!("ready: nothing to refuse in {}", times(operations, "call")));
         }
         let changes = self.named(|_, finding| finding.would_change());
         if !changes.is_empty() {
-            let changes = changes
-                .iter()
-                .map(|(what, count)| format!("{what} ({})", times(*count, "time")));
+            let changes = changes.iter().map(|(what, count)| format!("{what} ({})", times(*count, "time")));
             let changes: Vec<String> = changes.collect();
             parts.push(format!("enforce mode would change {}", changes.join(", ")));
         }
         let guarded = self.named(|_, finding| finding.is_of_guard());
         if !guarded.is_empty() {
-            let guarded = guarded
-                .iter()
-                .map(|(what, count)| format!("{what} ({})", times(*count, "time")));
+            let guarded = guarded.iter().map(|(what, count)| format!("{what} ({})", times(*count, "time")));
             let guarded: Vec<String> = guarded.collect();
             parts.push(format!("of guarded data: {}", guarded.join(", ")));
         }
@@ -522,8 +461,7 @@ impl UsedHere {
             foretold: (&costs.foretold).into(),
             seen: (&costs.seen).into(),
         });
-        told.filter(|one| one.foretold.is_lost() || one.seen.is_lost())
-            .collect()
+        told.filter(|one| one.foretold.is_lost() || one.seen.is_lost()).collect()
     }
 
     fn costs(&self) -> Costs {
@@ -628,11 +566,7 @@ impl Whose<'_> {
                 toml: mend.toml,
             });
         }
-        patterns.sort_by(|a, b| {
-            b.count
-                .cmp(&a.count)
-                .then_with(|| a.pattern.cmp(&b.pattern))
-        });
+        patterns.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.pattern.cmp(&b.pattern)));
         let last = found.iter().max_by_key(|(_, found)| found.example.at_ms);
         let (_, last) = last.expect("something was found on some pattern");
         Misuse {

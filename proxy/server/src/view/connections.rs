@@ -42,12 +42,8 @@ impl Locks {
     }
 
     fn told(mut self) -> (u64, Vec<api::NamedLock>) {
-        self.named
-            .sort_unstable_by(|one, other| (one.db, &one.key).cmp(&(other.db, &other.key)));
-        let named = self.named.iter().map(|key| api::NamedLock {
-            key: spell(&key.key),
-            db: key.db,
-        });
+        self.named.sort_unstable_by(|one, other| (one.db, &one.key).cmp(&(other.db, &other.key)));
+        let named = self.named.iter().map(|key| api::NamedLock { key: spell(&key.key), db: key.db });
         (self.count, named.collect())
     }
 }
@@ -63,10 +59,7 @@ struct Connected {
 /// `GET /api/v1/connections`.
 pub(super) fn connections(service: &ViewService, query: &ConnectionsQuery) -> api::Connections {
     let (now, now_ms) = (Instant::now(), now_ms());
-    let limit = query
-        .limit
-        .unwrap_or(USUAL_CONNECTIONS)
-        .min(MAX_CONNECTIONS);
+    let limit = query.limit.unwrap_or(USUAL_CONNECTIONS).min(MAX_CONNECTIONS);
     let asked_for = |caller: &Caller| {
         let application = query.application.as_deref();
         application.is_none_or(|application| application == caller.application())
@@ -121,9 +114,7 @@ fn held(
     now: Instant,
 ) -> HashMap<SessionId, Locks> {
     let sessions = connected.iter().map(|(peer, _)| peer.session);
-    let mut held: HashMap<SessionId, Locks> = sessions
-        .map(|session| (session, Locks::default()))
-        .collect();
+    let mut held: HashMap<SessionId, Locks> = sessions.map(|session| (session, Locks::default())).collect();
     service.shared.mirror.visit(|key, lease| {
         let lives = lease.ends.is_none_or(|ends| ends > now);
         let holder = lease.session.filter(|_| lives);
@@ -147,8 +138,5 @@ fn polled(service: &ViewService, now: Instant) -> HashMap<SessionNumber, Locks> 
 
 fn process(peer: &ClientConnection) -> Option<api::ClientProcess> {
     let running = peer.running()?;
-    Some(api::ClientProcess {
-        id: running.number(),
-        program: running.program().map(|name| spell(&name)),
-    })
+    Some(api::ClientProcess { id: running.number(), program: running.program().map(|name| spell(&name)) })
 }

@@ -43,12 +43,7 @@ pub(super) fn lost_of(seen: &Seen, query: &DecisionsQuery, limit: usize) -> Vec<
     }
 }
 
-fn those_of(
-    all: &VecDeque<Decided>,
-    seen: &Seen,
-    query: &DecisionsQuery,
-    limit: usize,
-) -> Vec<Decided> {
+fn those_of(all: &VecDeque<Decided>, seen: &Seen, query: &DecisionsQuery, limit: usize) -> Vec<Decided> {
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
@@ -73,9 +68,5 @@ fn those_of(
             && query.application.as_deref().is_none_or(by)
     };
     let newest_first = all.iter().rev();
-    newest_first
-        .filter(is_asked_for)
-        .take(limit)
-        .cloned()
-        .collect()
+    newest_first.filter(is_asked_for).take(limit).cloned().collect()
 }

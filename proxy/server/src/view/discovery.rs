@@ -21,11 +21,7 @@ impl ViewService {
     /// See [`super::Views::discovery`].
     pub(super) fn discovered(&self) -> api::Discovery {
         let active = self.shared.active.load();
-        let names: Vec<String> = active
-            .details
-            .iter()
-            .map(|details| details.name.to_string())
-            .collect();
+        let names: Vec<String> = active.details.iter().map(|details| details.name.to_string()).collect();
         let unseen = self.shared.discovery.unseen();
         let collected = self.shared.discovery.collected();
         let passed = collected.since.elapsed().as_millis();
@@ -41,9 +37,7 @@ impl ViewService {
             is_implied: active.details.iter().any(|details| details.is_implied),
             names: &names,
             guards: &active.guards.index,
-            guard_names: &guards
-                .map(|guard| guard.name.to_string())
-                .collect::<Vec<_>>(),
+            guard_names: &guards.map(|guard| guard.name.to_string()).collect::<Vec<_>>(),
         };
         told(&collected.collector, &governed, &watched)
     }
@@ -70,9 +64,7 @@ impl Governed<'_> {
 pub(super) fn unclaimed(shared: &ProxyState) -> u64 {
     let active = shared.active.load();
     let collected = shared.discovery.collected();
-    let unknown = collected
-        .collector
-        .unknown_scripts(&|sha| shared.knows_script(sha));
+    let unknown = collected.collector.unknown_scripts(&|sha| shared.knows_script(sha));
     let patterns = patterns(&collected.collector, &unknown);
     let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, &active.namespaces);
     patterns.iter().filter(is_free).count() as u64
@@ -96,8 +88,7 @@ fn patterns<'a>(collector: &'a Collector, unknown: &[UnknownScript]) -> Vec<Patt
         if let Some(calls) = calls.filter(|_| pattern.verdict.kind != Kind::Lock) {
             pattern.verdict.confidence = Confidence::Guess;
             let calls = counted(calls.calls, "call", "calls");
-            let why =
-                format!("; but {calls} of scripts that are not known here may have given it back");
+            let why = format!("; but {calls} of scripts that are not known here may have given it back");
             pattern.verdict.why.push_str(&why);
         }
     }
@@ -105,11 +96,7 @@ fn patterns<'a>(collector: &'a Collector, unknown: &[UnknownScript]) -> Vec<Patt
 }
 
 /// What was collected, without the keys that namespaces have by now.
-pub(crate) fn told(
-    collector: &Collector,
-    governed: &Governed<'_>,
-    watched: &Watched<'_>,
-) -> api::Discovery {
+pub(crate) fn told(collector: &Collector, governed: &Governed<'_>, watched: &Watched<'_>) -> api::Discovery {
     let now = now_ms();
     let namespaces = governed.namespaces;
     let mut unknown = collector.unknown_scripts(watched.knows);
@@ -140,15 +127,9 @@ pub(crate) fn told(
 }
 
 /// Guards of data whose locks are in a namespace, or in one that is proposed with them.
-fn proposed_guards(
-    collector: &Collector,
-    candidates: &[Candidate],
-    governed: &Governed<'_>,
-) -> Vec<GuardCandidate> {
+fn proposed_guards(collector: &Collector, candidates: &[Candidate], governed: &Governed<'_>) -> Vec<GuardCandidate> {
     let locks = candidates.iter().filter(|candidate| is_proposed(candidate));
-    let globs: Vec<Glob> = locks
-        .map(|lock| Glob::new(lock.glob.clone().into()))
-        .collect();
+    let globs: Vec<Glob> = locks.map(|lock| Glob::new(lock.glob.clone().into())).collect();
     let is_lock = |key: &[u8]| governed.has(key) || globs.iter().any(|glob| glob.matches(key));
     let is_guarded = |key: &[u8]| !governed.guards.of_key(key).is_empty();
     guards::proposed(collector.guards(), &is_lock, &is_guarded)
@@ -178,15 +159,10 @@ fn guard(one: &GuardCandidate) -> api::ProposedGuard {
         fixed: one.is_fixed,
         words: one.words.clone(),
         outsiders: outsiders
-            .map(|(application, writes)| api::Outsider {
-                application: application.clone(),
-                writes: *writes,
-            })
+            .map(|(application, writes)| api::Outsider { application: application.clone(), writes: *writes })
             .collect(),
-        outside: outside.map(|(key, application)| api::OutsideWrite {
-            key: spell(key),
-            application: application.clone(),
-        }),
+        outside: outside
+            .map(|(key, application)| api::OutsideWrite { key: spell(key), application: application.clone() }),
         starters: starters
             .map(|(application, connections)| api::Starter {
                 application: application.clone(),
@@ -207,17 +183,10 @@ fn is_unclaimed(pattern: &Pattern<'_>, namespaces: &Namespaces) -> bool {
 
 fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
     let usage = pattern.usage;
-    let taken_by = usage
-        .tries
-        .keys()
-        .map(|spelling| spelling.name().to_owned());
+    let taken_by = usage.tries.keys().map(|spelling| spelling.name().to_owned());
     let applications = usage.applications().iter();
     // What is no lock is not held.
-    let hold_ms = |share| {
-        usage
-            .hold_ms(share)
-            .filter(|_| pattern.verdict.kind.is_lock())
-    };
+    let hold_ms = |share| usage.hold_ms(share).filter(|_| pattern.verdict.kind.is_lock());
     api::KeyPattern {
         pattern: spell(&pattern.glob),
         example: spell(&usage.example),

@@ -60,9 +60,7 @@ pub(super) fn mixed(
         let found = applications.found_on(namespace, Finding::Observed(observation));
         let mut by_place: HashMap<Option<PatternId>, u64> = HashMap::new();
         for (pattern, count) in found {
-            *by_place
-                .entry(patterns.known(namespace, pattern))
-                .or_default() += count;
+            *by_place.entry(patterns.known(namespace, pattern)).or_default() += count;
         }
         by_place
     };
@@ -91,8 +89,7 @@ pub(super) fn mixed(
     let fewer = ways.into_iter().filter(|way| *way != main);
     fewer
         .filter_map(|way| {
-            let (these, others): (Vec<&Member<'_>>, Vec<_>) =
-                members.iter().partition(|one| one.way == way);
+            let (these, others): (Vec<&Member<'_>>, Vec<_>) = members.iter().partition(|one| one.way == way);
             if these.is_empty() || others.iter().all(|one| one.way != main) {
                 return None;
             }
@@ -132,16 +129,10 @@ fn toml(
     others: &[&Member<'_>],
     patterns: &KeyPatterns,
 ) -> String {
-    let globs: Vec<String> = these
-        .iter()
-        .filter_map(|one| String::from_utf8(patterns.glob_bytes(one.id)).ok())
-        .collect();
+    let globs: Vec<String> =
+        these.iter().filter_map(|one| String::from_utf8(patterns.glob_bytes(one.id)).ok()).collect();
     let keys: Vec<String> = globs.iter().map(|glob| quoted(glob)).collect();
-    let mut text = format!(
-        "[[namespace]]\nname = {}\nkeys = [{}]\n",
-        quoted(name),
-        keys.join(", ")
-    );
+    let mut text = format!("[[namespace]]\nname = {}\nkeys = [{}]\n", quoted(name), keys.join(", "));
     let takes = |glob: &String| {
         let glob = Glob::new(glob.clone().into_bytes().into());
         let mut others = others.iter();
@@ -150,40 +141,25 @@ fn toml(
     // Writing to a String cannot fail, here and below.
     for other in globs.iter().filter_map(takes) {
         let other = String::from_utf8_lossy(&patterns.glob_bytes(other.id)).into_owned();
-        let _ = writeln!(
-            text,
-            "# CAUTION: matches {} as well: name the keys more narrowly",
-            quoted(&other)
-        );
+        let _ = writeln!(text, "# CAUTION: matches {} as well: name the keys more narrowly", quoted(&other));
     }
     // Its own mode, so that a reload governs nothing less.
     let mode = if enforced { "enforce" } else { "monitor" };
     let _ = writeln!(text, "mode = \"{mode}\"");
-    let longest = these
-        .iter()
-        .filter_map(|one| one.seen.longest_ttl_ms())
-        .max();
-    let wanted = these
-        .iter()
-        .filter_map(|one| one.seen.holds.wanted_ttl_ms())
-        .max();
+    let longest = these.iter().filter_map(|one| one.seen.longest_ttl_ms()).max();
+    let wanted = these.iter().filter_map(|one| one.seen.holds.wanted_ttl_ms()).max();
     let ceiling = longest.max(wanted).map(toml_duration);
     let of_way = these.first().map(|one| one.way);
     match of_way {
         Some(Way::LeftToTtl) => {
             text.push_str("[namespace.settings.ttl-ceiling]\n");
             if let Some(ceiling) = ceiling {
-                let _ = writeln!(
-                    text,
-                    "ceiling = \"{ceiling}\" # the longest TTL that was asked for"
-                );
+                let _ = writeln!(text, "ceiling = \"{ceiling}\" # the longest TTL that was asked for");
             }
             text.push_str("keep_alive = \"off\" # the TTL is what they are for\n");
         }
         Some(Way::HandedOver) => {
-            text.push_str(
-                "hand_over = true # one process takes them, and another gives them back\n",
-            );
+            text.push_str("hand_over = true # one process takes them, and another gives them back\n");
             if let Some(ms) = wanted {
                 let _ = writeln!(
                     text,
@@ -210,9 +186,6 @@ fn toml(
 /// A name that no other namespace has, made of the words of a pattern.
 fn name_of(glob: &str, used: &[String]) -> String {
     let is_fit = |one: char| one.is_ascii_alphanumeric();
-    let words: Vec<&str> = glob
-        .split(|one| !is_fit(one))
-        .filter(|word| !word.is_empty())
-        .collect();
+    let words: Vec<&str> = glob.split(|one| !is_fit(one)).filter(|word| !word.is_empty()).collect();
     free_name(words.join("-"), "locks", used)
 }

@@ -11,8 +11,8 @@ pub(super) const ENOUGH: u64 = 20;
 const RAN_OUT_BY_MISFORTUNE: u64 = 1_000;
 /// TTLs that people ask for, ms. Above the last, whole hours.
 const USUAL_TTLS: [u64; 17] = [
-    100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 15_000, 20_000, 30_000, 60_000, 120_000,
-    300_000, 600_000, 1_800_000, 3_600_000,
+    100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 15_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000,
+    1_800_000, 3_600_000,
 ];
 
 /// A lease that is over. Small, because there are many; what is longer than 49 days is 49 days long.
@@ -33,12 +33,7 @@ pub(super) struct Hold {
 impl Hold {
     /// Of a lease that was over at this Unix time, ms, and lasted so long, with the TTL that it was given last, 0 for
     /// none.
-    pub(super) fn new(
-        until_ms: u64,
-        held_ms: u64,
-        ttl_ms: u64,
-        (ran_out, kept): (bool, bool),
-    ) -> Hold {
+    pub(super) fn new(until_ms: u64, held_ms: u64, ttl_ms: u64, (ran_out, kept): (bool, bool)) -> Hold {
         Hold {
             at_s: small(until_ms / 1_000),
             held_ms: small(held_ms),
@@ -63,10 +58,7 @@ pub(super) struct Holds {
 impl Holds {
     /// The last so many.
     pub(super) fn new(most: usize) -> Holds {
-        Holds {
-            last: VecDeque::new(),
-            most,
-        }
+        Holds { last: VecDeque::new(), most }
     }
 
     pub(super) fn add(&mut self, hold: Hold) {
@@ -89,10 +81,7 @@ impl Holds {
     pub(super) fn since(&self, from_ms: u64) -> Holds {
         let from_s = small(from_ms / 1_000);
         let last = self.last.iter().filter(|hold| hold.at_s >= from_s);
-        Holds {
-            last: last.copied().collect(),
-            most: self.most,
-        }
+        Holds { last: last.copied().collect(), most: self.most }
     }
 
     /// Adds those of another pattern that is the same by now.
@@ -179,12 +168,7 @@ impl Holds {
         let for_own = || {
             let ran_out = self.last.iter().filter(|hold| own(hold) && hold.ran_out);
             let ttls = self.last.iter().filter(own).map(|hold| hold.ttl_ms.into());
-            own_ttl(
-                &self.held(own),
-                &Sorted::new(ttls),
-                ran_out.count() as u64,
-                key,
-            )
+            own_ttl(&self.held(own), &Sorted::new(ttls), ran_out.count() as u64, key)
         };
         let for_kept = || {
             let ttls = self.last.iter().filter(kept).map(|hold| hold.ttl_ms.into());
@@ -305,14 +289,7 @@ mod tests {
         for held_ms in 1..=250 {
             holds.add(Hold::new(0, held_ms, 0, (held_ms == 200, false)));
         }
-        let expected = api::Holds {
-            count: 100,
-            p50_ms: 200,
-            p99_ms: 249,
-            p999_ms: 250,
-            max_ms: 250,
-            ran_out: 1,
-        };
+        let expected = api::Holds { count: 100, p50_ms: 200, p99_ms: 249, p999_ms: 250, max_ms: 250, ran_out: 1 };
         assert_eq!(holds.summary(), expected);
         assert_eq!(Holds::new(100).summary(), api::Holds::default());
     }
@@ -330,11 +307,7 @@ mod tests {
 
     #[test]
     fn the_advice_follows_from_the_work() {
-        let long = holds(
-            (0..99)
-                .map(|_| (4_000, 5_000, false))
-                .chain([(6_100, 5_000, true)]),
-        );
+        let long = holds((0..99).map(|_| (4_000, 5_000, false)).chain([(6_100, 5_000, true)]));
         assert_eq!(
             advice(&long).unwrap(),
             "1 lease of the last 100 ran out before they were given back; they are held for 6.1 s at most, \
@@ -345,16 +318,9 @@ mod tests {
         // Others deleted the lock before its TTL was over, and the work went on.
         let late = holds((0..50).map(|_| (500, 300, false)));
         let said = advice(&late).unwrap();
-        assert!(
-            said.contains("before the work is done") && said.contains("PX 1000"),
-            "{said}"
-        );
+        assert!(said.contains("before the work is done") && said.contains("PX 1000"), "{said}");
         let idle = holds((0..50).map(|_| (20, 600_000, false)));
-        assert!(
-            advice(&idle)
-                .unwrap()
-                .ends_with("30 s would do (SET lock:a VALUE NX PX 30000)")
-        );
+        assert!(advice(&idle).unwrap().ends_with("30 s would do (SET lock:a VALUE NX PX 30000)"));
         assert_eq!(advice(&holds((0..50).map(|_| (400, 5_000, false)))), None);
         assert_eq!(advice(&holds((0..5).map(|_| (6_000, 5_000, true)))), None);
         assert_eq!(advice(&holds((0..50).map(|_| (6_000, 0, false)))), None);
@@ -362,24 +328,12 @@ mod tests {
 
     #[test]
     fn one_long_lease_of_a_thousand_is_not_what_the_others_need() {
-        let seldom =
-            holds((0..1_000).map(|number| (if number == 7 { 9_000 } else { 400 }, 5_000, false)));
-        assert_eq!(
-            (seldom.summary().p99_ms, seldom.summary().p999_ms),
-            (400, 400)
-        );
-        assert_eq!(
-            (advice(&seldom), seldom.wanted_ttl_ms()),
-            (None, Some(1_000))
-        );
-        let twice =
-            holds((0..1_000).map(|number| (if number < 2 { 9_000 } else { 400 }, 5_000, false)));
+        let seldom = holds((0..1_000).map(|number| (if number == 7 { 9_000 } else { 400 }, 5_000, false)));
+        assert_eq!((seldom.summary().p99_ms, seldom.summary().p999_ms), (400, 400));
+        assert_eq!((advice(&seldom), seldom.wanted_ttl_ms()), (None, Some(1_000)));
+        let twice = holds((0..1_000).map(|number| (if number < 2 { 9_000 } else { 400 }, 5_000, false)));
         assert_eq!(twice.wanted_ttl_ms(), Some(15_000));
-        assert!(
-            advice(&twice)
-                .unwrap()
-                .starts_with("999 of 1,000 are held for 9.0 s at most")
-        );
+        assert!(advice(&twice).unwrap().starts_with("999 of 1,000 are held for 9.0 s at most"));
     }
 
     #[test]
@@ -406,12 +360,7 @@ mod tests {
 
     #[test]
     fn a_ttl_has_room_and_is_a_round_number() {
-        for (work, ttl) in [
-            (0, 100),
-            (6_100, 10_000),
-            (700, 2_000),
-            (4_000_000, 7_200_000),
-        ] {
+        for (work, ttl) in [(0, 100), (6_100, 10_000), (700, 2_000), (4_000_000, 7_200_000)] {
             assert_eq!(enough(work), ttl);
         }
     }

@@ -45,23 +45,13 @@ pub(super) struct HotLocks {
 
 impl HotLocks {
     /// Somebody asked for a lock.
-    pub(super) fn tried(
-        &mut self,
-        key: &DbKey,
-        namespace: &Arc<str>,
-        contended: bool,
-        at: Instant,
-    ) {
+    pub(super) fn tried(&mut self, key: &DbKey, namespace: &Arc<str>, contended: bool, at: Instant) {
         let since = *self.turned.get_or_insert(at);
         let passed = at.saturating_duration_since(since);
         if passed >= TURN {
             let over = std::mem::take(&mut self.now);
             // Of what came before a turn without any try nothing is hot any more.
-            self.before = if passed >= 2 * TURN {
-                Sketch::default()
-            } else {
-                over
-            };
+            self.before = if passed >= 2 * TURN { Sketch::default() } else { over };
             self.turned = Some(at);
         }
         self.now.tried(key, namespace, contended);
@@ -69,17 +59,14 @@ impl HotLocks {
 
     /// The hottest first, over the last one to two turns.
     pub(super) fn hottest(&self, now: Instant) -> Vec<(DbKey, Count)> {
-        let passed = self
-            .turned
-            .map(|since| now.saturating_duration_since(since));
+        let passed = self.turned.map(|since| now.saturating_duration_since(since));
         let sketches = match passed {
             None => return Vec::new(),
             Some(passed) if passed >= 2 * TURN => return Vec::new(),
             Some(_) => [&self.now, &self.before],
         };
         let mut merged: HashMap<&DbKey, Count> = HashMap::new();
-        for (sketch, other) in [(0, 1), (1, 0)].map(|(one, other)| (sketches[one], sketches[other]))
-        {
+        for (sketch, other) in [(0, 1), (1, 0)].map(|(one, other)| (sketches[one], sketches[other])) {
             for (key, count) in &sketch.counts {
                 // A lock that the other sketch does not count may have had as many there as its lowest.
                 let elsewhere = other.get(key).cloned().unwrap_or_else(|| Count {
@@ -96,10 +83,7 @@ impl HotLocks {
                 });
             }
         }
-        let mut hottest: Vec<(DbKey, Count)> = merged
-            .into_iter()
-            .map(|(key, count)| (key.clone(), count))
-            .collect();
+        let mut hottest: Vec<(DbKey, Count)> = merged.into_iter().map(|(key, count)| (key.clone(), count)).collect();
         let rank = |(key, count): &(DbKey, Count)| {
             let sure = count.tries - count.error;
             (std::cmp::Reverse(sure), key.db, key.key.clone())
@@ -192,10 +176,7 @@ mod tests {
         let hottest = hot.hottest(start);
         let (first, count) = &hottest[0];
         assert_eq!(*first, key(7));
-        assert!(
-            count.tries >= 10_001 && count.tries - count.error <= 10_001,
-            "{count:?}"
-        );
+        assert!(count.tries >= 10_001 && count.tries - count.error <= 10_001, "{count:?}");
         assert!(hottest.len() <= COUNTED);
     }
 
@@ -208,10 +189,8 @@ mod tests {
         }
         hot.tried(&key(2), &orders, false, start);
         let hottest = hot.hottest(later);
-        let told: Vec<(&DbKey, u64, u64, u64)> = hottest
-            .iter()
-            .map(|(key, count)| (key, count.tries, count.error, count.contended))
-            .collect();
+        let told: Vec<(&DbKey, u64, u64, u64)> =
+            hottest.iter().map(|(key, count)| (key, count.tries, count.error, count.contended)).collect();
         assert_eq!(told, [(&key(1), 3, 0, 3), (&key(2), 1, 0, 0)]);
     }
 

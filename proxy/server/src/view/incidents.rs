@@ -88,11 +88,8 @@ pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<ap
             overlap: entry.overlap,
         };
         // The newest come first.
-        let group = groups.entry(common).or_insert_with(|| Group {
-            count: 0,
-            keys: HashSet::new(),
-            example: entry.clone(),
-        });
+        let group =
+            groups.entry(common).or_insert_with(|| Group { count: 0, keys: HashSet::new(), example: entry.clone() });
         group.count += 1;
         group.keys.insert((entry.key.db, spell(&entry.key.key)));
     }
@@ -177,16 +174,11 @@ fn verb(common: &Common) -> (&'static str, &'static str) {
     match common.operation {
         Some(Operation::Acquire) => ("took", "taking"),
         Some(Operation::Extend) => ("extended", "extending"),
-        Some(Operation::Release) if matches!(common.command, "del" | "unlink") => {
-            ("deleted", "deleting")
-        }
+        Some(Operation::Release) if matches!(common.command, "del" | "unlink") => ("deleted", "deleting"),
         Some(Operation::Release) => ("released", "releasing"),
         Some(Operation::TakeOver) => ("took over", "taking over"),
         Some(Operation::Inspect) => ("read", "reading"),
-        Some(Operation::GuardedWrite) => (
-            "wrote to what is guarded by",
-            "writing to what is guarded by",
-        ),
+        Some(Operation::GuardedWrite) => ("wrote to what is guarded by", "writing to what is guarded by"),
         Some(Operation::Write) | None => ("changed", "changing"),
     }
 }
@@ -248,54 +240,29 @@ mod tests {
     #[test]
     fn each_reason_makes_a_sentence_that_names_the_holder_where_that_matters() {
         for (reason, operation, command, words) in [
-            (
-                Reason::NotOwner,
-                Operation::Release,
-                "del",
-                "deleted K, which billing held",
-            ),
-            (
-                Reason::NotOwner,
-                Operation::Extend,
-                "pexpire",
-                "extended K, which billing held",
-            ),
+            (Reason::NotOwner, Operation::Release, "del", "deleted K, which billing held"),
+            (Reason::NotOwner, Operation::Extend, "pexpire", "extended K, which billing held"),
             (
                 Reason::Expired,
                 Operation::Release,
                 "eval",
                 "released K after its own lease had run out, while billing held it",
             ),
-            (
-                Reason::Overwrite,
-                Operation::Write,
-                "set",
-                "wrote over K, which billing held",
-            ),
+            (Reason::Overwrite, Operation::Write, "set", "wrote over K, which billing held"),
             (
                 Reason::TakeOver,
                 Operation::TakeOver,
                 "getset",
                 "took over K, which billing held, before its deadline had passed",
             ),
-            (
-                Reason::NoTtl,
-                Operation::Acquire,
-                "setnx",
-                "took K without a TTL",
-            ),
+            (Reason::NoTtl, Operation::Acquire, "setnx", "took K without a TTL"),
             (
                 Reason::OpaqueWrite,
                 Operation::Write,
                 "append",
                 "changed K, which billing held, by APPEND, which means nothing to a lock",
             ),
-            (
-                Reason::BulkDelete,
-                Operation::Write,
-                "flushall",
-                "erased K by FLUSHALL while locks were held",
-            ),
+            (Reason::BulkDelete, Operation::Write, "flushall", "erased K by FLUSHALL while locks were held"),
         ] {
             assert_eq!(sentence(&common(reason, operation, command)), words);
         }
@@ -306,14 +273,8 @@ mod tests {
         let mut refused = common(Reason::NotOwner, Operation::Release, "del");
         refused.watched = false;
         refused.holder = Holder::Unsaid;
-        assert_eq!(
-            sentence(&refused),
-            "was kept from deleting K, which it did not hold"
-        );
+        assert_eq!(sentence(&refused), "was kept from deleting K, which it did not hold");
         refused.holder = Holder::Sibling;
-        assert_eq!(
-            sentence(&refused),
-            "was kept from deleting K, which another connection of it held"
-        );
+        assert_eq!(sentence(&refused), "was kept from deleting K, which another connection of it held");
     }
 }

@@ -144,10 +144,7 @@ impl KeyPatterns {
     }
 
     /// Those of a namespace.
-    pub(super) fn of(
-        &self,
-        namespace: &str,
-    ) -> impl Iterator<Item = (Option<PatternId>, &PatternSeen)> {
+    pub(super) fn of(&self, namespace: &str) -> impl Iterator<Item = (Option<PatternId>, &PatternSeen)> {
         let patterns = self.namespaces.get(namespace).into_iter().flatten();
         patterns.map(|(pattern, seen)| (*pattern, seen))
     }
@@ -229,10 +226,7 @@ impl PatternSeen {
             ttl_ms: ended.ttl_ms,
             end: ended.end,
             // One that ran out was not given back.
-            held_ms: ended
-                .hold
-                .filter(|hold| !hold.ran_out)
-                .map(|_| ended.held_ms()),
+            held_ms: ended.hold.filter(|hold| !hold.ran_out).map(|_| ended.held_ms()),
         };
         if let Some(known) = self.known(key, ended.fence) {
             *known = past;
@@ -269,9 +263,7 @@ impl PatternSeen {
         self.contended += other.contended;
         self.holds.merge(&other.holds);
         self.past.extend(other.past);
-        self.past
-            .make_contiguous()
-            .sort_by_key(|past| past.until_ms);
+        self.past.make_contiguous().sort_by_key(|past| past.until_ms);
         let more = self.past.len().saturating_sub(MAX_PAST);
         self.past.drain(..more);
     }
@@ -291,10 +283,7 @@ impl PatternSeen {
             let name = caller.application();
             match applications.iter_mut().find(|one| one.application == name) {
                 Some(known) => known.leases += 1,
-                None => applications.push(api::LeaseUser {
-                    application: name,
-                    leases: 1,
-                }),
+                None => applications.push(api::LeaseUser { application: name, leases: 1 }),
             }
         }
         applications.sort_by(|a, b| {
@@ -302,11 +291,7 @@ impl PatternSeen {
             most.then_with(|| a.application.cmp(&b.application))
         });
         applications.truncate(MAX_APPLICATIONS);
-        let history = past().map(Past::told).chain(
-            held.iter()
-                .take(MAX_PAST)
-                .map(|(key, lease)| going_on(key, lease)),
-        );
+        let history = past().map(Past::told).chain(held.iter().take(MAX_PAST).map(|(key, lease)| going_on(key, lease)));
         api::LockPattern {
             namespace: namespace.to_owned(),
             pattern,

@@ -82,12 +82,7 @@ impl End {
     pub(super) fn is_by_another(self) -> bool {
         match self {
             End::Deleted | End::Replaced => true,
-            End::Released
-            | End::RanOut
-            | End::TakenOver
-            | End::Broken
-            | End::Lost
-            | End::Unseen => false,
+            End::Released | End::RanOut | End::TakenOver | End::Broken | End::Lost | End::Unseen => false,
         }
     }
 
@@ -173,13 +168,7 @@ impl Former {
             Some(ends) if end == End::RanOut && !lease.kept => ends.min(at),
             Some(_) | None => at,
         };
-        Former {
-            held_ms: lease.age_ms(over),
-            lease,
-            end,
-            worked_ms: None,
-            closed: false,
-        }
+        Former { held_ms: lease.age_ms(over), lease, end, worked_ms: None, closed: false }
     }
 
     /// What is known of it.
@@ -270,8 +259,7 @@ impl Holding {
             Some(asked @ 1..) => asked.min(ttl_ms),
             Some(0) | None => ttl_ms,
         };
-        self.is_cut =
-            ttl_ms > 0 && matches!(entry.asked_ms, Some(asked) if asked == 0 || asked > ttl_ms);
+        self.is_cut = ttl_ms > 0 && matches!(entry.asked_ms, Some(asked) if asked == 0 || asked > ttl_ms);
         // A time beyond the clock is for ever.
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         self.ends = ttl.and_then(|ttl| at.checked_add(ttl));
@@ -295,10 +283,7 @@ impl Holding {
 
     /// How long its holder was at work, until now, after the TTL that enforce mode would have given, where nothing is.
     pub(super) fn would_be_cut_ms(&self, at: Instant) -> u64 {
-        let otherwise = self
-            .otherwise
-            .as_ref()
-            .filter(|otherwise| !otherwise.terms.kept);
+        let otherwise = self.otherwise.as_ref().filter(|otherwise| !otherwise.terms.kept);
         let ends = otherwise.and_then(|_| self.would_end(at));
         ends.map_or(0, |ends| ms(at.saturating_duration_since(ends)))
     }
@@ -330,12 +315,7 @@ impl Holding {
             hold: match end {
                 End::Released => Some(hold(false)),
                 End::RanOut => Some(hold(true)),
-                End::Deleted
-                | End::Replaced
-                | End::TakenOver
-                | End::Broken
-                | End::Lost
-                | End::Unseen => None,
+                End::Deleted | End::Replaced | End::TakenOver | End::Broken | End::Lost | End::Unseen => None,
             },
         }
     }

@@ -134,10 +134,7 @@ impl LockSeen {
         let mut of_now = false;
         match entry.happened {
             EventKind::Acquired { again, .. } => {
-                let same = self
-                    .holding
-                    .as_ref()
-                    .is_some_and(|holding| again && Some(holding.fence) == entry.fence);
+                let same = self.holding.as_ref().is_some_and(|holding| again && Some(holding.fence) == entry.fence);
                 if !same {
                     self.acquired(entry, &mut turn);
                 }
@@ -211,8 +208,7 @@ impl LockSeen {
         let Some(unheld) = &mut self.unheld else {
             return;
         };
-        turn.spent
-            .extend(unheld.passes((now, ends), waiting, self.grants.usual()));
+        turn.spent.extend(unheld.passes((now, ends), waiting, self.grants.usual()));
         if unheld.is_over(now) {
             self.unheld = None;
         }
@@ -275,17 +271,13 @@ impl LockSeen {
     /// For how long it has been held since a moment; nothing where its holder is done, or it is free.
     pub(super) fn held_ms(&self, since: Instant, now: Instant) -> u64 {
         let holding = self.holding.as_ref().filter(|_| self.unheld.is_none());
-        holding.map_or(0, |holding| {
-            ms(now.saturating_duration_since(holding.since.max(since)))
-        })
+        holding.map_or(0, |holding| ms(now.saturating_duration_since(holding.since.max(since))))
     }
 
     /// The connections that poll the lock while it is held.
     pub(super) fn waiting(&self, now: Instant) -> impl Iterator<Item = &Wait> {
         let held = self.holding.is_some();
-        self.waits
-            .iter()
-            .filter(move |wait| held && wait.tries >= POLLS && wait.goes_on(now))
+        self.waits.iter().filter(move |wait| held && wait.tries >= POLLS && wait.goes_on(now))
     }
 
     /// Who was granted the lease with this fencing token, or the one that is held where none is named; `None` where
@@ -297,18 +289,15 @@ impl LockSeen {
         if let Some(holding) = held.filter(is_meant) {
             return holding.caller.as_ref();
         }
-        let granted = |entry: &&Arc<LockEvent>| {
-            matches!(entry.happened, EventKind::Acquired { .. }) && entry.fence == named
-        };
+        let granted =
+            |entry: &&Arc<LockEvent>| matches!(entry.happened, EventKind::Acquired { .. }) && entry.fence == named;
         let grant = self.timeline.iter().rev().find(granted);
         named.and(grant)?.caller.as_ref()
     }
 
     /// What is known of a connection that was refused the lock since it had it.
     fn wait_of(&self, session: SessionNumber) -> Option<&Wait> {
-        self.waits
-            .iter()
-            .find(|wait| wait.caller.session == session)
+        self.waits.iter().find(|wait| wait.caller.session == session)
     }
 
     /// Forgets those that have given up; answers whether anybody is left.
@@ -334,20 +323,12 @@ impl LockSeen {
     /// Answers the fencing token of a lease that surely was not over by itself.
     fn believed_alive(&self, at: Instant) -> Option<u64> {
         let holding = self.holding.as_ref()?;
-        let lives = holding
-            .ends
-            .is_none_or(|ends| ends > at + SURELY_BEFORE_END);
+        let lives = holding.ends.is_none_or(|ends| ends > at + SURELY_BEFORE_END);
         (lives && !holding.unsure && holding.fence > 0).then_some(holding.fence)
     }
 
     fn acquired(&mut self, entry: &Arc<LockEvent>, turn: &mut Turn) {
-        let EventKind::Acquired {
-            replaced,
-            ran_out,
-            kept,
-            ..
-        } = entry.happened
-        else {
+        let EventKind::Acquired { replaced, ran_out, kept, .. } = entry.happened else {
             return;
         };
         let alive = self.believed_alive(entry.at).filter(|_| ran_out);
@@ -365,8 +346,7 @@ impl LockSeen {
         if let Some(caller) = &entry.caller {
             // What it does from now on is about this lease.
             let own = self.former.iter_mut();
-            own.filter(|former| former.is_open_for(caller.session))
-                .for_each(|former| former.closed = true);
+            own.filter(|former| former.is_open_for(caller.session)).for_each(|former| former.closed = true);
         }
         turn.waited = self.got_it(entry);
         self.holding = Some(Holding::new(entry, kept));
@@ -405,9 +385,7 @@ impl LockSeen {
             Ordering::Equal => {}
             Ordering::Greater => self.over(entry, End::Unseen, turn),
         }
-        let holding = self
-            .holding
-            .get_or_insert_with(|| Holding::new(entry, kept));
+        let holding = self.holding.get_or_insert_with(|| Holding::new(entry, kept));
         holding.kept = kept;
         holding.give(entry);
         holding.otherwise = Otherwise::of(entry);
@@ -491,8 +469,7 @@ impl LockSeen {
         let Some(mut lease) = self.holding.take() else {
             return;
         };
-        turn.otherwise
-            .extend(lease.would_go_otherwise(entry.at, true));
+        turn.otherwise.extend(lease.would_go_otherwise(entry.at, true));
         turn.ran_out |= end == End::RanOut;
         let former = Former::new(lease, end, entry.at);
         let ended = former.ended();
@@ -508,8 +485,7 @@ impl LockSeen {
 
     /// The lease was given back, by its holder or by a client that acts for it.
     fn given_back(&mut self, mut lease: Holding, entry: &LockEvent, turn: &mut Turn) {
-        turn.otherwise
-            .extend(lease.would_go_otherwise(entry.at, true));
+        turn.otherwise.extend(lease.would_go_otherwise(entry.at, true));
         let by = entry.caller.as_ref().map(|caller| caller.session);
         let of = lease.caller.as_ref().map(|caller| caller.session);
         // Where the release was judged wrong, another connection is no sign of a pool.
@@ -540,8 +516,7 @@ impl LockSeen {
         let is_over = |holding: &Holding| holding.since + held <= entry.at;
         if self.holding.as_ref().is_some_and(is_over) {
             self.over(entry, End::RanOut, turn);
-        } else if self.holding.is_none() && !self.former.iter().any(|former| former.is_told(entry))
-        {
+        } else if self.holding.is_none() && !self.former.iter().any(|former| former.is_told(entry)) {
             turn.ran_out = true;
             self.only_its_end(entry, End::RanOut, turn);
         }
@@ -593,10 +568,7 @@ impl LockSeen {
         let Some(caller) = &entry.caller else {
             return true;
         };
-        let known = self
-            .waits
-            .iter_mut()
-            .find(|wait| wait.caller.session == caller.session);
+        let known = self.waits.iter_mut().find(|wait| wait.caller.session == caller.session);
         if let Some(wait) = known {
             if wait.goes_on(entry.at) {
                 wait.tries += 1;
@@ -619,24 +591,16 @@ impl LockSeen {
     /// How long the connection that got the lock had waited, if it had.
     fn got_it(&mut self, entry: &LockEvent) -> Option<Duration> {
         let session = entry.caller.as_ref()?.session;
-        let place = self
-            .waits
-            .iter()
-            .position(|wait| wait.caller.session == session)?;
+        let place = self.waits.iter().position(|wait| wait.caller.session == session)?;
         let wait = self.waits.swap_remove(place);
-        wait.goes_on(entry.at)
-            .then(|| entry.at.saturating_duration_since(wait.since))
+        wait.goes_on(entry.at).then(|| entry.at.saturating_duration_since(wait.since))
     }
 
     /// Of a full time line goes first what says least.
     fn tell(&mut self, entry: &Arc<LockEvent>) {
         if self.timeline.len() >= MAX_MOMENTS {
-            let says_little = |told: &Arc<LockEvent>| {
-                matches!(
-                    told.happened,
-                    EventKind::Contended { .. } | EventKind::Unchanged
-                )
-            };
+            let says_little =
+                |told: &Arc<LockEvent>| matches!(told.happened, EventKind::Contended { .. } | EventKind::Unchanged);
             let older = self.timeline.iter().take(MAX_MOMENTS / 2);
             let place = older.into_iter().position(says_little).unwrap_or(0);
             self.timeline.remove(place);
@@ -649,21 +613,13 @@ impl LockSeen {
 fn says_ran_out(entry: &LockEvent) -> bool {
     matches!(
         entry.happened,
-        EventKind::RanOut
-            | EventKind::Acquired { ran_out: true, .. }
-            | EventKind::Absent { ran_out: true }
+        EventKind::RanOut | EventKind::Acquired { ran_out: true, .. } | EventKind::Absent { ran_out: true }
     )
 }
 
 impl Wait {
     fn new(caller: &Arc<Caller>, entry: &LockEvent) -> Wait {
-        Wait {
-            caller: caller.clone(),
-            since: entry.at,
-            since_ms: entry.at_ms,
-            tries: 1,
-            last: entry.at,
-        }
+        Wait { caller: caller.clone(), since: entry.at, since_ms: entry.at_ms, tries: 1, last: entry.at }
     }
 
     /// Whether it does nothing else than wait: one that tries now and then goes on with other work in between.

@@ -64,9 +64,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
     let pattern = query.pattern.as_ref();
-    let is_named = |key: &[u8]| {
-        contains.find(key).is_some() && pattern.is_none_or(|pattern| pattern.0.matches(key))
-    };
+    let is_named = |key: &[u8]| contains.find(key).is_some() && pattern.is_none_or(|pattern| pattern.0.matches(key));
     let seen = service.view.seen();
     let troubled = troubled(&seen);
     let (mut matching, mut unknown) = (0, 0);
@@ -76,10 +74,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
         let Some(details) = active.of_lock(&key.key) else {
             return;
         };
-        let asked_for = query
-            .namespace
-            .as_deref()
-            .is_none_or(|name| name == &*details.name);
+        let asked_for = query.namespace.as_deref().is_none_or(|name| name == &*details.name);
         let lives = lease.ends.is_none_or(|ends| ends > now);
         if !asked_for || !lives || !is_named(&key.key) {
             return;
@@ -96,29 +91,16 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
         matching += 1;
         unknown += u64::from(state == api::LockState::Unknown);
         if best.len() >= limit {
-            let is_better = best
-                .peek()
-                .is_some_and(|last| (state, lease.since) < (last.state, last.since));
+            let is_better = best.peek().is_some_and(|last| (state, lease.since) < (last.state, last.since));
             if !is_better {
                 return;
             }
             best.pop();
         }
-        best.push(Candidate {
-            state,
-            since: lease.since,
-            key: key.clone(),
-            lease: Box::new(lease.clone()),
-        });
+        best.push(Candidate { state, since: lease.since, key: key.clone(), lease: Box::new(lease.clone()) });
     });
     let best = best.into_sorted_vec().into_iter();
-    let look = Look {
-        shared: &service.shared,
-        active: &active,
-        seen: &seen,
-        now,
-        now_ms,
-    };
+    let look = Look { shared: &service.shared, active: &active, seen: &seen, now, now_ms };
     let locks = best.map(|one| look.lock(&one.key, &one.lease, one.state));
     let lost = lost_lately(&seen, query);
     let namespace = query.namespace.as_deref();
@@ -190,15 +172,11 @@ struct Look<'a> {
 impl Look<'_> {
     fn lock(&self, key: &DbKey, lease: &Lease, state: api::LockState) -> api::Lock {
         let known = self.seen.lock(key);
-        let holding = known
-            .and_then(|known| known.holding.as_ref())
-            .filter(|holding| holding.fence == lease.fence.0);
+        let holding = known.and_then(|known| known.holding.as_ref()).filter(|holding| holding.fence == lease.fence.0);
         let age = self.now.saturating_duration_since(lease.since);
         let told = holding.and_then(|holding| holding.caller.clone());
         let caller = told.or_else(|| self.shared.clients.caller(lease.session?));
-        let left = lease
-            .ends
-            .map(|ends| ends.saturating_duration_since(self.now));
+        let left = lease.ends.map(|ends| ends.saturating_duration_since(self.now));
         let details = self.active.of_lock(&key.key);
         api::Lock {
             key: spell(&key.key),
@@ -215,12 +193,7 @@ impl Look<'_> {
             // The holder's connection may be gone, and then nobody renews it.
             kept_alive: self.shared.renewals.keeps(key, lease.grant),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
-            seen: if lease.session.is_some() {
-                "acquire"
-            } else {
-                "scan"
-            }
-            .to_owned(),
+            seen: if lease.session.is_some() { "acquire" } else { "scan" }.to_owned(),
         }
     }
 }
@@ -237,13 +210,7 @@ pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::Lo
     if lease.is_none() && known.is_none() {
         return None;
     }
-    let look = Look {
-        shared: &service.shared,
-        active: &active,
-        seen: &seen,
-        now,
-        now_ms,
-    };
+    let look = Look { shared: &service.shared, active: &active, seen: &seen, now, now_ms };
     let lock = lease.map(|lease| {
         let troubled = troubled(&seen);
         look.lock(&key, &lease, state(troubled.get(&key), &lease))
@@ -269,9 +236,5 @@ pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::Lo
 }
 
 fn waiter(wait: &Wait) -> api::Waiter {
-    api::Waiter {
-        client: client(&wait.caller),
-        since: wait.since_ms,
-        tries: wait.tries,
-    }
+    api::Waiter { client: client(&wait.caller), since: wait.since_ms, tries: wait.tries }
 }

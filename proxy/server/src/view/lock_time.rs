@@ -85,10 +85,7 @@ impl Costs {
 
     /// What enforcing costs or would cost; `None` where that is nothing.
     pub(super) fn words(&self) -> Option<String> {
-        let (foretold, seen) = (
-            api::LockTime::from(&self.foretold),
-            api::LockTime::from(&self.seen),
-        );
+        let (foretold, seen) = (api::LockTime::from(&self.foretold), api::LockTime::from(&self.seen));
         Some(match (foretold.loss(), seen.loss()) {
             (None, None) => return None,
             (Some(would), None) => format!("would {would}"),
@@ -162,9 +159,7 @@ impl Unheld {
             (DecisionKind::WouldDeny, _) if entry.stands_for == StandsFor::RefusedTry => {
                 return None;
             }
-            (DecisionKind::WouldDeny, EventKind::Released { .. } | EventKind::Forwarded) => {
-                holding.would_end(entry.at)
-            }
+            (DecisionKind::WouldDeny, EventKind::Released { .. } | EventKind::Forwarded) => holding.would_end(entry.at),
             (DecisionKind::Deny, EventKind::Refused) => None,
             _ => return None,
         };
@@ -179,10 +174,7 @@ impl Unheld {
             holder: holder.filter(|holder| !was_refused(*holder)),
             is_late: verdict.reason == Some(Reason::Expired),
             is_one_of_many: entry.stands_for == StandsFor::OneOfMany,
-            began: Moment {
-                at: entry.at,
-                unix_ms: entry.at_ms,
-            },
+            began: Moment { at: entry.at, unix_ms: entry.at_ms },
             fence: holding.fence,
             until,
             counted: entry.at,
@@ -250,19 +242,12 @@ impl Unheld {
         {
             self.waiters.push(to);
         }
-        self.spend(Cost {
-            grants: -1,
-            lost_grants: 1,
-            ..Cost::default()
-        })
+        self.spend(Cost { grants: -1, lost_grants: 1, ..Cost::default() })
     }
 
     /// Foretold: such a grant was held for so long, which nothing would have been.
     pub(super) fn would_not_be_held(&mut self, held_ms: i64) -> Spent {
-        self.spend(Cost {
-            held_ms: held_ms.saturating_neg(),
-            ..Cost::default()
-        })
+        self.spend(Cost { held_ms: held_ms.saturating_neg(), ..Cost::default() })
     }
 
     /// Foretold: whether this shows that the release was none of the holder, which gives the lock back only now, and would in
@@ -278,10 +263,7 @@ impl Unheld {
             let is_next = (self.is_late && met_none) || (self.is_one_of_many && is_last);
             return is_holders || (is_next && caller.may_be(&self.caller));
         }
-        let asks = matches!(
-            entry.happened,
-            EventKind::Acquired { .. } | EventKind::Contended { .. }
-        );
+        let asks = matches!(entry.happened, EventKind::Acquired { .. } | EventKind::Contended { .. });
         if is_holders && asks {
             self.holder = None;
         }
@@ -300,10 +282,7 @@ impl Unheld {
 
     /// Seen: the lease has run out, and counts as held until the release only.
     pub(super) fn was_not_held(&self) -> Spent {
-        self.spent(Cost {
-            held_ms: self.cost.unheld_ms.saturating_neg(),
-            ..Cost::default()
-        })
+        self.spent(Cost { held_ms: self.cost.unheld_ms.saturating_neg(), ..Cost::default() })
     }
 
     /// For how long it was so.
@@ -318,11 +297,7 @@ impl Unheld {
 
     /// Counted where it began, so that what is taken back is taken from where it was counted.
     fn spent(&self, cost: Cost) -> Spent {
-        Spent {
-            at: self.began,
-            caller: Some(self.caller.clone()),
-            costs: Costs::of(self.mode, cost),
-        }
+        Spent { at: self.began, caller: Some(self.caller.clone()), costs: Costs::of(self.mode, cost) }
     }
 }
 
@@ -355,9 +330,7 @@ impl GrantRate {
         let (Some(first), Some(last)) = (self.first, self.last) else {
             return 0.0;
         };
-        let span = last
-            .saturating_duration_since(first)
-            .saturating_sub(self.unheld);
+        let span = last.saturating_duration_since(first).saturating_sub(self.unheld);
         match span.is_zero() {
             true => 0.0,
             false => f64::from(self.grants) / span.as_secs_f64(),
@@ -368,14 +341,9 @@ impl GrantRate {
 /// A lease that is over was held for so long.
 pub(super) fn held(end: End, held_ms: u64) -> Cost {
     match end {
-        End::Released | End::RanOut => Cost {
-            held_ms: i64::try_from(held_ms).unwrap_or(i64::MAX),
-            ..Cost::default()
-        },
+        End::Released | End::RanOut => Cost { held_ms: i64::try_from(held_ms).unwrap_or(i64::MAX), ..Cost::default() },
         // How long its holder was at work is told later, if at all.
-        End::Deleted | End::Replaced | End::TakenOver | End::Broken | End::Lost | End::Unseen => {
-            Cost::default()
-        }
+        End::Deleted | End::Replaced | End::TakenOver | End::Broken | End::Lost | End::Unseen => Cost::default(),
     }
 }
 
@@ -408,10 +376,7 @@ impl api::LockTime {
         }
         if self.lost_grants > 0 {
             let grants = times(self.lost_grants, "grant");
-            parts.push(format!(
-                "lose {grants} of {}",
-                number(self.lost_grants.saturating_add(self.grants))
-            ));
+            parts.push(format!("lose {grants} of {}", number(self.lost_grants.saturating_add(self.grants))));
         }
         if self.waits_ms > 0 {
             parts.push(format!("add waits of {}", duration(self.waits_ms)));

@@ -30,9 +30,7 @@ pub(super) fn aftermath(lock: Option<&LockSeen>, fence: u64) -> Aftermath {
     let other = holding.filter(|holding| holding.fence != fence);
     Aftermath {
         at_work: !former.any(|one| one.closed),
-        now_held_by: other
-            .and_then(|other| other.caller.as_ref())
-            .map(|caller| caller.application()),
+        now_held_by: other.and_then(|other| other.caller.as_ref()).map(|caller| caller.application()),
     }
 }
 
@@ -58,24 +56,15 @@ pub(super) fn incidents(seen: &Seen, lost: &[Decided]) -> Vec<api::Incident> {
     let mut by_loser: BTreeMap<(Option<String>, &str), Lost<'_>> = BTreeMap::new();
     for one in lost {
         let caller = one.entry.caller.as_ref();
-        let loser = (
-            caller.map(|caller| caller.application()),
-            &*one.entry.namespace,
-        );
+        let loser = (caller.map(|caller| caller.application()), &*one.entry.namespace);
         let became = aftermath(seen.lock(&one.entry.key), one.entry.fence.unwrap_or(0));
         by_loser.entry(loser).or_default().all.push((one, became));
     }
-    let told = by_loser
-        .into_iter()
-        .map(|((application, namespace), lost)| incident(application, namespace, &lost.all));
+    let told = by_loser.into_iter().map(|((application, namespace), lost)| incident(application, namespace, &lost.all));
     told.collect()
 }
 
-fn incident(
-    application: Option<String>,
-    namespace: &str,
-    lost: &[(&Decided, Aftermath)],
-) -> api::Incident {
+fn incident(application: Option<String>, namespace: &str, lost: &[(&Decided, Aftermath)]) -> api::Incident {
     // Two may be at work on the lock that another holds by now: that one is named. Else the newest.
     let is_worst = |(_, became): &&(&Decided, Aftermath)| became.is_shared();
     let newest = lost.iter().max_by_key(|(one, _)| one.entry.at_ms);
@@ -83,11 +72,7 @@ fn incident(
     let more = (lost.len() as u64).saturating_sub(1);
     let then = match (named, more) {
         (Some((_, became)), 0) => format!(" in the failover{}", became.words()),
-        (_, more) => format!(
-            " and {} in the failover{}",
-            counted(more, "more lock", "more locks"),
-            words_of_all(lost)
-        ),
+        (_, more) => format!(" and {} in the failover{}", counted(more, "more lock", "more locks"), words_of_all(lost)),
     };
     let entry = named.map(|(one, _)| &one.entry);
     let key = entry.map_or_else(String::new, |entry| spell(&entry.key.key));
@@ -106,11 +91,7 @@ fn incident(
         overlap: lost.iter().any(|(_, became)| became.is_shared()),
         keys: lost.len() as u64,
         count: lost.len() as u64,
-        last: lost
-            .iter()
-            .map(|(one, _)| one.entry.at_ms)
-            .max()
-            .unwrap_or(0),
+        last: lost.iter().map(|(one, _)| one.entry.at_ms).max().unwrap_or(0),
         id: entry.and_then(|entry| entry.id.as_deref().map(str::to_owned)),
     }
 }

@@ -57,47 +57,32 @@ pub(super) struct Mend {
 
 impl Mend {
     fn code(line: String) -> Mend {
-        Mend {
-            code: Some(line),
-            toml: None,
-        }
+        Mend { code: Some(line), toml: None }
     }
 
     fn toml(line: TomlLine) -> Mend {
-        Mend {
-            code: None,
-            toml: Some(line),
-        }
+        Mend { code: None, toml: Some(line) }
     }
 
     fn or(self, line: TomlLine) -> Mend {
-        Mend {
-            toml: Some(line),
-            ..self
-        }
+        Mend { toml: Some(line), ..self }
     }
 }
 
 /// For something that is refused, or would be.
 pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
     about.unless_hidden(|| match reason {
-        Reason::NotOwner | Reason::Expired if about.loss == Loss::TooMany => {
-            Mend::code(about.release())
-        }
+        Reason::NotOwner | Reason::Expired if about.loss == Loss::TooMany => Mend::code(about.release()),
         Reason::NotOwner | Reason::Expired if about.loss == Loss::AfterRefusal => {
             Mend::toml(about.void_after_refusal())
         }
         // Its identity could prove them, and does not count; or there is none yet.
-        Reason::NotOwner | Reason::Expired if about.loss == Loss::OverOthers => {
-            match about.is_told_apart() {
-                true => Mend::toml(about.identity_counts()),
-                false => Mend::code(about.named()),
-            }
-        }
+        Reason::NotOwner | Reason::Expired if about.loss == Loss::OverOthers => match about.is_told_apart() {
+            true => Mend::toml(about.identity_counts()),
+            false => Mend::code(about.named()),
+        },
         Reason::NotOwner => Mend::code(about.release()),
-        Reason::Expired | Reason::Overwrite | Reason::TakeOver | Reason::SharedToken => {
-            Mend::code(about.acquire())
-        }
+        Reason::Expired | Reason::Overwrite | Reason::TakeOver | Reason::SharedToken => Mend::code(about.acquire()),
         Reason::OpaqueWrite if about.example.command.starts_with("incr") => {
             Mend::toml(about.here("counter_locks = true".to_owned()))
         }
@@ -111,11 +96,7 @@ pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
             None => Mend::code(about.release()),
         },
         Reason::BulkDelete => match about.administrator() {
-            Some(line) => Mend::toml(TomlLine {
-                namespace: None,
-                table: String::new(),
-                line,
-            }),
+            Some(line) => Mend::toml(TomlLine { namespace: None, table: String::new(), line }),
             None => Mend::default(),
         },
         Reason::Quarantine | Reason::Limited | Reason::Other => Mend::default(),
@@ -125,14 +106,10 @@ pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
 /// For something that was found.
 pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
     about.unless_hidden(|| match finding {
-        Finding::Observed(Observation::SharedToken | Observation::SharedSession) => {
-            Mend::code(about.acquire())
-        }
+        Finding::Observed(Observation::SharedToken | Observation::SharedSession) => Mend::code(about.acquire()),
         Finding::Observed(Observation::RefusedThenReleased) => Mend::code(about.release()),
         Finding::Observed(Observation::Outlived) => Mend::toml(about.ceiling()),
-        Finding::Observed(Observation::HandedOver) => {
-            Mend::toml(about.here("hand_over = true".to_owned()))
-        }
+        Finding::Observed(Observation::HandedOver) => Mend::toml(about.here("hand_over = true".to_owned())),
         // Most are markers that are meant to run out.
         Finding::Observed(Observation::RanOutConnected) => Mend::default(),
         // What makes clients send their scripts is told, not proposed: it touches all of them.
@@ -159,13 +136,9 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
                 Some(_) | None => code.or(about.ceiling()),
             }
         }
-        Finding::TakesOver | Finding::LateWrite | Finding::WriteWithoutLock => {
-            Mend::code(about.acquire())
-        }
+        Finding::TakesOver | Finding::LateWrite | Finding::WriteWithoutLock => Mend::code(about.acquire()),
         Finding::LetThrough | Finding::ComputedNames => Mend::default(),
-        Finding::Unjudged | Finding::Ungoverned => {
-            Mend::code("lockwarden check --backend".to_owned())
-        }
+        Finding::Unjudged | Finding::Ungoverned => Mend::code("lockwarden check --backend".to_owned()),
     })
 }
 
@@ -214,11 +187,7 @@ impl About<'_> {
     }
 
     fn here(&self, line: String) -> TomlLine {
-        TomlLine {
-            namespace: Some(self.example.namespace.to_string()),
-            table: NAMESPACE.to_owned(),
-            line,
-        }
+        TomlLine { namespace: Some(self.example.namespace.to_string()), table: NAMESPACE.to_owned(), line }
     }
 
     /// A name that tells its connections from others'.
@@ -234,18 +203,12 @@ impl About<'_> {
 
     fn identity_counts(&self) -> TomlLine {
         let proofs = "proofs = [\"token\", \"session\", \"observed\", \"identity\"]";
-        TomlLine {
-            table: OWNER_TABLE.to_owned(),
-            ..self.here(proofs.to_owned())
-        }
+        TomlLine { table: OWNER_TABLE.to_owned(), ..self.here(proofs.to_owned()) }
     }
 
     /// Its identity counts though a connection was refused the lock.
     fn void_after_refusal(&self) -> TomlLine {
-        TomlLine {
-            table: OWNER_TABLE.to_owned(),
-            ..self.here("void_after_refusal = []".to_owned())
-        }
+        TomlLine { table: OWNER_TABLE.to_owned(), ..self.here("void_after_refusal = []".to_owned()) }
     }
 
     /// A default TTL that the work needs no keep-alive for; where that is not known, or shorter, the one in force.
@@ -255,20 +218,14 @@ impl About<'_> {
             None => self.example.ttl_ms,
         };
         let in_force = given.filter(|_| self.example.asked_ms == Some(0));
-        default_ttl(
-            &self.example.namespace,
-            self.wanted_ms.max(in_force).unwrap_or(30_000),
-        )
+        default_ttl(&self.example.namespace, self.wanted_ms.max(in_force).unwrap_or(30_000))
     }
 
     /// A ceiling that cuts nothing that was asked for.
     fn ceiling(&self) -> TomlLine {
         let asked = self.longest_ms.max(self.example.asked_ms);
         let ceiling_ms = asked.max(self.wanted_ms).unwrap_or(60_000);
-        TomlLine {
-            table: TTL_TABLE.to_owned(),
-            ..self.here(format!("ceiling = \"{}\"", toml_duration(ceiling_ms)))
-        }
+        TomlLine { table: TTL_TABLE.to_owned(), ..self.here(format!("ceiling = \"{}\"", toml_duration(ceiling_ms))) }
     }
 }
 

@@ -30,11 +30,7 @@ pub(super) fn patterns(service: &ViewService, query: &PatternsQuery) -> api::Loc
     };
     let since = since.filter(|since| since.at > start.at).unwrap_or(start);
     let patterns = told(&seen, query, since.unix_ms);
-    api::LockPatterns {
-        since: since.unix_ms,
-        now: now.unix_ms,
-        patterns,
-    }
+    api::LockPatterns { since: since.unix_ms, now: now.unix_ms, patterns }
 }
 
 /// Those that are asked for, the busiest first.

@@ -66,12 +66,7 @@ impl Periods {
     /// A new period begins; `marked` with a change.
     pub(super) fn begin(&mut self, at: Moment, marked: bool) {
         self.thin(at.at);
-        self.all.push_back(Period {
-            begin: at,
-            last: at.at,
-            marked,
-            tally: Tally::default(),
-        });
+        self.all.push_back(Period { begin: at, last: at.at, marked, tally: Tally::default() });
     }
 
     /// What was counted since a moment, and since when that is exactly: a period counts as a whole.
@@ -119,11 +114,8 @@ impl Periods {
                 false => self.merge(place),
             }
         }
-        let entries =
-            |all: &VecDeque<Period>| all.iter().map(|one| one.tally.size()).sum::<usize>();
-        while self.all.len() > 1
-            && (self.all.len() >= MAX_PERIODS || entries(&self.all) > MAX_ENTRIES)
-        {
+        let entries = |all: &VecDeque<Period>| all.iter().map(|one| one.tally.size()).sum::<usize>();
+        while self.all.len() > 1 && (self.all.len() >= MAX_PERIODS || entries(&self.all) > MAX_ENTRIES) {
             self.merge(0);
         }
     }
@@ -145,10 +137,7 @@ mod tests {
     use super::*;
 
     fn at(start: Instant, seconds: u64) -> Moment {
-        Moment {
-            at: start + Duration::from_secs(seconds),
-            unix_ms: seconds * 1_000,
-        }
+        Moment { at: start + Duration::from_secs(seconds), unix_ms: seconds * 1_000 }
     }
 
     /// A call each ten seconds for this long.
@@ -162,19 +151,11 @@ mod tests {
     }
 
     fn one() -> Counts {
-        Counts {
-            operations: 1,
-            ..Counts::default()
-        }
+        Counts { operations: 1, ..Counts::default() }
     }
 
     fn operations(counted: &(Tally, u64)) -> u64 {
-        counted
-            .0
-            .namespaces
-            .values()
-            .map(|one| one.operations)
-            .sum()
+        counted.0.namespaces.values().map(|one| one.operations).sum()
     }
 
     #[test]
@@ -227,9 +208,6 @@ mod tests {
         let known = operations(&periods.since(at(start, 7 * 24 * 3_600)));
         assert!((504..=507).contains(&known), "{known}");
         let (_, since_ms) = periods.since(at(start, 0));
-        assert!(
-            since_ms >= 6 * 24 * 3_600_000,
-            "the first week is forgotten"
-        );
+        assert!(since_ms >= 6 * 24 * 3_600_000, "the first week is forgotten");
     }
 }

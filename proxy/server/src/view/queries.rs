@@ -135,10 +135,7 @@ fn overview(service: &ViewService) -> api::Overview {
             refused_last_hour: seen.refused.count(now),
             would_refuse_last_hour: seen.would_refuse.count(now),
             overlaps_last_day: seen.overlaps.count(now),
-            without_ttl: namespaces
-                .iter()
-                .map(|namespace| namespace.without_ttl)
-                .sum(),
+            without_ttl: namespaces.iter().map(|namespace| namespace.without_ttl).sum(),
             unclaimed_patterns: discovery::unclaimed(&service.shared),
             unknown: namespaces.iter().map(|namespace| namespace.unknown).sum(),
             lost_last_day: seen.lost_lately.count(now),
@@ -177,10 +174,7 @@ fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
             let known = seen.namespaces.get(&details.name);
             api::Namespace {
                 name: details.name.to_string(),
-                keys: globs
-                    .filter(|(of, _)| *of == id)
-                    .map(|(_, glob)| spell(glob.pattern()))
-                    .collect(),
+                keys: globs.filter(|(of, _)| *of == id).map(|(_, glob)| spell(glob.pattern())).collect(),
                 mode: details.rules.mode.word().to_owned(),
                 enforced_for_some: details.rollout.is_some(),
                 policies: chain(&active, id),
@@ -219,12 +213,8 @@ fn guards(service: &ViewService) -> Vec<api::Guard> {
             unlocked: config.unlocked().to_owned(),
             proofs: config.proofs().map(str::to_owned).collect(),
             exempt: config.exempt.clone(),
-            writes: said
-                .map(|(result, count)| words(result.word(), count))
-                .collect(),
-            unchecked: not_judged
-                .map(|(why, count)| words(why.word(), count))
-                .collect(),
+            writes: said.map(|(result, count)| words(result.word(), count)).collect(),
+            unchecked: not_judged.map(|(why, count)| words(why.word(), count)).collect(),
             again: guard.metrics.again.get(),
         }
     });
@@ -246,9 +236,7 @@ fn policies(service: &ViewService) -> Vec<api::Policy> {
                 digest: policy.digest().to_owned(),
                 mode: policy_mode(&active, &policy.name).to_owned(),
                 evaluations: counters.map_or(0, |counters| counters.calls),
-                failures: failures
-                    .map(|kind| counters.map_or(0, |counters| counters.failures(kind)))
-                    .sum(),
+                failures: failures.map(|kind| counters.map_or(0, |counters| counters.failures(kind))).sum(),
             }
         })
         .collect()
@@ -260,9 +248,8 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
         chain.any(|name| &**name == policy)
     };
     let served = (0..=u16::MAX).zip(&active.details);
-    let mut modes = served
-        .filter(|(id, _)| serves(*id))
-        .map(|(_, details)| (details.rules.mode, details.rollout.is_some()));
+    let mut modes =
+        served.filter(|(id, _)| serves(*id)).map(|(_, details)| (details.rules.mode, details.rollout.is_some()));
     match modes.next() {
         None => "unused",
         Some(first @ (mode, false)) if modes.all(|other| other == first) => mode.word(),
@@ -277,11 +264,7 @@ fn applications(service: &ViewService) -> Vec<api::Application> {
     applications_of(service, &seen.tally, &seen.patterns)
 }
 
-fn applications_of(
-    service: &ViewService,
-    tally: &Tally,
-    patterns: &KeyPatterns,
-) -> Vec<api::Application> {
+fn applications_of(service: &ViewService, tally: &Tally, patterns: &KeyPatterns) -> Vec<api::Application> {
     let active = service.shared.active.load_full();
     let mut connections: HashMap<String, u64> = HashMap::new();
     for caller in service.shared.clients.callers() {
@@ -310,27 +293,18 @@ fn hot(service: &ViewService) -> api::Hot {
         error: count.error,
         contended: count.contended,
     });
-    api::Hot {
-        locks: locks.collect(),
-        cycles: seen.circles.iter().map(cycle).collect(),
-    }
+    api::Hot { locks: locks.collect(), cycles: seen.circles.iter().map(cycle).collect() }
 }
 
 fn cycle(circle: &Circle) -> api::Cycle {
     let edges = &circle.edges;
     let before = edges.iter().cycle().skip(edges.len() - 1);
-    let members = edges
-        .iter()
-        .zip(before)
-        .map(|(edge, before)| api::CycleMember {
-            client: client(&edge.waiter),
-            holds: spell(&before.key.key),
-            waits_for: spell(&edge.key.key),
-        });
-    api::Cycle {
-        since: circle.since_ms(),
-        members: members.collect(),
-    }
+    let members = edges.iter().zip(before).map(|(edge, before)| api::CycleMember {
+        client: client(&edge.waiter),
+        holds: spell(&before.key.key),
+        waits_for: spell(&edge.key.key),
+    });
+    api::Cycle { since: circle.since_ms(), members: members.collect() }
 }
 
 /// `GET /api/v1/report`.
@@ -351,27 +325,14 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         }
         None => (&seen.tally, seen.marks.reset.unwrap_or(started).unix_ms),
     };
-    let names: Vec<String> = active
-        .details
-        .iter()
-        .map(|one| one.name.to_string())
-        .collect();
-    let watched = report::Watched {
-        patterns: &seen.patterns,
-        since,
-        now: now.unix_ms,
-        enough: query.enough,
-        names: &names,
-    };
+    let names: Vec<String> = active.details.iter().map(|one| one.name.to_string()).collect();
+    let watched =
+        report::Watched { patterns: &seen.patterns, since, now: now.unix_ms, enough: query.enough, names: &names };
     let namespaces = active.details.iter().zip(held).zip(endless);
     let equal = service.shared.ungoverned.equal();
     let namespaces = namespaces.map(|((details, held), endless)| {
         let keys = endless.iter().map(|key| &key[..]);
-        let equal: Vec<&Equal> = equal
-            .iter()
-            .filter(|(of, _)| *of == details.name)
-            .map(|(_, equal)| equal)
-            .collect();
+        let equal: Vec<&Equal> = equal.iter().filter(|(of, _)| *of == details.name).map(|(_, equal)| equal).collect();
         let alike = equal.first().into_iter().flat_map(|equal| &equal.keys);
         let alike = alike.map(|key| &key[..]);
         let standing = report::Standing {

@@ -17,12 +17,7 @@ pub(super) struct Recent<K, V, S = RandomState> {
 impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
     /// At most `most` values.
     pub(super) fn new(most: usize, keeps: fn(&V) -> bool) -> Recent<K, V, S> {
-        Recent {
-            young: HashMap::default(),
-            old: HashMap::default(),
-            half: (most / 2).max(1),
-            keeps,
-        }
+        Recent { young: HashMap::default(), old: HashMap::default(), half: (most / 2).max(1), keeps }
     }
 
     /// The value, without using it.
@@ -39,12 +34,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
     }
 
     /// Uses the value. Where there is none it is made, with a key of its own.
-    pub(super) fn used(
-        &mut self,
-        key: &K,
-        own: impl FnOnce(&K) -> K,
-        make: impl FnOnce(&K) -> V,
-    ) -> &mut V {
+    pub(super) fn used(&mut self, key: &K, own: impl FnOnce(&K) -> K, make: impl FnOnce(&K) -> V) -> &mut V {
         if !self.young.contains_key(key) {
             let (key, value) = match self.old.remove_entry(key) {
                 Some(known) => known,
@@ -59,9 +49,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
             }
             self.young.insert(key, value);
         }
-        self.young
-            .get_mut(key)
-            .expect("it was there or has just been put there")
+        self.young.get_mut(key).expect("it was there or has just been put there")
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
@@ -74,9 +62,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
 
     fn grow_old(&mut self) {
         let forgotten = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
-        let kept = forgotten
-            .into_iter()
-            .filter(|(_, value)| (self.keeps)(value));
+        let kept = forgotten.into_iter().filter(|(_, value)| (self.keeps)(value));
         self.young.extend(kept.take(self.half / 2));
     }
 }

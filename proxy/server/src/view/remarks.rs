@@ -14,12 +14,7 @@ use crate::text::durations::{duration, times};
 use crate::text::escape::spell;
 
 /// The remarks on a lock, the gravest first. `lease` is the one of now, if it is held.
-pub(super) fn remarks(
-    lock: &LockSeen,
-    lease: Option<&api::Lock>,
-    circles: &[Circle],
-    now: Instant,
-) -> Vec<String> {
+pub(super) fn remarks(lock: &LockSeen, lease: Option<&api::Lock>, circles: &[Circle], now: Instant) -> Vec<String> {
     let mut remarks: Vec<String> = circles
         .iter()
         .filter(|circle| circle.edges.iter().any(|edge| edge.key == lock.key))
@@ -31,23 +26,18 @@ pub(super) fn remarks(
     remarks.extend(lost.and_then(|former| of_lost_lease(lock, former)));
     let told = match former().find(|former| former.outlasted_its_ttl()) {
         Some(former) => of_late_work(former, &holds),
-        None => former()
-            .find(|former| former.end == End::RanOut)
-            .and_then(of_lost_holder),
+        None => former().find(|former| former.end == End::RanOut).and_then(of_lost_holder),
     };
     remarks.extend(told);
     if lock.bypassed {
-        remarks.push(
-            "it was changed around the proxy: somebody reaches Redis by another way".to_owned(),
-        );
+        remarks.push("it was changed around the proxy: somebody reaches Redis by another way".to_owned());
     }
     let Some(lease) = lease else {
         return remarks;
     };
     if lease.state == api::LockState::Unknown {
-        remarks.push(
-            "it is unknown since the failover: nobody has looked yet whether the new primary has it".to_owned(),
-        );
+        remarks
+            .push("it is unknown since the failover: nobody has looked yet whether the new primary has it".to_owned());
     }
     if lease.state == api::LockState::Overlap {
         remarks.push(
@@ -93,18 +83,10 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
         .iter()
         .enumerate()
         .map(|(place, edge)| {
-            format!(
-                "{} holds {} and waits for {}",
-                edge.waiter.application(),
-                held_by(place),
-                spell(&edge.key.key)
-            )
+            format!("{} holds {} and waits for {}", edge.waiter.application(), held_by(place), spell(&edge.key.key))
         })
         .collect();
-    format!(
-        "they wait for each other: {}: take locks in one order everywhere",
-        members.join("; ")
-    )
+    format!("they wait for each other: {}: take locks in one order everywhere", members.join("; "))
 }
 
 fn of_late_work(former: &Former, holds: &api::Holds) -> Option<String> {
@@ -112,11 +94,7 @@ fn of_late_work(former: &Former, holds: &api::Holds) -> Option<String> {
     let longest = worked.max(holds.p99_ms);
     let usual = match holds.count {
         0..ENOUGH => String::new(),
-        count => format!(
-            "; of the last {} 99 of 100 took {} at most",
-            times(count, "lease"),
-            duration(holds.p99_ms)
-        ),
+        count => format!("; of the last {} 99 of 100 took {} at most", times(count, "lease"), duration(holds.p99_ms)),
     };
     Some(format!(
         "{}'s work took {}, its TTL was {}{usual}: ask for at least {}, or extend while working",

@@ -91,11 +91,7 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
         nothing_breaks: breaking.is_empty(),
         wanted_calls,
         wanted_until,
-        ran_out_while_held: watched
-            .patterns
-            .of(standing.namespace)
-            .map(of_pattern)
-            .sum(),
+        ran_out_while_held: watched.patterns.of(standing.namespace).map(of_pattern).sum(),
         mixed: families::mixed(
             standing.namespace,
             (watched.patterns, applications),
@@ -107,12 +103,7 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
     let ready = seen.operations > 0 && refusals == 0 && is_unharmed && told.is_ready();
     NamespaceReport {
         namespace: standing.namespace.to_owned(),
-        mode: if standing.enforced {
-            "enforce"
-        } else {
-            "monitor"
-        }
-        .to_owned(),
+        mode: if standing.enforced { "enforce" } else { "monitor" }.to_owned(),
         operations: seen.operations,
         refused: seen.refused,
         would_refuse: seen.would_refuse,
@@ -127,11 +118,7 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
         without_ttl: standing.without_ttl,
         ready,
         harm: standing.harm.clone(),
-        against: told.against(
-            standing.harm.as_deref(),
-            &breaking,
-            &(&seen.costs.foretold).into(),
-        ),
+        against: told.against(standing.harm.as_deref(), &breaking, &(&seen.costs.foretold).into()),
         verdict: verdict(&standing, (seen, applications), &told, ready),
         ran_out_while_held: told.ran_out_while_held,
         wanted_calls: told.wanted_calls,
@@ -161,12 +148,7 @@ impl Told {
 
     /// What an order to enforce is declined for: harm to those who do nothing wrong. That strangers would be refused is what
     /// enforcing is for.
-    fn against(
-        &self,
-        harm: Option<&str>,
-        breaking: &[FoundIn<'_>],
-        foretold: &LockTime,
-    ) -> Vec<String> {
+    fn against(&self, harm: Option<&str>, breaking: &[FoundIn<'_>], foretold: &LockTime) -> Vec<String> {
         let lost = foretold.unheld_ms.saturating_add(foretold.cut_ms);
         let is_harm = lost.saturating_mul(HARM_IN) > foretold.locked_ms();
         let loss = foretold.loss().filter(|_| is_harm);
@@ -181,10 +163,7 @@ impl Told {
 fn wanted(calls: u64, until: Option<u64>) -> Option<String> {
     let wanted = times(calls, "call");
     (calls > 0).then(|| match until {
-        Some(until) => format!(
-            "too little was seen: watch for {wanted} more, or until {}",
-            utc(until)
-        ),
+        Some(until) => format!("too little was seen: watch for {wanted} more, or until {}", utc(until)),
         None => format!("too little was seen: watch for {wanted} more"),
     })
 }
@@ -214,30 +193,18 @@ fn verdict(
         .map(|(reason, count, who)| format!("{} {reason} (most by {who})", number(count)))
         .collect();
     let named = named.join(", ");
-    let of = |count: u64| {
-        format!(
-            "{} of {calls} ({})",
-            number(count),
-            share(count, seen.operations)
-        )
-    };
+    let of = |count: u64| format!("{} of {calls} ({})", number(count), share(count, seen.operations));
     parts.extend(seen.costs.words());
     match (seen.would_refuse, seen.refused) {
         (0, 0) => {}
         (would, 0) => parts.push(format!("would refuse {}: {named}", of(would))),
         (0, refused) => parts.push(format!("refused {}: {named}", of(refused))),
         // Some clients are enforced already, or the mode was switched.
-        (would, refused) => parts.push(format!(
-            "would refuse {}, refused {}: {named}",
-            of(would),
-            of(refused)
-        )),
+        (would, refused) => parts.push(format!("would refuse {}, refused {}: {named}", of(would), of(refused))),
     }
     if seen.overlaps > 0 {
         let overlaps = times(seen.overlaps, "time");
-        parts.push(format!(
-            "{overlaps} a former holder acted while another held the lock"
-        ));
+        parts.push(format!("{overlaps} a former holder acted while another held the lock"));
     }
     let breaking = standing.breaking(applications);
     parts.extend(breaking.iter().take(MAX_NAMED).map(found));
@@ -246,11 +213,7 @@ fn verdict(
         parts.push(format!("{leases} ran out while held"));
     }
     for family in &told.mixed {
-        parts.push(format!(
-            "{} wants a namespace of its own: {}",
-            family.patterns.join(" "),
-            family.words()
-        ));
+        parts.push(format!("{} wants a namespace of its own: {}", family.patterns.join(" "), family.words()));
     }
     if ready {
         parts.push(match standing.enforced {
@@ -273,15 +236,11 @@ fn verdict(
     if standing.equal_values > 0 {
         let locks = times(standing.equal_values, "lock");
         let examples = standing.equal_values_examples.join(" and ");
-        parts.push(format!(
-            "{locks} with the same value as another, which proves nothing: {examples}"
-        ));
+        parts.push(format!("{locks} with the same value as another, which proves nothing: {examples}"));
     }
     if seen.kept_alive > 0 {
         let leases = times(seen.kept_alive, "lease");
-        parts.push(format!(
-            "{leases} outlived the TTL because the proxy renews it"
-        ));
+        parts.push(format!("{leases} outlived the TTL because the proxy renews it"));
     }
     parts.join("; ")
 }

@@ -15,10 +15,7 @@ pub(super) struct Lately {
 
 impl Lately {
     pub(super) fn new(span: Duration) -> Lately {
-        Lately {
-            piece: span / PIECES,
-            counts: VecDeque::new(),
-        }
+        Lately { piece: span / PIECES, counts: VecDeque::new() }
     }
 
     /// It happened.
@@ -36,11 +33,7 @@ impl Lately {
     pub(super) fn count(&self, now: Instant) -> u64 {
         let span = self.piece * PIECES;
         let is_in = |(begin, _): &&(Instant, u64)| now.saturating_duration_since(*begin) < span;
-        self.counts
-            .iter()
-            .filter(is_in)
-            .map(|(_, count)| count)
-            .sum()
+        self.counts.iter().filter(is_in).map(|(_, count)| count).sum()
     }
 
     fn forget(&mut self, now: Instant) {

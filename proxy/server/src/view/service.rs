@@ -99,10 +99,7 @@ pub(crate) struct ViewService {
 impl ViewService {
     /// A view of which nothing is seen yet; a [`Fold`] fills it.
     pub(crate) fn new(shared: Arc<ProxyState>) -> ViewService {
-        let service = ViewService {
-            shared,
-            view: Arc::default(),
-        };
+        let service = ViewService { shared, view: Arc::default() };
         service.view.seen().follow(&service.in_force(), None);
         service
     }
@@ -111,10 +108,7 @@ impl ViewService {
     pub(super) fn started(&self, now: Moment) -> Moment {
         let at = self.shared.started;
         let passed = now.at.saturating_duration_since(at);
-        Moment {
-            at,
-            unix_ms: now.unix_ms.saturating_sub(ms(passed)),
-        }
+        Moment { at, unix_ms: now.unix_ms.saturating_sub(ms(passed)) }
     }
 
     /// From now on a report may count. Returns the moment, Unix ms.
@@ -179,9 +173,7 @@ impl Fold {
     /// Takes a lease from the mirror, if it is there.
     fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
         let mirror = &self.0.shared.mirror;
-        let is_there = mirror
-            .lease(key)
-            .is_some_and(|lease| lease.fence.0 == fence);
+        let is_there = mirror.lease(key).is_some_and(|lease| lease.fence.0 == fence);
         if is_there {
             mirror.apply(key, LeaseEvent::Released, now);
         }

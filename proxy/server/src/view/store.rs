@@ -181,10 +181,7 @@ impl Default for Seen {
 
 impl Default for NamespaceSeen {
     fn default() -> NamespaceSeen {
-        NamespaceSeen {
-            holds: Holds::new(MAX_HOLDS),
-            waiting: 0,
-        }
+        NamespaceSeen { holds: Holds::new(MAX_HOLDS), waiting: 0 }
     }
 }
 
@@ -241,9 +238,7 @@ impl Seen {
 
     /// What only the time brings.
     pub(super) fn tick(&mut self, now: Instant) {
-        let due = self
-            .looked
-            .is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
+        let due = self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
         if due {
             self.looked = Some(now);
             self.look_for_waiters(now);
@@ -283,9 +278,7 @@ impl Seen {
     pub(super) fn look_for_harm(&mut self, now: Moment) -> Vec<Harmed> {
         let locks = &self.locks;
         let held_ms = |namespace: &Arc<str>, since: Instant| {
-            let here = locks
-                .iter()
-                .filter(|(_, lock)| lock.namespace == *namespace);
+            let here = locks.iter().filter(|(_, lock)| lock.namespace == *namespace);
             here.map(|(_, lock)| lock.held_ms(since, now.at)).sum()
         };
         self.aftermath.look(now, &self.periods, held_ms)
@@ -296,13 +289,7 @@ impl Seen {
         self.locks.get(key)
     }
 
-    fn measure(
-        &self,
-        key: &DbKey,
-        turn: &Turn,
-        entry: &LockEvent,
-        measures: &mut Vec<(Arc<str>, Measure)>,
-    ) {
+    fn measure(&self, key: &DbKey, turn: &Turn, entry: &LockEvent, measures: &mut Vec<(Arc<str>, Measure)>) {
         let mut measure = |what| measures.push((entry.namespace.clone(), what));
         if let Some(waited) = turn.waited {
             measure(Measure::Waited(waited));
@@ -326,11 +313,7 @@ impl Seen {
         let counts = Counts {
             operations: u64::from(of_lock && entry.operation.is_some()),
             tries: u64::from(of_lock && is_try(entry)),
-            broken: turn
-                .ended
-                .iter()
-                .map(|ended| u64::from(ended.end.is_by_another()))
-                .sum(),
+            broken: turn.ended.iter().map(|ended| u64::from(ended.end.is_by_another())).sum(),
             refused: u64::from(decided == Some(DecisionKind::Deny)),
             would_refuse: u64::from(decided == Some(DecisionKind::WouldDeny)),
             would_modify: u64::from(decided == Some(DecisionKind::WouldModify)),
@@ -411,18 +394,11 @@ impl Seen {
     fn spend(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
         let (at, mode) = (moment_of(entry), entry.mode);
         let mut spend = |caller: Option<&Arc<Caller>>, cost| {
-            let spent = Spent {
-                at,
-                caller: caller.cloned(),
-                costs: Costs::of(mode, cost),
-            };
+            let spent = Spent { at, caller: caller.cloned(), costs: Costs::of(mode, cost) };
             self.note(at, &Noted::Spent(&entry.namespace, &spent, pattern));
         };
         if let EventKind::Acquired { again: false, .. } = entry.happened {
-            let grants = Cost {
-                grants: 1,
-                ..Cost::default()
-            };
+            let grants = Cost { grants: 1, ..Cost::default() };
             spend(entry.caller.as_ref(), grants);
         }
         for ended in &turn.ended {
@@ -437,10 +413,7 @@ impl Seen {
         if let (Some(late), Some(caller)) = (&turn.late, &entry.caller)
             && late.cut_ms > 0
         {
-            let cut = Cost {
-                cut_ms: i64::try_from(late.cut_ms).unwrap_or(i64::MAX),
-                ..Cost::default()
-            };
+            let cut = Cost { cut_ms: i64::try_from(late.cut_ms).unwrap_or(i64::MAX), ..Cost::default() };
             spend(Some(caller), cut);
         }
         for spent in &turn.spent {
@@ -481,10 +454,7 @@ impl Seen {
         if self.decisions.len() >= MAX_DECISIONS {
             self.decisions.pop_front();
         }
-        self.decisions.push_back(Decided {
-            entry: entry.clone(),
-            holder,
-        });
+        self.decisions.push_back(Decided { entry: entry.clone(), holder });
     }
 
     /// Time lines are counted anew, because locks are forgotten with theirs, and all of them are cut if
@@ -520,9 +490,7 @@ impl Seen {
                 let room = MAX_EDGES.saturating_sub(edges.len());
                 // A client that polls what it holds itself, over whichever connection of its pool, waits for its own work to
                 // end: what each of its connections does says nothing of its threads.
-                let waits = lock
-                    .waiting(now)
-                    .filter(|wait| wait.is_at_it() && !wait.caller.may_be(&holder));
+                let waits = lock.waiting(now).filter(|wait| wait.is_at_it() && !wait.caller.may_be(&holder));
                 edges.extend(waits.take(room).map(|wait| Edge {
                     waiter: wait.caller.clone(),
                     key: key.clone(),
@@ -569,18 +537,14 @@ impl Seen {
             }
             holding.outlives_its_ttl = true;
             kept_alive.push(lock.namespace.clone());
-            let began =
-                |entry: &&Arc<LockEvent>| matches!(entry.happened, EventKind::Acquired { .. });
+            let began = |entry: &&Arc<LockEvent>| matches!(entry.happened, EventKind::Acquired { .. });
             let example = lock.timeline.iter().rev().find(began);
             if let (Some(caller), Some(example)) = (&holding.caller, example) {
                 let example = example.clone();
                 found.push((Finding::KeptAlive, caller.clone(), example, lock.pattern));
             }
         }
-        let one = Counts {
-            kept_alive: 1,
-            ..Counts::default()
-        };
+        let one = Counts { kept_alive: 1, ..Counts::default() };
         for namespace in &kept_alive {
             self.note(at, &Noted::Counts(namespace, &one));
         }
@@ -591,29 +555,20 @@ impl Seen {
 }
 
 fn moment_of(entry: &LockEvent) -> Moment {
-    Moment {
-        at: entry.at,
-        unix_ms: entry.at_ms,
-    }
+    Moment { at: entry.at, unix_ms: entry.at_ms }
 }
 
 /// A command about the whole server went through: the lock that it names is only an example.
 fn erases_others(entry: &LockEvent) -> bool {
     let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
-    entry.happened == EventKind::Forwarded
-        && matches!(reason, None | Some(Some(Reason::BulkDelete)))
+    entry.happened == EventKind::Forwarded && matches!(reason, None | Some(Some(Reason::BulkDelete)))
 }
 
 /// Somebody wanted the lock, or may have, by a script that was refused. What failed on Redis is no word on enforcing.
 fn is_try(entry: &LockEvent) -> bool {
-    let is_answered = matches!(
-        entry.happened,
-        EventKind::Acquired { .. } | EventKind::Contended { .. } | EventKind::Unconfirmed
-    );
-    let may_take = matches!(
-        entry.operation,
-        Some(Operation::Acquire | Operation::TakeOver | Operation::Write)
-    );
+    let is_answered =
+        matches!(entry.happened, EventKind::Acquired { .. } | EventKind::Contended { .. } | EventKind::Unconfirmed);
+    let may_take = matches!(entry.operation, Some(Operation::Acquire | Operation::TakeOver | Operation::Write));
     is_answered || (entry.happened == EventKind::Refused && may_take)
 }
 
@@ -630,10 +585,8 @@ fn takes_over(entry: &LockEvent) -> bool {
         DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify => true,
         DecisionKind::Deny | DecisionKind::WouldDeny => false,
     });
-    let replaced = matches!(
-        entry.happened,
-        EventKind::Acquired { replaced: true, .. } | EventKind::Released { taken_over: true }
-    );
+    let replaced =
+        matches!(entry.happened, EventKind::Acquired { replaced: true, .. } | EventKind::Released { taken_over: true });
     permitted && replaced && entry.mode == Mode::Monitor
 }
 

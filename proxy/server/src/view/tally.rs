@@ -46,12 +46,7 @@ pub(super) enum Noted<'a> {
     /// What an application did, to a lock with a key like this.
     Did(&'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
     /// What was found about it, with an example.
-    Found(
-        Finding,
-        &'a Arc<Caller>,
-        &'a Arc<LockEvent>,
-        Option<PatternId>,
-    ),
+    Found(Finding, &'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
     /// Lock time that has passed in a namespace, under a lock with a key like this.
     Spent(&'a Arc<str>, &'a Spent, Option<PatternId>),
 }
@@ -63,8 +58,7 @@ impl Tally {
             Noted::Spent(namespace, spent, pattern) => {
                 self.counts(namespace).costs.add(&spent.costs);
                 if let Some(caller) = &spent.caller {
-                    self.applications
-                        .spent(caller, namespace, pattern, &spent.costs);
+                    self.applications.spent(caller, namespace, pattern, &spent.costs);
                 }
             }
             Noted::Did(caller, entry, pattern) => self.applications.did(caller, entry, pattern),

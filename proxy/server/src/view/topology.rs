@@ -66,10 +66,7 @@ pub(super) fn quarantine_left(details: &NamespaceDetails, shared: &ProxyState) -
 }
 
 /// The same in the words of the API.
-pub(super) fn quarantine(
-    details: &NamespaceDetails,
-    shared: &ProxyState,
-) -> Option<api::Quarantine> {
+pub(super) fn quarantine(details: &NamespaceDetails, shared: &ProxyState) -> Option<api::Quarantine> {
     let left = quarantine_left(details, shared)?;
     Some(api::Quarantine {
         until: match left {
@@ -129,11 +126,7 @@ pub(super) fn notices(
 
 /// `quarantine until 04:13:22` of a namespace, and what that means.
 fn sentence(namespace: &str, quarantine: &api::Quarantine) -> String {
-    format!(
-        "namespace {namespace} is in {}: no free lock is granted, because {}",
-        quarantine.words(),
-        quarantine.why
-    )
+    format!("namespace {namespace} is in {}: no free lock is granted, because {}", quarantine.words(), quarantine.why)
 }
 
 impl api::Quarantine {

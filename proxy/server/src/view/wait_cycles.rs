@@ -136,13 +136,7 @@ mod tests {
     }
 
     fn told(edges: &[Edge]) -> Vec<Vec<u64>> {
-        let of = |circle: Circle| {
-            circle
-                .edges
-                .iter()
-                .map(|edge| edge.waiter.session.0)
-                .collect()
-        };
+        let of = |circle: Circle| circle.edges.iter().map(|edge| edge.waiter.session.0).collect();
         circles(edges).into_iter().map(of).collect()
     }
 
@@ -150,31 +144,16 @@ mod tests {
     fn circles_of_any_length_are_found_and_chains_are_none() {
         assert_eq!(told(&[edge(1, "b", 2), edge(2, "a", 1)]), [[1, 2]]);
         assert_eq!(told(&[edge(7, "a", 7)]), [[7]]);
-        assert_eq!(
-            told(&[
-                edge(3, "a", 1),
-                edge(1, "b", 2),
-                edge(2, "c", 3),
-                edge(4, "a", 1)
-            ]),
-            [[1, 2, 3]]
-        );
+        assert_eq!(told(&[edge(3, "a", 1), edge(1, "b", 2), edge(2, "c", 3), edge(4, "a", 1)]), [[1, 2, 3]]);
         let chain: Vec<Edge> = (1..10_000).map(|one| edge(one, "a", one + 1)).collect();
         assert!(circles(&chain).is_empty());
-        let closed: Vec<Edge> = (0..10_000)
-            .map(|one| edge(one, "a", (one + 1) % 10_000))
-            .collect();
+        let closed: Vec<Edge> = (0..10_000).map(|one| edge(one, "a", (one + 1) % 10_000)).collect();
         assert_eq!(told(&closed)[0].len(), 10_000);
     }
 
     #[test]
     fn two_circles_that_share_a_connection_are_both_found() {
-        let edges = [
-            edge(1, "b", 2),
-            edge(2, "a", 1),
-            edge(1, "c", 3),
-            edge(3, "a", 1),
-        ];
+        let edges = [edge(1, "b", 2), edge(2, "a", 1), edge(1, "c", 3), edge(3, "a", 1)];
         assert_eq!(told(&edges), [vec![1, 2], vec![1, 3]]);
     }
 

@@ -93,12 +93,8 @@ impl Change {
                 let counts = entry.command.starts_with("incr");
                 spared_if(reason == Some(Reason::OpaqueWrite) && counts)
             }
-            Change::SharedTokens(name) if here(name) => {
-                spared_if(reason == Some(Reason::SharedToken))
-            }
-            Change::NoQuarantine(name) if here(name) => {
-                spared_if(reason == Some(Reason::Quarantine))
-            }
+            Change::SharedTokens(name) if here(name) => spared_if(reason == Some(Reason::SharedToken)),
+            Change::NoQuarantine(name) if here(name) => spared_if(reason == Some(Reason::Quarantine)),
             Change::Identity { .. }
             | Change::HandOver(_)
             | Change::Counters(_)
@@ -114,9 +110,8 @@ impl Change {
             }
             Change::Administrators(names) => {
                 let listed = Listed::of(names);
-                let is_named = |caller: &Arc<Caller>| {
-                    listed.has(&caller.user, &caller.name, caller.known_by.certificate())
-                };
+                let is_named =
+                    |caller: &Arc<Caller>| listed.has(&caller.user, &caller.name, caller.known_by.certificate());
                 let erases = reason == Some(Reason::BulkDelete);
                 spared_if(erases && entry.caller.as_ref().is_some_and(is_named))
             }
@@ -137,10 +132,7 @@ fn told_apart(fate: Fate, loses: impl Fn() -> bool) -> Fate {
 
 /// A release or an extension that named no owner token and proved nothing: a proof may be who sends it.
 fn is_tokenless(entry: &LockEvent, reason: Option<Reason>) -> bool {
-    let gives_back = matches!(
-        entry.operation,
-        Some(Operation::Release | Operation::Extend)
-    );
+    let gives_back = matches!(entry.operation, Some(Operation::Release | Operation::Extend));
     let unproven = matches!(reason, Some(Reason::NotOwner | Reason::Expired));
     gives_back && unproven && entry.token.is_none()
 }
@@ -161,9 +153,7 @@ fn by_identity(decided: &Decided, reason: Option<Reason>, counts: bool) -> Fate 
     let processes = (caller.known_by.process(), holder.known_by.process());
     match (reason, processes) {
         (Some(Reason::NotOwner), (Process::Known(_), Process::Known(_))) => Fate::Spared,
-        (Some(Reason::NotOwner), (Process::None, Process::None)) if caller.is_distinctive() => {
-            Fate::Spared
-        }
+        (Some(Reason::NotOwner), (Process::None, Process::None)) if caller.is_distinctive() => Fate::Spared,
         _ => Fate::Open,
     }
 }
@@ -248,10 +238,7 @@ fn place_of(seen: &Seen, entry: &LockEvent) -> [String; 4] {
         entry.namespace.to_string(),
         seen.patterns.glob(known),
         reason.unwrap_or(Reason::Other).word().to_owned(),
-        entry
-            .caller
-            .as_ref()
-            .map_or_else(String::new, |caller| caller.application()),
+        entry.caller.as_ref().map_or_else(String::new, |caller| caller.application()),
     ]
 }
 

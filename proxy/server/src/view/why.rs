@@ -27,22 +27,9 @@ fn in_words(decided: &Decided) -> Why {
     let decision = moment(&decided.entry);
     let holder = decided.holder.as_deref().map(client);
     let id = decision.id.clone().unwrap_or_default();
-    let told = told(
-        &record_of(decision.clone()),
-        holder.clone().map(as_client).as_ref(),
-        &id,
-    );
-    let line = |(about, words): (&str, String)| WhyLine {
-        about: about.to_owned(),
-        words,
-    };
-    Why {
-        id,
-        headline: told.headline,
-        lines: told.lines.into_iter().map(line).collect(),
-        decision,
-        holder,
-    }
+    let told = told(&record_of(decision.clone()), holder.clone().map(as_client).as_ref(), &id);
+    let line = |(about, words): (&str, String)| WhyLine { about: about.to_owned(), words };
+    Why { id, headline: told.headline, lines: told.lines.into_iter().map(line).collect(), decision, holder }
 }
 
 /// A client as the audit trail has it: without what its name, user or address says already.
@@ -52,12 +39,7 @@ pub(crate) fn as_client(client: api::Client) -> Client {
     // Behind a unix socket there is a process, as in unix:4242.
     let host = match address {
         Some(address) => address.ip().to_canonical().to_string(),
-        None => client
-            .address
-            .split(':')
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        None => client.address.split(':').next().unwrap_or_default().to_owned(),
     };
     let is_own = own.contains(&Some(&client.application)) || host == client.application;
     Client {

@@ -14,10 +14,7 @@ pub(super) fn client(caller: &Caller) -> Client {
         name: spelled(&caller.name),
         user: user.and_then(spelled),
         library: caller.library.as_ref().map(ToString::to_string),
-        certificate: caller
-            .known_by
-            .certificate()
-            .map(|name| spell(name.as_bytes())),
+        certificate: caller.known_by.certificate().map(|name| spell(name.as_bytes())),
     }
 }
 
@@ -29,9 +26,7 @@ fn kind(happened: EventKind) -> Option<&'static str> {
         EventKind::Acquired { again: true, .. } => Some("again"),
         EventKind::Acquired { ran_out: true, .. } => Some("after-one-that-ran-out"),
         EventKind::Absent { ran_out: true } => Some("ran-out"),
-        EventKind::Acquired { replaced: true, .. } | EventKind::Released { taken_over: true } => {
-            Some("taken-over")
-        }
+        EventKind::Acquired { replaced: true, .. } | EventKind::Released { taken_over: true } => Some("taken-over"),
         EventKind::Acquired { .. }
         | EventKind::Contended { .. }
         | EventKind::Extended { .. }

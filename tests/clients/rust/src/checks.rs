@@ -66,9 +66,7 @@ pub struct Lease {
 
 impl Server {
     pub fn at(host: &str, port: &str) -> Server {
-        Server {
-            url: format!("redis://{host}:{port}/"),
-        }
+        Server { url: format!("redis://{host}:{port}/") }
     }
 
     pub fn client(&self) -> Client {
@@ -81,10 +79,7 @@ impl Server {
 
     pub fn lease(&self, key: &str) -> Lease {
         let mut connection = self.connection();
-        Lease {
-            value: connection.get(key).expect("GET"),
-            end: connection.pexpire_time(key).expect("PEXPIRETIME"),
-        }
+        Lease { value: connection.get(key).expect("GET"), end: connection.pexpire_time(key).expect("PEXPIRETIME") }
     }
 
     pub fn is_free(&self, key: &str) -> bool {
@@ -105,10 +100,7 @@ impl Server {
 
     /// The lock, which was to be seen like this, is gone only where nobody protects it.
     pub fn survives(&self, key: &str, lease: &Lease) {
-        let gone = Lease {
-            value: None,
-            end: -2,
-        };
+        let gone = Lease { value: None, end: -2 };
         let damaged = env::var("LOCK_WORLD").is_ok_and(|world| world == "direct");
         self.unchanged(key, if damaged { &gone } else { lease });
     }
@@ -215,8 +207,7 @@ fn contend<P: Party>(server: &Server, name: &str) {
         };
         let threads: Vec<_> = (0..PARTIES).map(|_| scope.spawn(guarded)).collect();
         let ends = threads.into_iter().map(|thread| thread.join().flatten());
-        ends.filter_map(|end| end.err().map(|reason| text(&*reason)))
-            .collect()
+        ends.filter_map(|end| end.err().map(|reason| text(&*reason))).collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("; "));
     let came: usize = server.connection().get(&entries).expect("GET");
@@ -230,16 +221,9 @@ fn extend<P: Party>(server: &Server, name: &str) {
     let before = server.lease(name);
     // So that the same TTL from now on ends later.
     thread::sleep(PAUSE);
-    assert_ne!(
-        party.extend(&lock, LONG),
-        Answer::Refused,
-        "the holder's extension"
-    );
+    assert_ne!(party.extend(&lock, LONG), Answer::Refused, "the holder's extension");
     let after = server.lease(name);
-    assert!(
-        after.end > before.end,
-        "the TTL did not grow: {after:?} after {before:?}"
-    );
+    assert!(after.end > before.end, "the TTL did not grow: {after:?} after {before:?}");
     assert_eq!(after.value, before.value);
     released(server, &party, &lock, name);
 }
@@ -258,11 +242,7 @@ fn expiry<P: Party>(server: &Server, name: &str) {
     let successor = taken(&other, name, LONG);
     let lease = server.lease(name);
     if P::EXTENDS {
-        assert_ne!(
-            one.extend(&late, 2 * LONG),
-            Answer::Done,
-            "a late extension"
-        );
+        assert_ne!(one.extend(&late, 2 * LONG), Answer::Done, "a late extension");
     }
     assert_ne!(one.release(&late), Answer::Done, "a late release");
     server.unchanged(name, &lease);
@@ -275,11 +255,7 @@ fn thief<P: Party>(server: &Server, name: &str) {
     let lease = server.lease(name);
     let stranger = other.stranger(name);
     if P::EXTENDS {
-        assert_ne!(
-            other.extend(&stranger, 2 * LONG),
-            Answer::Done,
-            "a thief's extension"
-        );
+        assert_ne!(other.extend(&stranger, 2 * LONG), Answer::Done, "a thief's extension");
     }
     assert_ne!(other.release(&stranger), Answer::Done, "a thief's release");
     server.unchanged(name, &lease);

@@ -25,13 +25,8 @@ impl checks::Party for Party {
     fn new(server: &Server) -> Party {
         let mut connection = server.connection();
         let name = format!("worker-{}", PARTIES.fetch_add(1, Ordering::Relaxed));
-        redis::cmd("CLIENT")
-            .arg(&["SETNAME", &name])
-            .exec(&mut connection)
-            .expect("CLIENT SETNAME");
-        Party {
-            connection: Mutex::new(connection),
-        }
+        redis::cmd("CLIENT").arg(&["SETNAME", &name]).exec(&mut connection).expect("CLIENT SETNAME");
+        Party { connection: Mutex::new(connection) }
     }
 
     fn take(&self, name: &str, ttl: Duration, _: bool) -> Option<String> {

@@ -28,26 +28,17 @@ impl checks::Party for Party {
     fn new(server: &Server) -> Party {
         let manager = |tries| {
             let mut manager = RedLock::new(vec![server.url.as_str()]);
-            manager.set_retry(
-                tries,
-                u32::try_from(PAUSE.as_millis()).expect("milliseconds"),
-            );
+            manager.set_retry(tries, u32::try_from(PAUSE.as_millis()).expect("milliseconds"));
             manager
         };
-        Party {
-            once: manager(1),
-            patient: manager(100),
-        }
+        Party { once: manager(1), patient: manager(100) }
     }
 
     fn take(&self, name: &str, ttl: Duration, wait: bool) -> Option<Held> {
         let manager = if wait { &self.patient } else { &self.once };
         let lock = manager.lock(name.as_bytes(), milliseconds(ttl));
         let lock = lock.unwrap_or_else(|error| panic!("{error}"))?;
-        Some(Held {
-            key: lock.resource,
-            value: lock.val,
-        })
+        Some(Held { key: lock.resource, value: lock.val })
     }
 
     fn release(&self, lock: &Held) -> Answer {
@@ -65,10 +56,7 @@ impl checks::Party for Party {
     }
 
     fn stranger(&self, name: &str) -> Held {
-        Held {
-            key: name.into(),
-            value: b"\xff\x00twenty bytes, so".to_vec(),
-        }
+        Held { key: name.into(), value: b"\xff\x00twenty bytes, so".to_vec() }
     }
 }
 

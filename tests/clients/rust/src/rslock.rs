@@ -33,11 +33,7 @@ impl checks::Party for Party {
         let once = manager(server, 1);
         let mut patient = once.clone();
         patient.set_retry(50, 2 * PAUSE);
-        Party {
-            runtime: Runtime::new().expect("a runtime"),
-            once,
-            patient,
-        }
+        Party { runtime: Runtime::new().expect("a runtime"), once, patient }
     }
 
     fn take(&self, name: &str, ttl: Duration, wait: bool) -> Option<rslock::Lock> {
@@ -89,10 +85,7 @@ fn is_freed(server: &Server, name: &str) {
     assert!(matches!(freed(&lock), Ok(false)), "a lock that is held");
     let stranger = checks::Party::stranger(&party, name);
     let mismatch = freed(&stranger);
-    assert!(
-        matches!(mismatch, Err(LockError::RedisKeyMismatch)),
-        "{mismatch:?}"
-    );
+    assert!(matches!(mismatch, Err(LockError::RedisKeyMismatch)), "{mismatch:?}");
     server.wait_until_free(name);
     let gone = freed(&lock);
     assert!(matches!(gone, Err(LockError::RedisKeyNotFound)), "{gone:?}");

@@ -17,11 +17,7 @@ fn behind_the_barrier() -> (Arena, Proxy, TempDir) {
     let guarded = Guarded::start();
     let (told, _) = guarded.acl(&["shop"], &["--apply"]);
     assert!(told.contains("ACL SETUSER shop resetkeys"), "{told}");
-    let blind = guarded
-        .proxy(&["shop"])
-        .namespace("keys", "[\"nothing:*\"]")
-        .top("sweep", "\"off\"")
-        .start();
+    let blind = guarded.proxy(&["shop"]).namespace("keys", "[\"nothing:*\"]").top("sweep", "\"off\"").start();
     let tables = guarded.tables(&["shop"]);
     let (redis, passwords) = guarded.into_redis();
     let arena = Arena::with(redis, |proxy| proxy.more(&tables));
@@ -35,20 +31,11 @@ fn as_shop(client: Client) -> Client {
 
 /// Commands whose keys Redis's ACLs cannot tell, or do not all check. The barred user has lost them; through the proxy
 /// the twin sends them, and the judgement stands alone.
-const JUDGED_ALONE: [&str; 6] = [
-    "FLUSHALL",
-    "FLUSHDB",
-    "GEORADIUS",
-    "GEORADIUSBYMEMBER",
-    "PFMERGE",
-    "SORT",
-];
+const JUDGED_ALONE: [&str; 6] = ["FLUSHALL", "FLUSHDB", "GEORADIUS", "GEORADIUSBYMEMBER", "PFMERGE", "SORT"];
 
 fn is_judged_alone(case: &Case) -> bool {
     let since_7 = Server::under_test().since(7, 0);
-    JUDGED_ALONE
-        .iter()
-        .any(|name| case.args[0] == name.as_bytes() && !(since_7 && *name == "SORT"))
+    JUDGED_ALONE.iter().any(|name| case.args[0] == name.as_bytes() && !(since_7 && *name == "SORT"))
 }
 
 /// The cases, and what there is against all keys at once.
@@ -57,13 +44,7 @@ fn all_cases(arena: &Arena) -> Vec<Case> {
     let lines = cases.iter().map(Case::command).collect();
     cases.extend(unknown_cases(arena, &lines));
     cases.retain(|case| arena.knows(case));
-    for line in [
-        "FLUSHALL",
-        "FLUSHALL ASYNC",
-        "FLUSHDB",
-        "SWAPDB 0 1",
-        "DEBUG FLUSHALL",
-    ] {
+    for line in ["FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "SWAPDB 0 1", "DEBUG FLUSHALL"] {
         cases.push(Case {
             line,
             kind: Kind::String,
@@ -80,27 +61,17 @@ fn nothing_gets_through(arena: &Arena, client: &Client, is_left_out: fn(&Case) -
     let direct = arena.redis.client();
     let mut others = Others::arrive(arena);
     let (mut sent, mut refused, mut passed) = (0, 0, Vec::new());
-    for case in all_cases(arena)
-        .into_iter()
-        .filter(|case| !is_left_out(case))
-    {
+    for case in all_cases(arena).into_iter().filter(|case| !is_left_out(case)) {
         let mut aims = vec![case.clone()];
         if case.at < case.args.len() {
             aims.push(case.aimed_at(FREE));
             aims.push(case.aimed_at(&others.record));
         }
         for aim in &aims {
-            let requests: Vec<Vec<u8>> = Form::ALL
-                .iter()
-                .filter_map(|form| aim.requests(*form))
-                .inspect(|_| sent += 1)
-                .flatten()
-                .collect();
+            let requests: Vec<Vec<u8>> =
+                Form::ALL.iter().filter_map(|form| aim.requests(*form)).inspect(|_| sent += 1).flatten().collect();
             let replies = pipeline(client, &requests);
-            refused += replies
-                .iter()
-                .filter(|reply| reply.to_string().contains("NOPERM"))
-                .count();
+            refused += replies.iter().filter(|reply| reply.to_string().contains("NOPERM")).count();
             let after = pipeline(&direct, &[others.look.clone(), furnishing(false)]).swap_remove(0);
             if after != others.before {
                 let difference = difference(&others.before, &after);
@@ -110,12 +81,7 @@ fn nothing_gets_through(arena: &Arena, client: &Client, is_left_out: fn(&Case) -
         }
     }
     println!("{sent} requests, {refused} refused by Redis for want of rights");
-    assert!(
-        passed.is_empty(),
-        "{} got through:\n{}",
-        passed.len(),
-        passed.join("\n")
-    );
+    assert!(passed.is_empty(), "{} got through:\n{}", passed.len(), passed.join("\n"));
     assert!(sent > 4_000, "only {sent} requests");
     // The others are refused in scripts, or at the end of a block, or wrong in themselves.
     assert!(refused * 4 > sent, "{refused} of {sent}");

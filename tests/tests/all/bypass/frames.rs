@@ -20,12 +20,7 @@ fn spoilt(random: &mut Random, cases: &[Case]) -> Vec<u8> {
     for _ in 0..random.between(1, 5) {
         let case = random.among(cases);
         let waits = case.args[0].to_ascii_uppercase().starts_with(b"B");
-        if !waits
-            && !case
-                .args
-                .iter()
-                .any(|arg| arg.eq_ignore_ascii_case(b"BLOCK"))
-        {
+        if !waits && !case.args.iter().any(|arg| arg.eq_ignore_ascii_case(b"BLOCK")) {
             bytes.extend(encode(&case.args));
         }
     }
@@ -34,10 +29,7 @@ fn spoilt(random: &mut Random, cases: &[Case]) -> Vec<u8> {
             break;
         }
         // Most of what matters stands at the beginning of a line.
-        let lines: Vec<usize> = (1..bytes.len())
-            .filter(|at| bytes[at - 1] == b'\n')
-            .chain([0])
-            .collect();
+        let lines: Vec<usize> = (1..bytes.len()).filter(|at| bytes[at - 1] == b'\n').chain([0]).collect();
         let at = match random.below(3) {
             0 => random.below(bytes.len()),
             _ => (*random.among(&lines) + random.below(4)).min(bytes.len() - 1),
@@ -60,13 +52,8 @@ fn spoilt(random: &mut Random, cases: &[Case]) -> Vec<u8> {
 
 #[test]
 fn no_spoilt_frame_changes_a_lease() {
-    let arena =
-        Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
-    let cases: Vec<Case> = arena
-        .cases(&arena.alone)
-        .into_iter()
-        .filter(|case| case.args[0] != b"MIGRATE")
-        .collect();
+    let arena = Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
+    let cases: Vec<Case> = arena.cases(&arena.alone).into_iter().filter(|case| case.args[0] != b"MIGRATE").collect();
     let direct = arena.redis.client();
     for_each_seed(&[1], |seed| {
         let mut random = Random::from_seed(seed);

@@ -5,9 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockwarden_lock::table::{
-    self, CommandSpec, Effect, KeySpec, SessionVerb, for_each_key, option_words,
-};
+use lockwarden_lock::table::{self, CommandSpec, Effect, KeySpec, SessionVerb, for_each_key, option_words};
 use lockwarden_tests::cases::{Case, Form, Kind, Meaning};
 use lockwarden_tests::{Client, Reply, encode};
 
@@ -66,18 +64,12 @@ const WAYS: [Way; 7] = [
 fn requests(case: &Case, way: Way) -> Option<Vec<Vec<u8>>> {
     let told = |first: &[&str]| {
         let first = first.iter().map(|word| word.as_bytes().to_vec());
-        Some(vec![encode(
-            &first.chain(case.args.clone()).collect::<Vec<_>>(),
-        )])
+        Some(vec![encode(&first.chain(case.args.clone()).collect::<Vec<_>>())])
     };
     match way {
         Way::Written(form) => case.requests(form),
         Way::Told => told(&["EVAL", "return redis.call(unpack(ARGV))", "0"]),
-        Way::ToldFromAfar => told(&[
-            "EVAL",
-            "redis.call('select', 0) return redis.call(unpack(ARGV))",
-            "0",
-        ]),
+        Way::ToldFromAfar => told(&["EVAL", "redis.call('select', 0) return redis.call(unpack(ARGV))", "0"]),
         Way::Function => told(&["FCALL", "any", "0"]),
     }
 }
@@ -92,11 +84,7 @@ fn cases_of_row(row: &CommandSpec) -> Vec<Case> {
     let least = usize::from(row.arity.unsigned_abs());
     let longest = if row.arity < 0 { least + 1 } else { least };
     for length in least.max(2)..=longest.max(2) {
-        let mut args: Vec<Vec<u8>> = row
-            .name
-            .split('|')
-            .map(|word| word.as_bytes().to_vec())
-            .collect();
+        let mut args: Vec<Vec<u8>> = row.name.split('|').map(|word| word.as_bytes().to_vec()).collect();
         let begin = args.len();
         args.resize(length.max(begin + 1), b"1".to_vec());
         let words: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
@@ -105,13 +93,8 @@ fn cases_of_row(row: &CommandSpec) -> Vec<Case> {
             places.insert(at);
         });
         cases.extend(places.into_iter().filter(|at| *at >= begin).map(|at| {
-            let case = Case {
-                line: "a row of the table",
-                kind: Kind::String,
-                meaning: Meaning::Verb,
-                at,
-                args: args.clone(),
-            };
+            let case =
+                Case { line: "a row of the table", kind: Kind::String, meaning: Meaning::Verb, at, args: args.clone() };
             case.aimed_at(&lock)
         }));
     }
@@ -141,9 +124,7 @@ fn documented_options(client: &Client) -> BTreeMap<String, BTreeSet<String>> {
             let mut found = BTreeSet::new();
             tokens(&pair[1], &mut found);
             // Some are listed with a blank behind.
-            let found = found
-                .iter()
-                .filter_map(|word| word.split_whitespace().next());
+            let found = found.iter().filter_map(|word| word.split_whitespace().next());
             all.insert(pair[0].text(), found.map(str::to_owned).collect());
         }
     }
@@ -188,12 +169,7 @@ fn with_option(case: &Case, option: &str) -> Vec<Sent> {
     let lock = Kind::String.lock();
     let mut cases = Vec::new();
     for (spelling, word) in spellings(option.as_bytes()).into_iter().enumerate() {
-        let operands: [&[&[u8]]; 4] = [
-            &[],
-            &[b"1"],
-            &[lock.as_bytes()],
-            &[lock.as_bytes(), &word, b"list"],
-        ];
+        let operands: [&[&[u8]]; 4] = [&[], &[b"1"], &[lock.as_bytes()], &[lock.as_bytes(), &word, b"list"]];
         for (count, operands) in operands.into_iter().enumerate() {
             let mut case = case.clone();
             case.args.push(word.clone());
@@ -208,20 +184,13 @@ fn with_option(case: &Case, option: &str) -> Vec<Sent> {
 /// Every request of the test.
 fn all_cases(arena: &Arena) -> Vec<Sent> {
     let is_left_out = |row: &&CommandSpec| {
-        let changes_connection =
-            matches!(row.effect, Effect::Session(verb) if verb != SessionVerb::Select);
+        let changes_connection = matches!(row.effect, Effect::Session(verb) if verb != SessionVerb::Select);
         changes_connection || LEFT_OUT.contains(&row.name)
     };
-    let of_table: Vec<Case> = table::rows()
-        .filter(|row| !is_left_out(row))
-        .flat_map(cases_of_row)
-        .collect();
+    let of_table: Vec<Case> = table::rows().filter(|row| !is_left_out(row)).flat_map(cases_of_row).collect();
     let documented = documented_options(&arena.redis.client());
     let mut cases: Vec<Sent> = of_table.iter().flat_map(spelled).collect();
-    let written = arena
-        .cases(&arena.alone)
-        .into_iter()
-        .filter(|case| case.args[0] != b"MIGRATE");
+    let written = arena.cases(&arena.alone).into_iter().filter(|case| case.args[0] != b"MIGRATE");
     let mut options_of = BTreeSet::new();
     for case in written {
         cases.extend(spelled(&case));
@@ -247,26 +216,18 @@ fn may_wait(case: &Case) -> bool {
 
 #[test]
 fn no_word_of_the_grammar_changes_a_lease_for_a_stranger() {
-    let arena =
-        Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
+    let arena = Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
     let direct = arena.redis.client();
     let afar = arena.redis.client();
     afar.sends("SELECT 1").gets("+OK");
     let mut others = Others::arrive(&arena);
-    others
-        .stranger
-        .sends_arguments(&["FUNCTION", "LOAD", LIBRARY])
-        .reply();
+    others.stranger.sends_arguments(&["FUNCTION", "LOAD", LIBRARY]).reply();
     let stranger_afar = arena.proxy.client();
     stranger_afar.sends("SELECT 1").gets("+OK");
     let cases = all_cases(&arena);
     let (mut sent, mut found) = (0, Vec::new());
     let here = WAYS.map(|way| (way, false));
-    let there = [
-        (Way::Written(Form::Plain), true),
-        (Way::Written(Form::ScriptText), true),
-        (Way::ToldFromAfar, true),
-    ];
+    let there = [(Way::Written(Form::Plain), true), (Way::Written(Form::ScriptText), true), (Way::ToldFromAfar, true)];
     let ways: Vec<(Way, bool)> = here.into_iter().chain(there).collect();
     for (turn, &(way, is_afar)) in ways.iter().enumerate() {
         let is_its_turn = |at: usize, everywhere: bool| everywhere || at % ways.len() == turn;
@@ -306,12 +267,7 @@ fn no_word_of_the_grammar_changes_a_lease_for_a_stranger() {
         others = Others::arrive(&arena);
     }
     println!("{} requests in {sent} forms changed no lease", cases.len());
-    assert!(
-        found.is_empty(),
-        "{} ways:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    assert!(found.is_empty(), "{} ways:\n{}", found.len(), found.join("\n"));
     assert!(sent > 10_000, "only {sent} requests");
 }
 

@@ -16,10 +16,7 @@ fn guesses(client: &Client, command: &[u8], rest: &[&[u8]], from: usize) -> Vec<
         let tries = first..first + AT_ONCE;
         for guess in tries.clone() {
             let word = [command, b"\0", guess.to_string().as_bytes()].concat();
-            let words: Vec<&[u8]> = [&word[..]]
-                .into_iter()
-                .chain(rest.iter().copied())
-                .collect();
+            let words: Vec<&[u8]> = [&word[..]].into_iter().chain(rest.iter().copied()).collect();
             client.write(&lockwarden_tests::encode(&words));
         }
         answers.extend(tries.map(|_| client.then().reply().to_string()));
@@ -37,10 +34,7 @@ fn no_command_is_found_behind_a_nul() {
     let cases: [(&[u8], &[&[u8]]); 8] = [
         (b"DEL", &[b"lock:job"]),
         (b"SET", &[b"lock:job", b"mine"]),
-        (
-            b"EVAL",
-            &[b"return redis.call('del', KEYS[1])", b"1", b"lock:job"],
-        ),
+        (b"EVAL", &[b"return redis.call('del', KEYS[1])", b"1", b"lock:job"]),
         (b"FLUSHALL", &[]),
         (b"FLUSHDB", &[]),
         (b"CONFIG", &[b"SET", b"maxmemory-policy", b"allkeys-lru"]),
@@ -49,11 +43,7 @@ fn no_command_is_found_behind_a_nul() {
     ];
     for (command, rest) in cases {
         let answers = guesses(&stranger, command, rest, 0);
-        assert!(
-            answers.is_empty(),
-            "{}: {answers:?}",
-            command.escape_ascii()
-        );
+        assert!(answers.is_empty(), "{}: {answers:?}", command.escape_ascii());
     }
     assert_eq!(redis.value("lock:job"), "$1 h");
     // Redis alone is not so strict: else this would show nothing.
@@ -82,22 +72,11 @@ fn no_subcommand_is_found_behind_a_nul() {
             words[1] += &format!("\0{guess}");
             client.write(&lockwarden_tests::encode(&words));
             let answer = client.then().reply().to_string();
-            assert!(
-                answer.to_ascii_lowercase().contains("unknown subcommand"),
-                "{line}: {answer}"
-            );
+            assert!(answer.to_ascii_lowercase().contains("unknown subcommand"), "{line}: {answer}");
         }
     }
     assert!(redis.is_free("lock:job"));
-    assert_eq!(
-        redis
-            .client()
-            .sends("CONFIG GET maxmemory-policy")
-            .reply()
-            .elements()[1]
-            .to_string(),
-        "$10 noeviction"
-    );
+    assert_eq!(redis.client().sends("CONFIG GET maxmemory-policy").reply().elements()[1].to_string(), "$10 noeviction");
     client.sends("PING").gets("+PONG");
 }
 
@@ -124,16 +103,9 @@ fn what_is_no_name_is_answered_as_redis_does() {
     }
     let [ours, theirs] = worlds.each_ref().map(|client| {
         client.sends("MULTI").gets("+OK");
-        client.write(&lockwarden_tests::encode(&[
-            b"NOSUCH\0x".as_slice(),
-            b"lock:job",
-        ]));
-        [
-            client.then().reply(),
-            client.sends("SET plain 1").reply(),
-            client.sends("EXEC").reply(),
-        ]
-        .map(|reply| reply.to_string())
+        client.write(&lockwarden_tests::encode(&[b"NOSUCH\0x".as_slice(), b"lock:job"]));
+        [client.then().reply(), client.sends("SET plain 1").reply(), client.sends("EXEC").reply()]
+            .map(|reply| reply.to_string())
     });
     assert_eq!(ours, theirs);
 }
@@ -162,12 +134,7 @@ fn no_option_is_found_behind_a_nul() {
     assert!((1_000..=600_000).contains(&left), "{left}");
     // Redis reads it: else this would show nothing.
     let direct = redis.client();
-    direct.write(&lockwarden_tests::encode(&[
-        b"GETEX".as_slice(),
-        b"lock:job",
-        b"PX\0x",
-        b"50",
-    ]));
+    direct.write(&lockwarden_tests::encode(&[b"GETEX".as_slice(), b"lock:job", b"PX\0x", b"50"]));
     direct.then().reply();
     assert!(direct.sends("PTTL lock:job").integer() <= 50);
 }

@@ -149,14 +149,9 @@ impl Dice {
 /// What might wait is sent where nothing waits.
 fn without_waiting(case: &Case, form: Form) -> Form {
     let waits = case.args[0].to_ascii_uppercase().starts_with(b"B")
-        || case
-            .args
-            .iter()
-            .any(|arg| arg.to_ascii_uppercase().starts_with(b"BLOCK"));
+        || case.args.iter().any(|arg| arg.to_ascii_uppercase().starts_with(b"BLOCK"));
     match form {
-        Form::Plain | Form::MixedCase | Form::InlineEscaped | Form::InlineQuoted if waits => {
-            Form::Block
-        }
+        Form::Plain | Form::MixedCase | Form::InlineEscaped | Form::InlineQuoted if waits => Form::Block,
         form => form,
     }
 }
@@ -164,22 +159,15 @@ fn without_waiting(case: &Case, form: Form) -> Form {
 #[test]
 fn no_random_request_changes_a_lease() {
     let seed = number("LOCKWARDEN_SEED").unwrap_or_else(|| {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("after 1970");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
         now.as_nanos() as u64 | 1
     });
     let wanted = number("LOCKWARDEN_REQUESTS").unwrap_or(REQUESTS);
     println!("LOCKWARDEN_SEED={seed}");
     // Reading a lock would be a proof, by design, and some of these read.
-    let arena =
-        Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
+    let arena = Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
     // MIGRATE waits for the other side.
-    let cases: Vec<Case> = arena
-        .cases(&arena.alone)
-        .into_iter()
-        .filter(|case| case.args[0] != b"MIGRATE")
-        .collect();
+    let cases: Vec<Case> = arena.cases(&arena.alone).into_iter().filter(|case| case.args[0] != b"MIGRATE").collect();
     let direct = arena.redis.client();
     let mut dice = Dice(seed.max(1));
     let mut others = Others::arrive(&arena);
@@ -188,10 +176,7 @@ fn no_random_request_changes_a_lease() {
         let batch: Vec<_> = (0..BATCH).map(|_| dice.request(&cases)).collect();
         let is_stranger = dice.below(2) == 0;
         let client = others.one(is_stranger);
-        let requests: Vec<Vec<u8>> = batch
-            .iter()
-            .flat_map(|(_, requests)| requests.clone())
-            .collect();
+        let requests: Vec<Vec<u8>> = batch.iter().flat_map(|(_, requests)| requests.clone()).collect();
         pipeline(client, &requests);
         let after = pipeline(&direct, &[others.look.clone(), furnishing(false)]).swap_remove(0);
         let (now, before) = (held(&after), held(&others.before));

@@ -23,59 +23,34 @@ impl Said {
     /// Of a line such as `100 sold of 100: 0 oversold, 37 late writes refused`.
     fn of(line: &str) -> Said {
         let number = |before: &str| {
-            let text = line
-                .split(before)
-                .next()
-                .filter(|text| text.len() < line.len());
+            let text = line.split(before).next().filter(|text| text.len() < line.len());
             let word = text.and_then(|text| text.rsplit(' ').next());
             word.map_or(0, |word| word.parse().expect("a number"))
         };
-        Said {
-            sold: number(" sold of 100"),
-            oversold: number(" oversold"),
-            refused: number(" late writes refused"),
-        }
+        Said { sold: number(" sold of 100"), oversold: number(" oversold"), refused: number(" late writes refused") }
     }
 }
 
 /// The two lines of a text that say what was sold.
 fn both(text: &str) -> [Said; 2] {
     // In a picture such a line stands between two tags.
-    let lines = text
-        .split(['\n', '<', '>'])
-        .filter(|line| line.contains(" sold of "));
+    let lines = text.split(['\n', '<', '>']).filter(|line| line.contains(" sold of "));
     let said: Vec<Said> = lines.map(|line| Said::of(line.trim())).collect();
-    said.try_into()
-        .unwrap_or_else(|said| panic!("these are not two shops: {said:?} {text}"))
+    said.try_into().unwrap_or_else(|said| panic!("these are not two shops: {said:?} {text}"))
 }
 
 /// How often a command occurs in the path of this class, over all such paths.
 fn drawn(svg: &str, class: &str, command: char) -> Vec<usize> {
     let begins = format!("<path class=\"{class}\" d=\"");
     let paths = svg.split(&begins).skip(1);
-    paths
-        .map(|rest| {
-            rest.split('"')
-                .next()
-                .unwrap_or_default()
-                .matches(command)
-                .count()
-        })
-        .collect()
+    paths.map(|rest| rest.split('"').next().unwrap_or_default().matches(command).count()).collect()
 }
 
 /// A picture is drawn from the writes of a run if its lines have as many steps as its words say.
 fn is_from_a_run(svg: &str) {
     let [straight, kept] = both(svg);
-    assert!(
-        straight.oversold > 0 && straight.refused == 0,
-        "{straight:?}"
-    );
-    let all = Said {
-        sold: ITEMS,
-        oversold: 0,
-        refused: kept.refused,
-    };
+    assert!(straight.oversold > 0 && straight.refused == 0, "{straight:?}");
+    let all = Said { sold: ITEMS, oversold: 0, refused: kept.refused };
     assert_eq!(kept, all);
     assert_eq!(drawn(svg, "sold", 'V'), [straight.sold, kept.sold]);
     assert_eq!(drawn(svg, "stock", 'V'), [straight.sold, kept.sold]);
@@ -87,19 +62,11 @@ fn is_from_a_run(svg: &str) {
 fn frame(svg: &str) -> Vec<String> {
     let lines = svg.lines().filter(|line| !line.contains(" class=\"axes\""));
     let words = |line: &str| match line.split_once(" d=\"") {
-        Some((before, after)) => {
-            before.to_owned() + after.split_once('"').map_or("", |(_, rest)| rest)
-        }
+        Some((before, after)) => before.to_owned() + after.split_once('"').map_or("", |(_, rest)| rest),
         None => line.to_owned(),
     };
-    let mut frame: Vec<String> = lines
-        .map(words)
-        .map(|line| {
-            line.chars()
-                .filter(|letter| !letter.is_ascii_digit())
-                .collect()
-        })
-        .collect();
+    let mut frame: Vec<String> =
+        lines.map(words).map(|line| line.chars().filter(|letter| !letter.is_ascii_digit()).collect()).collect();
     // The axes have as many numbers as the shops have sold.
     frame.dedup();
     frame
@@ -116,19 +83,9 @@ fn a_guard_keeps_a_shop_from_selling_items_twice() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let svg = svg.expect("a picture");
     let [straight, kept] = both(&end.stdout);
-    assert!(
-        straight.sold > ITEMS && straight.oversold == straight.sold - ITEMS,
-        "{end:?}"
-    );
-    assert!(
-        kept.sold == ITEMS && kept.oversold == 0 && kept.refused > 0,
-        "{end:?}"
-    );
-    assert!(
-        end.stdout
-            .contains("-LOCKDENIED stale-fence key=stock:7 cmd=SET lock=lock_sale_7"),
-        "{end:?}"
-    );
+    assert!(straight.sold > ITEMS && straight.oversold == straight.sold - ITEMS, "{end:?}");
+    assert!(kept.sold == ITEMS && kept.oversold == 0 && kept.refused > 0, "{end:?}");
+    assert!(end.stdout.contains("-LOCKDENIED stale-fence key=stock:7 cmd=SET lock=lock_sale_7"), "{end:?}");
     assert_eq!(both(&svg), [straight, kept]);
     assert!(took < Duration::from_secs(15), "{took:?}");
     is_from_a_run(&svg);

@@ -10,18 +10,8 @@ use lockwarden_tests::random::Random;
 const COMMANDS: &str = include_str!("commands.txt");
 
 /// Keys that look like a lock or a record of one, and are neither.
-const STRANGE_KEYS: &[&str] = &[
-    "lock",
-    "lock;1",
-    "Lock:1",
-    " lock:1",
-    "locks:1",
-    "job:mutex:1",
-    "lw:mine",
-    "lw:{s}:1",
-    "s:{1}",
-    "",
-];
+const STRANGE_KEYS: &[&str] =
+    &["lock", "lock;1", "Lock:1", " lock:1", "locks:1", "job:mutex:1", "lw:mine", "lw:{s}:1", "s:{1}", ""];
 
 /// Keys begin with one of these: strings, counters, bitmaps, lists, sets of numbers and of texts, hashes
 /// small and big, sorted sets, places, HyperLogLogs, streams.
@@ -45,16 +35,8 @@ pub(super) struct Generator {
 
 impl Generator {
     pub(super) fn from_seed(seed: u64) -> Generator {
-        let commands = COMMANDS
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .map(split_words)
-            .collect();
-        Generator {
-            random: Random::from_seed(seed),
-            commands,
-            resp3: false,
-        }
+        let commands = COMMANDS.lines().filter(|line| !line.starts_with('#')).map(split_words).collect();
+        Generator { random: Random::from_seed(seed), commands, resp3: false }
     }
 
     /// A new connection begins as every connection does.
@@ -100,17 +82,12 @@ impl Generator {
         for _ in 0..self.random.below(8) {
             let command = self.command();
             // These end or leave the block, which is what the last step here does.
-            let ends =
-                ["EXEC", "DISCARD"].map(|end| command[0].eq_ignore_ascii_case(end.as_bytes()));
+            let ends = ["EXEC", "DISCARD"].map(|end| command[0].eq_ignore_ascii_case(end.as_bytes()));
             if ends == [false, false] {
                 steps.push(self.step(&command, 1));
             }
         }
-        let end = if self.random.one_in(6) {
-            "DISCARD"
-        } else {
-            "EXEC"
-        };
+        let end = if self.random.one_in(6) { "DISCARD" } else { "EXEC" };
         self.say(steps, &[end], 1);
     }
 
@@ -170,13 +147,8 @@ impl Generator {
 
     /// What Redis reads and does not answer.
     fn nothing(&mut self, steps: &mut Vec<Step>) {
-        let bytes = self
-            .random
-            .among(&["\r\n", "\n", "*0\r\n", "*-1\r\n", "   \r\n"]);
-        steps.push(Step {
-            bytes: bytes.as_bytes().to_vec(),
-            replies: 0,
-        });
+        let bytes = self.random.among(&["\r\n", "\n", "*0\r\n", "*-1\r\n", "   \r\n"]);
+        steps.push(Step { bytes: bytes.as_bytes().to_vec(), replies: 0 });
     }
 
     fn say<T: AsRef<[u8]>>(&mut self, steps: &mut Vec<Step>, words: &[T], replies: usize) {
@@ -190,11 +162,7 @@ impl Generator {
         let length: usize = words.iter().map(Vec::len).sum();
         // A line that begins like a frame is a mistake to the proxy, on purpose, and to Redis a command.
         let begins = words[0].first().is_some_and(u8::is_ascii_alphanumeric);
-        let bytes = if begins && length < 2_000 && self.random.one_in(12) {
-            self.inline(words)
-        } else {
-            encode(words)
-        };
+        let bytes = if begins && length < 2_000 && self.random.one_in(12) { self.inline(words) } else { encode(words) };
         Step { bytes, replies }
     }
 
@@ -208,8 +176,7 @@ impl Generator {
             let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b":;{}.-_*#+".contains(byte);
             if !word.is_empty() && word.iter().all(plain) && !self.random.one_in(4) {
                 line.extend_from_slice(word);
-            } else if self.random.one_in(2) && word.iter().all(|byte| plain(byte) || *byte == b' ')
-            {
+            } else if self.random.one_in(2) && word.iter().all(|byte| plain(byte) || *byte == b' ') {
                 line.extend([b"'".as_slice(), word, b"'"].concat());
             } else {
                 line.push(b'"');
@@ -219,11 +186,7 @@ impl Generator {
                 line.push(b'"');
             }
         }
-        line.extend_from_slice(if self.random.one_in(2) {
-            b"\n"
-        } else {
-            b"\r\n"
-        });
+        line.extend_from_slice(if self.random.one_in(2) { b"\n" } else { b"\r\n" });
         line
     }
 
@@ -234,21 +197,14 @@ impl Generator {
         let mut words: Vec<Vec<u8>> = template.iter().map(|word| self.filled(word)).collect();
         if self.random.one_in(4) {
             for byte in &mut words[0] {
-                *byte = if self.random.one_in(2) {
-                    byte.to_ascii_lowercase()
-                } else {
-                    *byte
-                };
+                *byte = if self.random.one_in(2) { byte.to_ascii_lowercase() } else { *byte };
             }
         }
         words
     }
 
     fn filled(&mut self, word: &[u8]) -> Vec<u8> {
-        let Some(placeholder) = word
-            .strip_prefix(b"{")
-            .and_then(|rest| rest.strip_suffix(b"}"))
-        else {
+        let Some(placeholder) = word.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")) else {
             return word.to_vec();
         };
         match placeholder {
@@ -259,27 +215,14 @@ impl Generator {
             b"d" => self.decimal(),
             b"e" => self
                 .random
-                .among(&[
-                    "nosuch",
-                    "12x",
-                    "",
-                    "-",
-                    "1e400",
-                    "99999999999999999999",
-                    "\r\n",
-                    "lock",
-                ])
+                .among(&["nosuch", "12x", "", "-", "1e400", "99999999999999999999", "\r\n", "lock"])
                 .as_bytes()
                 .to_vec(),
             b"f" => format!("field{}", self.random.below(20)).into_bytes(),
             b"m" => format!("member {}", self.random.below(20)).into_bytes(),
-            b"id" => {
-                format!("{}-{}", self.random.between(1, 2_000), self.random.below(3)).into_bytes()
-            }
+            b"id" => format!("{}-{}", self.random.between(1, 2_000), self.random.below(3)).into_bytes(),
             b"db" => self.random.below(3).to_string().into_bytes(),
-            b"far" => (99_999_999_999_u64 - self.random.number() % 1_000)
-                .to_string()
-                .into_bytes(),
+            b"far" => (99_999_999_999_u64 - self.random.number() % 1_000).to_string().into_bytes(),
             // Any key, for what does not look into it.
             b"k" => {
                 let family = *self.random.among(FAMILIES);

@@ -64,18 +64,13 @@ struct Program {
 impl Program {
     fn starts(proxy: &Proxy, seed: u64, number: usize, random: &mut Random) -> Program {
         let threads = random.between(2, 4);
-        let connections =
-            *random.among(&[Connections::Pool, Connections::Own, Connections::Shared]);
+        let connections = *random.among(&[Connections::Pool, Connections::Own, Connections::Shared]);
         let wanted = match connections {
             Connections::Pool | Connections::Own => threads,
             Connections::Shared => 1,
         };
         // An identity that no run before had.
-        let source = format!(
-            "127.45.{}.{}",
-            seed % 250,
-            1 + number as u64 + seed / 250 % 80 * 3
-        );
+        let source = format!("127.45.{}.{}", seed % 250, 1 + number as u64 + seed / 250 % 80 * 3);
         Program {
             is_honest: random.one_in(2),
             connections,
@@ -145,10 +140,7 @@ impl World<'_> {
     }
 
     fn story(&self, process: usize, thread: usize) -> String {
-        format!(
-            "LOCKWARDEN_SEED={}, step {}, process {process}, thread {thread}",
-            self.seed, self.step
-        )
+        format!("LOCKWARDEN_SEED={}, step {}, process {process}, thread {thread}", self.seed, self.step)
     }
 
     fn goes_on(&mut self) {
@@ -168,17 +160,10 @@ impl World<'_> {
         let (key, story) = (self.key(at), self.story(process, thread));
         let program = &mut self.programs[process];
         let connection = program.connection(thread, &mut self.random);
-        let got = program.clients[connection]
-            .sends(format!("SETNX {key} 1"))
-            .integer()
-            == 1;
+        let got = program.clients[connection].sends(format!("SETNX {key} 1")).integer() == 1;
         assert_eq!(got, self.holders[at].is_none(), "{story}");
         if got {
-            self.holders[at] = Some(Holder {
-                process,
-                thread: Some(thread),
-                connection: Some(connection),
-            });
+            self.holders[at] = Some(Holder { process, thread: Some(thread), connection: Some(connection) });
             self.unreleased[at] = None;
             self.last[at] = Some((process, connection));
             program.refused.remove(&(connection, at));
@@ -204,10 +189,7 @@ impl World<'_> {
         let (key, story) = (self.key(at), self.story(process, thread));
         let program = &mut self.programs[process];
         let connection = program.connection(thread, &mut self.random);
-        let deleted = program.clients[connection]
-            .sends(format!("DEL {key}"))
-            .integer()
-            == 1;
+        let deleted = program.clients[connection].sends(format!("DEL {key}")).integer() == 1;
         program.threads[thread] = Thread::Idle;
         let holder = self.holders[at];
         let own = holder.filter(|holder| holder.process == process);
@@ -232,10 +214,7 @@ impl World<'_> {
             return;
         }
         assert!(!program.is_honest, "an honest release is refused: {story}");
-        assert!(
-            !is_holder || program.recognised.is_some(),
-            "too early: {story}"
-        );
+        assert!(!is_holder || program.recognised.is_some(), "too early: {story}");
         if own.is_none() {
             if self.unreleased[at] == Some(process) {
                 self.unreleased[at] = None;
@@ -252,10 +231,7 @@ impl World<'_> {
                 *due -= 1;
                 self.told.counted += 1;
                 if is_holder {
-                    self.holders[at] = own.map(|own| Holder {
-                        thread: None,
-                        ..own
-                    });
+                    self.holders[at] = own.map(|own| Holder { thread: None, ..own });
                 }
                 return;
             }
@@ -269,14 +245,10 @@ impl World<'_> {
 
     /// The lock goes by its TTL, for which nobody waits here. Until then everybody has given back what it never got.
     fn runs_out(&mut self, at: usize, process: usize) {
-        self.holders[at] = self.holders[at].map(|own| Holder {
-            thread: None,
-            ..own
-        });
+        self.holders[at] = self.holders[at].map(|own| Holder { thread: None, ..own });
         for process in 0..self.programs.len() {
             for thread in 0..self.programs[process].threads.len() {
-                if let (Thread::Lost(lost), Some(_)) =
-                    (self.programs[process].threads[thread], self.holders[at])
+                if let (Thread::Lost(lost), Some(_)) = (self.programs[process].threads[thread], self.holders[at])
                     && lost == at
                 {
                     self.gives_back(process, thread, at);
@@ -284,9 +256,7 @@ impl World<'_> {
             }
         }
         if self.holders[at].take().is_some() {
-            self.console
-                .sends(format!("DEL {}", self.key(at)))
-                .gets(":1");
+            self.console.sends(format!("DEL {}", self.key(at))).gets(":1");
             self.unreleased[at] = Some(process);
             for program in &mut self.programs {
                 if program.counted[at] != Counted::No {
@@ -300,9 +270,7 @@ impl World<'_> {
 fn plays(redis: &Redis, proxy: &Proxy, seed: u64, told: &mut Told) {
     let mut random = Random::from_seed(seed);
     let count = random.between(2, 3);
-    let programs = (0..count)
-        .map(|number| Program::starts(proxy, seed, number, &mut random))
-        .collect();
+    let programs = (0..count).map(|number| Program::starts(proxy, seed, number, &mut random)).collect();
     let mut world = World {
         seed,
         step: 0,
@@ -326,8 +294,7 @@ fn plays(redis: &Redis, proxy: &Proxy, seed: u64, told: &mut Told) {
 }
 
 #[test]
-fn an_honest_program_is_refused_nothing_and_a_misuser_deletes_only_its_own_and_only_until_it_is_recognised()
- {
+fn an_honest_program_is_refused_nothing_and_a_misuser_deletes_only_its_own_and_only_until_it_is_recognised() {
     let redis = Redis::start();
     let steps = number("LOCKWARDEN_STEPS").unwrap_or(STEPS);
     let first = number("LOCKWARDEN_SEED").unwrap_or(1);

@@ -14,10 +14,7 @@ const FREE: &str = "[[namespace]]\nname = \"free\"\nkeys = [\"free:*\"]\nmode = 
 
 /// With a quarantine of a second, so that nobody waits long for the one of the start.
 fn strict(builder: ProxyBuilder) -> ProxyBuilder {
-    builder
-        .namespace("durability", "\"strict:1:300ms\"")
-        .namespace("quarantine", "\"1s\"")
-        .more(FREE)
+    builder.namespace("durability", "\"strict:1:300ms\"").namespace("quarantine", "\"1s\"").more(FREE)
 }
 
 /// Wherever somebody looks it says why, and nothing is granted but in other namespaces.
@@ -38,14 +35,8 @@ fn grants_nothing(builder: ProxyBuilder, why: &[&str]) {
     let client = proxy.client();
     client.sends("SET free:a f NX PX 9000").gets("+OK");
     // It has no end: the quarantine of the start would be over.
-    holds_for(
-        Duration::from_millis(2_500),
-        "nothing to be granted",
-        || client.sends("SETNX lock:a x").integer() == 0,
-    );
-    client
-        .sends("SET lock:a x PX 9000")
-        .gets_error("LOCKDENIED quarantine key=lock:a");
+    holds_for(Duration::from_millis(2_500), "nothing to be granted", || client.sends("SETNX lock:a x").integer() == 0);
+    client.sends("SET lock:a x PX 9000").gets_error("LOCKDENIED quarantine key=lock:a");
     assert!(proxy.metric(UNTIL) > 200e9, "{}", proxy.metric(UNTIL));
     assert_eq!(proxy.ready(), Some(200));
     let quarantine = proxy.api("config")[0]["quarantine"].clone();
@@ -74,9 +65,7 @@ fn nothing_is_granted_where_the_server_may_drop_locks() {
     let pair = Pair::start();
     let primary = pair.primary.client();
     // It drops nothing where memory has no bound.
-    primary
-        .sends("CONFIG SET maxmemory-policy volatile-lru")
-        .gets("+OK");
+    primary.sends("CONFIG SET maxmemory-policy volatile-lru").gets("+OK");
     let proxy = strict(pair.builder()).start();
     comes_to(&proxy.client(), "SET lock:first f NX PX 1000", "+OK");
     primary.sends("CONFIG SET maxmemory 100mb").gets("+OK");
@@ -84,9 +73,7 @@ fn nothing_is_granted_where_the_server_may_drop_locks() {
     proxy.logs(&["ERROR", NOT_GRANTED, why]);
     proxy.client().sends("SETNX lock:b x").gets(":0");
     grants_nothing(strict(pair.builder()), &[why]);
-    primary
-        .sends("CONFIG SET maxmemory-policy noeviction")
-        .gets("+OK");
+    primary.sends("CONFIG SET maxmemory-policy noeviction").gets("+OK");
     proxy.logs(&["INFO", "the server is what durability", "needs again"]);
     comes_to(&proxy.client(), "SETNX lock:b x", ":1");
 }
@@ -95,9 +82,7 @@ fn nothing_is_granted_where_the_server_may_drop_locks() {
 fn nothing_is_granted_where_the_server_says_nothing_of_itself() {
     let pair = Pair::start();
     let admin = pair.primary.client();
-    admin
-        .sends("ACL SETUSER own on >pw ~* &* +@all -info")
-        .gets("+OK");
+    admin.sends("ACL SETUSER own on >pw ~* &* +@all -info").gets("+OK");
     let url = pair.primary.url().replacen("://", "://own:pw@", 1);
     let builder = strict(ProxyBuilder::for_backend(&url));
     let why = "the server does not tell the proxy's own user about its memory and its replicas: give that user +info";
@@ -125,9 +110,7 @@ fn a_replica_that_goes_ends_all_granting_until_one_follows_again() {
     pair.replica.start_again();
     let port = pair.primary.address().port();
     let replica = pair.replica.client();
-    replica
-        .sends(format!("REPLICAOF 127.0.0.1 {port}"))
-        .gets("+OK");
+    replica.sends(format!("REPLICAOF 127.0.0.1 {port}")).gets("+OK");
     proxy.logs(&["INFO", "the server is what durability", "needs again"]);
     comes_to(&bob, "SET lock:free b1 NX PX 9000", "+OK");
     assert_eq!(pair.replica.value("lock:free"), "$2 b1");
@@ -136,9 +119,7 @@ fn a_replica_that_goes_ends_all_granting_until_one_follows_again() {
 #[test]
 fn a_reload_brings_it_and_one_that_is_weaker_has_to_be_allowed() {
     let alone = Redis::start();
-    let proxy = strict(Proxy::builder(&alone))
-        .namespace("durability", "\"none\"")
-        .start();
+    let proxy = strict(Proxy::builder(&alone)).namespace("durability", "\"none\"").start();
     comes_to(&proxy.client(), "SET lock:a x NX PX 100", "+OK");
     let text = fs::read_to_string(proxy.config()).expect("it is there");
     proxy.reload(&text.replace("\"none\"", "\"strict:1:50ms\""));
@@ -206,9 +187,7 @@ fn is_granted_after_a_jump(durability: &str, quarantine: &str) -> (Duration, [Pr
     comes_to(&alice, "SET lock:job a1 NX PX 4000", "+OK");
     let began = Instant::now();
     pair.primary.clock_jumps(3_500);
-    wait_for("somebody else to be granted the lock", || {
-        is_granted(&proxies[1], "b1")
-    });
+    wait_for("somebody else to be granted the lock", || is_granted(&proxies[1], "b1"));
     (began.elapsed(), proxies)
 }
 
@@ -220,11 +199,7 @@ fn after_the_clock_of_the_server_has_jumped_no_free_lock_is_granted_as_long_as_a
     let (after, proxies) = is_granted_after_a_jump("strict:1:300ms", "4s");
     assert!(after >= Duration::from_secs(4), "{after:?}");
     for proxy in &proxies {
-        proxy.logs(&[
-            "WARN",
-            "the server's clock has jumped forward",
-            "\"by_ms\":3",
-        ]);
+        proxy.logs(&["WARN", "the server's clock has jumped forward", "\"by_ms\":3"]);
     }
 }
 

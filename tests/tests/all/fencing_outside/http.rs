@@ -19,31 +19,19 @@ struct Shop {
 impl Shop {
     fn start(database: Option<&Path>) -> Shop {
         let mut python = Command::new("python3");
-        python
-            .arg("-B")
-            .arg(example("shop.py"))
-            .arg("0")
-            .args(database);
+        python.arg("-B").arg(example("shop.py")).arg("0").args(database);
         python.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = Process::spawn(&mut python).expect("python3 is there");
         let said = process.takes_output().expect("it was asked for");
         let line = BufReader::new(said).lines().next();
         let line = line.expect("it says where it is").expect("text");
         let (_, address) = line.rsplit_once(' ').expect("it says where it is");
-        Shop {
-            url: format!("http://{address}/lamp"),
-            _process: process,
-        }
+        Shop { url: format!("http://{address}/lamp"), _process: process }
     }
 
     /// The status of a request by curl, and what came.
     fn asked(&self, arguments: &[&str]) -> (String, String) {
-        let done = run_to_end(
-            Command::new("curl")
-                .args(["-s", "-w", "\n%{http_code}"])
-                .args(arguments)
-                .arg(&self.url),
-        );
+        let done = run_to_end(Command::new("curl").args(["-s", "-w", "\n%{http_code}"]).args(arguments).arg(&self.url));
         assert_eq!(done.code, Some(0), "{done:?}");
         let (body, status) = done.stdout.rsplit_once('\n').expect("two lines");
         (status.to_owned(), body.to_owned())
@@ -56,8 +44,7 @@ fn a_server_refuses_the_late_write_of_a_paused_holder() {
         return;
     }
     let holders = Holders::new();
-    let write =
-        "curl -sS --fail-with-body -X PUT -H \"Fencing-Token: $LOCKWARDEN_FENCE\" -d $value $SHOP";
+    let write = "curl -sS --fail-with-body -X PUT -H \"Fencing-Token: $LOCKWARDEN_FENCE\" -d $value $SHOP";
     let careless = Shop::start(None);
     let (code, said) = holders.late_write(write, &|command| {
         command.env("SHOP", &careless.url);
@@ -71,19 +58,11 @@ fn a_server_refuses_the_late_write_of_a_paused_holder() {
         command.env("SHOP", &careful.url);
     });
     assert_eq!(code, 22, "{said}");
-    assert!(
-        said.contains("a newer holder of the lock has written this"),
-        "{said}"
-    );
+    assert!(said.contains("a newer holder of the lock has written this"), "{said}");
     assert_eq!(careful.asked(&[]), ("200".to_owned(), "12".to_owned()));
 
     // Who names no number, or none that is one, writes nothing.
-    for header in [
-        "X-Other: 1",
-        "Fencing-Token: x",
-        "Fencing-Token: -1",
-        "Fencing-Token: 99999999999999999",
-    ] {
+    for header in ["X-Other: 1", "Fencing-Token: x", "Fencing-Token: -1", "Fencing-Token: 99999999999999999"] {
         let (status, said) = careful.asked(&["-X", "PUT", "-H", header, "-d", "56"]);
         assert_eq!(status, "428", "{header}: {said}");
     }
@@ -106,31 +85,23 @@ fn a_server_lets_a_newer_write_through_when_no_older_one_is_under_way_any_more()
     let database = folder.path().join("fences.db");
     let shops = [0, 1].map(|_| Shop::start(Some(&database)));
     let put = |shop: &Shop, fence: u64| {
-        let address = shop
-            .url
-            .trim_start_matches("http://")
-            .trim_end_matches("/lamp");
+        let address = shop.url.trim_start_matches("http://").trim_end_matches("/lamp");
         let mut stream = TcpStream::connect(address).expect("it listens");
-        let head =
-            format!("PUT /lamp HTTP/1.0\r\nFencing-Token: {fence}\r\nContent-Length: 2\r\n\r\n");
+        let head = format!("PUT /lamp HTTP/1.0\r\nFencing-Token: {fence}\r\nContent-Length: 2\r\n\r\n");
         stream.write_all(head.as_bytes()).expect("it reads");
         stream
     };
     let answer = |mut stream: TcpStream, body: &str| {
         stream.write_all(body.as_bytes()).expect("it reads");
         let mut said = String::new();
-        stream
-            .read_to_string(&mut said)
-            .expect("it answers and closes");
+        stream.read_to_string(&mut said).expect("it answers and closes");
         said.lines().next().unwrap_or_default().to_owned()
     };
     let older = put(&shops[0], 1);
     wait_for("the older write to be under way", || is_locked(&database));
     let newer = put(&shops[1], 2);
     let newer = std::thread::spawn(move || answer(newer, "22"));
-    holds_for(Duration::from_millis(300), "the newer write waits", || {
-        !newer.is_finished()
-    });
+    holds_for(Duration::from_millis(300), "the newer write waits", || !newer.is_finished());
     assert_eq!(answer(older, "11"), "HTTP/1.0 200 OK");
     assert_eq!(newer.join().expect("it is answered"), "HTTP/1.0 200 OK");
     let late = put(&shops[0], 1);
@@ -139,7 +110,8 @@ fn a_server_lets_a_newer_write_through_when_no_older_one_is_under_way_any_more()
 
 /// Whether somebody is writing this database.
 fn is_locked(database: &Path) -> bool {
-    let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')";
+    let script =
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')";
     let tried = run_to_end(Command::new("python3").args(["-c", script]).arg(database));
     tried.stderr.contains("database is locked")
 }

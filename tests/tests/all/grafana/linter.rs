@@ -42,10 +42,7 @@ pub(super) fn catalogue() -> BTreeMap<String, Metric> {
                 .lines()
                 .take_while(|line| !line.starts_with('#'))
                 .filter_map(|line| line.strip_prefix("- `")?.split('`').next());
-            let metric = Metric {
-                kind: kind.to_owned(),
-                labels: labels.map(str::to_owned).collect(),
-            };
+            let metric = Metric { kind: kind.to_owned(), labels: labels.map(str::to_owned).collect() };
             (name.to_owned(), metric)
         })
         .collect();
@@ -63,9 +60,7 @@ pub(super) fn selectors(expression: &str) -> Vec<Selector> {
     let mut at = 0;
     while let Some(start) = expression[at..].find(|c: char| c.is_ascii_alphabetic()) {
         let start = at + start;
-        let end = expression[start..]
-            .find(|c| !is_word(c))
-            .map_or(expression.len(), |length| start + length);
+        let end = expression[start..].find(|c| !is_word(c)).map_or(expression.len(), |length| start + length);
         let name = &expression[start..end];
         at = end;
         if expression[end..].starts_with('{') {
@@ -114,21 +109,16 @@ pub(super) fn faults(expression: &str, metrics: &BTreeMap<String, Metric>) -> Ve
         }
         let parts = ["_bucket", "_sum", "_count"];
         let base = parts.iter().find_map(|part| name.strip_suffix(part));
-        let histogram =
-            base.filter(|base| metrics.get(*base).is_some_and(|m| m.kind == "histogram"));
+        let histogram = base.filter(|base| metrics.get(*base).is_some_and(|m| m.kind == "histogram"));
         let Some(metric) = metrics.get(histogram.unwrap_or(name)) else {
             faults.push(format!("{name} is not in the catalogue"));
             continue;
         };
         if (metric.kind == "histogram") != histogram.is_some() {
-            faults.push(format!(
-                "{name} is a histogram: name its buckets, sum or count"
-            ));
+            faults.push(format!("{name} is a histogram: name its buckets, sum or count"));
         }
         let counts = metric.kind == "counter" || histogram.is_some();
-        let rated = ["rate(", "increase(", "changes("]
-            .iter()
-            .any(|f| selector.before.ends_with(f));
+        let rated = ["rate(", "increase(", "changes("].iter().any(|f| selector.before.ends_with(f));
         // The value of a counter may be asked for where the age of its process is asked, too.
         if counts && !rated && !expression.contains("process_start_time_seconds") {
             faults.push(format!("{name} only grows: ask for its rate or increase"));
@@ -138,9 +128,7 @@ pub(super) fn faults(expression: &str, metrics: &BTreeMap<String, Metric>) -> Ve
         }
         known.extend(metric.labels.iter().cloned());
         for label in &selector.labels {
-            if !metric.labels.contains(label)
-                && !["job", "instance", "le"].contains(&label.as_str())
-            {
+            if !metric.labels.contains(label) && !["job", "instance", "le"].contains(&label.as_str()) {
                 faults.push(format!("{name} has no label {label}"));
             }
         }
@@ -157,22 +145,15 @@ fn the_linter_sees_what_it_is_there_for() {
     for (expression, fault) in [
         ("lockwarden_nothing{job=~\"$job\"}", "not in the catalogue"),
         ("lockwarden_locks_held{key=\"a\"}", "has no label key"),
-        (
-            "sum by (reason) (lockwarden_locks_held)",
-            "no series has that label",
-        ),
+        ("sum by (reason) (lockwarden_locks_held)", "no series has that label"),
         ("sum(lockwarden_lock_overlaps_total)", "only grows"),
         ("rate(lockwarden_locks_held[5m])", "is a gauge"),
         ("lockwarden_added_latency_seconds", "is a histogram"),
-        (
-            "rate(lockwarden_lock_overlaps_total_count[5m])",
-            "not in the catalogue",
-        ),
+        ("rate(lockwarden_lock_overlaps_total_count[5m])", "not in the catalogue"),
     ] {
         let found = faults(expression, &metrics).join("\n");
         assert!(found.contains(fault), "{expression}: {found:?}");
     }
-    let sound =
-        "sum by (namespace) (rate(lockwarden_lock_acquires_total{outcome=\"contended\"}[5m])) > 0";
+    let sound = "sum by (namespace) (rate(lockwarden_lock_acquires_total{outcome=\"contended\"}[5m])) > 0";
     assert_eq!(faults(sound, &metrics), Vec::<String>::new());
 }

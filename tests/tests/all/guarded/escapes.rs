@@ -146,28 +146,17 @@ fn every_plain_way_changes_the_lock_on_a_server_alone() {
         let value = client.sends("TYPE lock:job").reply().to_string()
             + &client.sends("STRLEN lock:job").reply().to_string()
             + &client.sends("GET lock:job").reply().to_string();
-        assert!(
-            !value.ends_with("before") || !(10..=8000).contains(&ttl),
-            "{way} is no way at all"
-        );
+        assert!(!value.ends_with("before") || !(10..=8000).contains(&ttl), "{way} is no way at all");
     }
 }
 
 fn no_way(held: &Held, says: impl Fn(&Client, &str, &str) -> String) {
-    let other = held
-        .redis
-        .client()
-        .sends_arguments(&["SCRIPT", "LOAD", OTHER])
-        .text();
+    let other = held.redis.client().sends_arguments(&["SCRIPT", "LOAD", OTHER]).text();
     furnish(&held.redis.client());
     let before = held.redis.lease("lock:job");
     let functions = held.redis.client().sends("FUNCTION LIST").reply();
     let is_old = functions.to_string().starts_with('-');
-    for (way, plain) in PLAIN
-        .iter()
-        .map(|way| (way, true))
-        .chain(ODD.iter().map(|way| (way, false)))
-    {
+    for (way, plain) in PLAIN.iter().map(|way| (way, true)).chain(ODD.iter().map(|way| (way, false))) {
         // Before 7.0 a text that closes its function ends the server itself, with or without a proxy.
         if is_old && (way.contains(" end redis.call") || way.starts_with("end ")) {
             continue;
@@ -197,16 +186,12 @@ fn patient(redis: &Redis) -> Proxy {
 
 #[test]
 fn no_way_around_the_guard_is_found() {
-    no_way(&long_held(patient), |bob, text, other| {
-        bob.eval(text, &[], &["x", other])
-    });
+    no_way(&long_held(patient), |bob, text, other| bob.eval(text, &[], &["x", other]));
 }
 
 #[test]
 fn none_is_found_beside_a_lock_of_ones_own() {
-    no_way(&long_held(patient), |bob, text, other| {
-        bob.eval(text, &["lock:mine"], &["x", other])
-    });
+    no_way(&long_held(patient), |bob, text, other| bob.eval(text, &["lock:mine"], &["x", other]));
 }
 
 #[test]
@@ -235,9 +220,7 @@ fn none_is_found_by_the_name_of_a_script_on_shared_connections() {
         let sha = loaded.text();
         bob.sends(format!("EVALSHA {sha} 0 x {other}")).reply();
         bob.sends("SCRIPT FLUSH").gets("+OK");
-        bob.sends(format!("EVALSHA {sha} 0 x {other}"))
-            .reply()
-            .to_string()
+        bob.sends(format!("EVALSHA {sha} 0 x {other}")).reply().to_string()
     });
 }
 
@@ -254,23 +237,14 @@ fn a_user_with_few_rights_is_guarded_like_others() {
     let set = sha_of("return redis.call('set', redis.call('echo', ARGV[1]), 1)");
     held.bob.sends(format!("EVALSHA {set} 0 name")).gets("+OK");
     let delete = sha_of("return redis.call('del', redis.call('keys', 'lock*')[1])");
-    held.bob
-        .sends(format!("EVALSHA {delete} 0"))
-        .gets_error("LOCKDENIED unsafe-script key=lock:job");
+    held.bob.sends(format!("EVALSHA {delete} 0")).gets_error("LOCKDENIED unsafe-script key=lock:job");
     let expire = sha_of("return redis.call('expire', redis.call('echo', ARGV[1]), 1)");
     let said = held.bob.sends(format!("EVALSHA {expire} 0 name")).reply();
     assert!(
         said.to_string().contains("can't run this command")
-            || said
-                .to_string()
-                .contains("has no permissions to run the 'expire' command"),
+            || said.to_string().contains("has no permissions to run the 'expire' command"),
         "{said}"
     );
-    held.redis
-        .client()
-        .sends("ACL SETUSER app -evalsha -@scripting")
-        .gets("+OK");
-    held.bob
-        .sends(format!("EVALSHA {set} 0 name"))
-        .gets_error("NOPERM");
+    held.redis.client().sends("ACL SETUSER app -evalsha -@scripting").gets("+OK");
+    held.bob.sends(format!("EVALSHA {set} 0 name")).gets_error("NOPERM");
 }

@@ -60,11 +60,7 @@ impl Arena {
     fn open() -> Arena {
         let (redis, alone) = (Redis::start(), Redis::start());
         let proxy = Proxy::builder(&redis).ceiling("10m").start();
-        Arena {
-            redis,
-            alone,
-            proxy,
-        }
+        Arena { redis, alone, proxy }
     }
 
     fn run(&self, seed: u64) {
@@ -102,19 +98,11 @@ impl Arena {
             done += 1;
             assert_eq!(without_line(&said), without_line(&would), "{}", context());
             for key in PLAIN {
-                assert_eq!(
-                    look(&behind, key),
-                    look(&alone, key),
-                    "{key}: {}",
-                    context()
-                );
+                assert_eq!(look(&behind, key), look(&alone, key), "{key}: {}", context());
             }
         }
         eprintln!("seed {seed}: of {SCRIPTS} scripts {refused} were refused; {done} named no lock");
-        assert!(
-            refused > SCRIPTS / 10 && done > SCRIPTS / 10,
-            "the scripts say little"
-        );
+        assert!(refused > SCRIPTS / 10 && done > SCRIPTS / 10, "the scripts say little");
     }
 
     /// Every lock with its end and its record.
@@ -142,15 +130,10 @@ fn without_line(said: &str) -> &str {
 
 fn take(client: &Client) {
     for lock in ["lock:one", "lock:two"] {
-        client
-            .sends(format!("SET {lock} {ALICES} NX PX 500000"))
-            .gets("+OK");
+        client.sends(format!("SET {lock} {ALICES} NX PX 500000")).gets("+OK");
     }
-    let text =
-        "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 500000)";
-    client
-        .sends_arguments(&["EVAL", text, "1", "lock:hash", ALICES])
-        .gets(":1");
+    let text = "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 500000)";
+    client.sends_arguments(&["EVAL", text, "1", "lock:hash", ALICES]).gets(":1");
 }
 
 /// A script, and whether it names a lock.

@@ -14,8 +14,7 @@ fn kinds(few: &[Failover]) -> Vec<Failover> {
     match soak::number("LOCKWARDEN_FAILOVERS") {
         Some(many) => {
             let all = Failover::ALL.into_iter().cycle();
-            all.take(usize::try_from(many).expect("not so many"))
-                .collect()
+            all.take(usize::try_from(many).expect("not so many")).collect()
         }
         None => few.to_vec(),
     }
@@ -24,10 +23,7 @@ fn kinds(few: &[Failover]) -> Vec<Failover> {
 /// Plays them and says what came of each kind.
 #[track_caller]
 fn plays(what: &str, plan: Plan) -> Run {
-    let run = Rig::plays(Plan {
-        faults: &[],
-        ..plan
-    });
+    let run = Rig::plays(Plan { faults: &[], ..plan });
     let mut said = format!(
         "failovers: {what}: {}; {} overlaps, {} leases lost, {} in the log\n",
         run.summary(),
@@ -54,20 +50,11 @@ fn plays(what: &str, plan: Plan) -> Run {
 }
 
 #[track_caller]
-fn through_proxies(
-    seed: u64,
-    (quarantine, durability): (&'static str, &'static str),
-    few: &[Failover],
-) -> Option<Run> {
+fn through_proxies(seed: u64, (quarantine, durability): (&'static str, &'static str), few: &[Failover]) -> Option<Run> {
     if Sentinels::are_lacking() {
         return None;
     }
-    let plan = Plan {
-        failovers: kinds(few),
-        quarantine,
-        durability,
-        ..plan(seed, Some("dedicated"))
-    };
+    let plan = Plan { failovers: kinds(few), quarantine, durability, ..plan(seed, Some("dedicated")) };
     let what = format!("quarantine {quarantine}, durability {durability}");
     Some(plays(&what, plan))
 }
@@ -128,11 +115,8 @@ fn redis_py_by_itself() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = folder.join("../target/clients/python/usual/bin/python");
     let script = folder.join("tests/all/history/redis_py.py");
-    let plan = Plan {
-        failovers: kinds(&[Failover::PrimaryCutOff]),
-        worker: Worker::Python(python, script),
-        ..plan(1, None)
-    };
+    let plan =
+        Plan { failovers: kinds(&[Failover::PrimaryCutOff]), worker: Worker::Python(python, script), ..plan(1, None) };
     let run = plays("redis-py alone", plan);
     assert!(run.history.grants() > 100, "{}", run.summary());
 }

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockwarden_tests::history::{
-    Action, Answer, At, Committed, History, Judge, Operation, Trouble, Violation,
-};
+use lockwarden_tests::history::{Action, Answer, At, Committed, History, Judge, Operation, Trouble, Violation};
 
 fn at(ms: u64) -> At {
     At(1_000_000_000 + ms * 1_000_000)
@@ -44,10 +42,7 @@ fn operation(line: &str) -> Operation {
 }
 
 fn history(lines: &[&str]) -> History {
-    let mut history = History {
-        operations: lines.iter().map(|line| operation(line)).collect(),
-        ..History::default()
-    };
+    let mut history = History { operations: lines.iter().map(|line| operation(line)).collect(), ..History::default() };
     history.sorts();
     history
 }
@@ -88,18 +83,10 @@ fn a_lock_that_goes_from_one_to_the_next_is_well() {
 
 #[test]
 fn two_who_were_granted_it_at_the_same_time_are_found() {
-    check(
-        &["1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8"],
-        &["overlap"],
-    );
+    check(&["1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8"], &["overlap"]);
     // However short the one's time was, and though a third had it longer.
     check(
-        &[
-            "1 acquire 0-5 yes 7",
-            "2 acquire 20-25 yes 8",
-            "2 release 30-35 yes",
-            "3 acquire 90-95 yes 9",
-        ],
+        &["1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8", "2 release 30-35 yes", "3 acquire 90-95 yes 9"],
         &["overlap", "overlap"],
     );
 }
@@ -107,10 +94,7 @@ fn two_who_were_granted_it_at_the_same_time_are_found() {
 #[test]
 fn a_lock_is_relied_on_from_the_answer_until_the_ttl_from_the_request() {
     // The TTL is over at 100.
-    check(
-        &["1 acquire 0-5 yes 7", "2 acquire 96-99 yes 8"],
-        &["overlap"],
-    );
+    check(&["1 acquire 0-5 yes 7", "2 acquire 96-99 yes 8"], &["overlap"]);
     check(&["1 acquire 0-5 yes 7", "2 acquire 96-101 yes 8"], &[]);
     // An answer that came too late gives nothing.
     check(&["1 acquire 0-300 yes 7", "2 acquire 150-155 yes 8"], &[]);
@@ -132,14 +116,7 @@ fn an_extension_counts_from_its_request() {
 
 #[test]
 fn nobody_holds_what_he_is_about_to_give_back_or_dies_with() {
-    check(
-        &[
-            "1 acquire 0-5 yes 7",
-            "1 release 10-20 -",
-            "2 acquire 12-15 yes 8",
-        ],
-        &[],
-    );
+    check(&["1 acquire 0-5 yes 7", "1 release 10-20 -", "2 acquire 12-15 yes 8"], &[]);
     let mut history = history(&["1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8"]);
     assert_eq!(found(&history), ["overlap"]);
     history.deaths.insert(1, at(24));
@@ -151,53 +128,20 @@ fn what_was_not_answered_is_held_against_nobody() {
     check(&["1 acquire 0-5 -", "2 acquire 10-15 yes 8"], &[]);
     // It may have been carried out, late even.
     check(&["1 acquire 0-5 -", "1 release 10-15 yes"], &[]);
-    check(
-        &[
-            "1 acquire 0-5 -",
-            "2 acquire 10-15 yes 8",
-            "2 release 20-25 yes",
-            "1 release 30-35 yes",
-        ],
-        &[],
-    );
+    check(&["1 acquire 0-5 -", "2 acquire 10-15 yes 8", "2 release 20-25 yes", "1 release 30-35 yes"], &[]);
 }
 
 #[test]
 fn a_release_or_extension_by_somebody_else_is_found() {
     check(&["1 release 0-5 yes"], &["stranger"]);
-    check(
-        &[
-            "1 acquire 0-5 yes 7",
-            "1 release 10-15 yes",
-            "1 guess 20-25 yes",
-        ],
-        &["stranger"],
-    );
-    check(
-        &[
-            "1 acquire 0-5 yes 7",
-            "2 guess 10-15 no",
-            "2 extend 20-25 no",
-        ],
-        &[],
-    );
+    check(&["1 acquire 0-5 yes 7", "1 release 10-15 yes", "1 guess 20-25 yes"], &["stranger"]);
+    check(&["1 acquire 0-5 yes 7", "2 guess 10-15 no", "2 extend 20-25 no"], &[]);
     check(&["1 acquire 0-5 yes 7", "2 guess 10-15 yes"], &["stranger"]);
     // Late, when another one has it: whoever that is.
-    let late = [
-        "1 acquire 0-5 yes 7",
-        "2 acquire 110-115 yes 8",
-        "1 release 120-125 yes",
-    ];
+    let late = ["1 acquire 0-5 yes 7", "2 acquire 110-115 yes 8", "1 release 120-125 yes"];
     check(&late, &["stranger"]);
     // And where nobody knows which was first.
-    check(
-        &[
-            "1 acquire 0-5 yes 7",
-            "2 acquire 110-125 yes 8",
-            "1 release 120-122 yes",
-        ],
-        &[],
-    );
+    check(&["1 acquire 0-5 yes 7", "2 acquire 110-125 yes 8", "1 release 120-122 yes"], &[]);
     // Late, when nobody has it: it is his until it is another one's.
     check(&["1 acquire 0-5 yes 7", "1 release 105-110 yes"], &[]);
 }
@@ -208,36 +152,20 @@ fn a_holder_that_is_told_that_it_is_none_is_found() {
     // Not where he cannot prove that it is his, nor after his time, nor where he may have given it back.
     check(&["1 acquire 0-5 yes 7", "1 guess 50-55 no"], &[]);
     check(&["1 acquire 0-5 yes 7", "1 release 98-105 no"], &[]);
-    check(
-        &[
-            "1 acquire 0-5 yes 7",
-            "1 release 50-55 -",
-            "1 release 60-65 no",
-        ],
-        &[],
-    );
+    check(&["1 acquire 0-5 yes 7", "1 release 50-55 -", "1 release 60-65 no"], &[]);
 }
 
 #[test]
 fn fencing_tokens_that_do_not_rise_are_found() {
     let twice = |first, second| [first, "1 release 10-15 yes", second];
     check(&twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 8"), &[]);
-    check(
-        &twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 6"),
-        &["fence"],
-    );
-    check(
-        &twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 7"),
-        &["fence", "fence"],
-    );
+    check(&twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 6"), &["fence"]);
+    check(&twice("1 acquire 0-5 yes 7", "2 acquire 20-25 yes 7"), &["fence", "fence"]);
     // One that did not read its answer hears of the same grant again.
     check(&twice("1 acquire 0-5 yes 7", "1 acquire 20-25 yes 7"), &[]);
     // Of two at the same time nobody knows which was first.
     check(&["1 acquire 0-150 yes 8", "2 acquire 110-140 yes 7"], &[]);
-    check(
-        &["1 acquire 0-150 yes 7", "2 acquire 110-140 yes 7"],
-        &["fence"],
-    );
+    check(&["1 acquire 0-150 yes 7", "2 acquire 110-140 yes 7"], &["fence"]);
 }
 
 #[test]
@@ -250,11 +178,7 @@ fn an_answer_that_is_not_true_is_found() {
     };
     assert_eq!(judged(&trail(&[7]), vec![]), 0);
     assert_eq!(judged(&trail(&[6]), vec![]), 1);
-    assert_eq!(
-        judged(&trail(&[6]), vec![(at(2), at(8))]),
-        0,
-        "its proxy was killed then"
-    );
+    assert_eq!(judged(&trail(&[6]), vec![(at(2), at(8))]), 0, "its proxy was killed then");
     assert_eq!(judged(&trail(&[6]), vec![(at(6), at(8))]), 1);
     // Neither the grant nor the release is in the file of Redis.
     let nothing = Committed::default();
@@ -264,16 +188,8 @@ fn an_answer_that_is_not_true_is_found() {
 
 #[test]
 fn a_transcript_tells_who_when_with_which_token_and_what_went_wrong() {
-    let mut history = history(&[
-        "1 acquire 0-5 yes 17",
-        "2 acquire 20-25 yes 18",
-        "1 release 60-65 yes",
-    ]);
-    history.troubles.push(Trouble {
-        words: "Redis was killed".to_owned(),
-        began: at(10),
-        ended: Some(at(18)),
-    });
+    let mut history = history(&["1 acquire 0-5 yes 17", "2 acquire 20-25 yes 18", "1 release 60-65 yes"]);
+    history.troubles.push(Trouble { words: "Redis was killed".to_owned(), began: at(10), ended: Some(at(18)) });
     let text = Judge::of(&history).verdict().expect("two hold it");
     assert_eq!(
         text,

@@ -52,11 +52,7 @@ fn a_clock_that_is_not_that_of_redis_is_found() {
 /// The same clients, in front of no proxy: the damage that they do.
 #[test]
 fn what_goes_wrong_without_a_proxy_is_found() {
-    let run = Rig::plays(Plan {
-        lasts: Duration::from_secs(4),
-        faults: &[],
-        ..plan(1, None)
-    });
+    let run = Rig::plays(Plan { lasts: Duration::from_secs(4), faults: &[], ..plan(1, None) });
     let Some(text) = run.verdict() else {
         panic!("misuse does harm on Redis alone: {}", run.summary());
     };

@@ -52,7 +52,8 @@ fn connection(mut client: TcpStream, redis: SocketAddr, rule: Rule) -> std::io::
         match rule {
             // The script's text stands between the two; what the proxy asks for itself is sent in one piece.
             Rule::ScriptsNameKeys if names_no_key(&words) => {
-                client.write_all(b"-ERR for redis cluster, eval/evalsha number of keys can't be negative or zero\r\n")?;
+                client
+                    .write_all(b"-ERR for redis cluster, eval/evalsha number of keys can't be negative or zero\r\n")?;
                 continue;
             }
             Rule::LoginsEnd(_) if words.contains("\r\nAUTH\r\n") => {

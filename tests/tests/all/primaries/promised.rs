@@ -36,8 +36,7 @@ impl Oracle {
                         let now = *told.lock().unwrap_or_else(PoisonError::into_inner);
                         let Some((named, epoch)) = now else { continue };
                         let said = match asked.contains("SUBSCRIBE") {
-                            true => "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n"
-                                .to_owned(),
+                            true => "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n".to_owned(),
                             false => answers(named, epoch),
                         };
                         if stream.write_all(said.as_bytes()).is_err() {
@@ -63,13 +62,7 @@ fn answers(named: SocketAddr, epoch: u64) -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let epoch = epoch.to_string();
     let (host, port) = (named.ip().to_string(), named.port().to_string());
-    format!(
-        "*2\r\n{}{}*2\r\n{}{}*0\r\n",
-        bulk("config-epoch"),
-        bulk(&epoch),
-        bulk(&host),
-        bulk(&port)
-    )
+    format!("*2\r\n{}{}*2\r\n{}{}*0\r\n", bulk("config-epoch"), bulk(&epoch), bulk(&host), bulk(&port))
 }
 
 /// Three of them.
@@ -129,15 +122,9 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     let redis = Redis::start();
     was_the_primary_for_long(&redis);
     let all = Oracles::name(&redis, 1);
-    let proxy = all
-        .in_front()
-        .ceiling("2s")
-        .namespace("quarantine", "\"auto\"")
-        .start();
+    let proxy = all.in_front().ceiling("2s").namespace("quarantine", "\"auto\"").start();
     let (shop, depot) = (proxy.client(), proxy.client());
-    wait_for("a grant", || {
-        shop.sends("SET lock:a s NX PX 2000").reply().to_string() == "+OK"
-    });
+    wait_for("a grant", || shop.sends("SET lock:a s NX PX 2000").reply().to_string() == "+OK");
     depot.sends("SETNX lock:kept d").gets(":1");
 
     for silent in &all.0[1..] {
@@ -145,22 +132,14 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     }
     // Ten seconds of silence cost nobody anything.
     let extension = "PEXPIRE lock:a 2000";
-    wait_for("the extension to be refused", || {
-        shop.sends(extension).integer() == 0
-    });
+    wait_for("the extension to be refused", || shop.sends(extension).integer() == 0);
     proxy.logs(&["refused", "quarantine", "PEXPIRE"]);
     shop.sends(extension).gets(":0");
     let extend = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
     assert_eq!(depot.eval(extend, &["lock:kept"], &["d", "2000"]), ":0");
     depot.sends("SET lock:new d NX PX 100").gets("nil");
-    wait_for("what was kept alive to run out", || {
-        redis.is_free("lock:kept") && redis.is_free("lock:a")
-    });
-    proxy.logs(&[
-        "a lease ran out under its holder",
-        "most of the sentinels",
-        "lock:kept",
-    ]);
+    wait_for("what was kept alive to run out", || redis.is_free("lock:kept") && redis.is_free("lock:a"));
+    proxy.logs(&["a lease ran out under its holder", "most of the sentinels", "lock:kept"]);
     // What is plain goes on, and locks do once most are heard.
     shop.sends("SET data x").gets("+OK");
     all.say(&redis, 1);
@@ -172,15 +151,9 @@ fn a_silence_of_few_seconds_costs_no_holder_anything() {
     let redis = Redis::start();
     was_the_primary_for_long(&redis);
     let all = Oracles::name(&redis, 1);
-    let proxy = all
-        .in_front()
-        .ceiling("2s")
-        .namespace("quarantine", "\"auto\"")
-        .start();
+    let proxy = all.in_front().ceiling("2s").namespace("quarantine", "\"auto\"").start();
     let (shop, depot) = (proxy.client(), proxy.client());
-    wait_for("a grant", || {
-        shop.sends("SET lock:a s NX PX 2000").reply().to_string() == "+OK"
-    });
+    wait_for("a grant", || shop.sends("SET lock:a s NX PX 2000").reply().to_string() == "+OK");
     depot.sends("SETNX lock:kept d").gets(":1");
     for silent in &all.0 {
         silent.says(None);
@@ -196,11 +169,7 @@ fn a_primary_that_is_one_again_has_a_quarantine_though_it_copied_nothing_meanwhi
     let (a, b) = (Redis::start(), Redis::start());
     was_the_primary_for_long(&a);
     let all = Oracles::name(&a, 1);
-    let proxy = all
-        .in_front()
-        .ceiling("60s")
-        .namespace("quarantine", "\"3s\"")
-        .start();
+    let proxy = all.in_front().ceiling("60s").namespace("quarantine", "\"3s\"").start();
     comes_to(&proxy, "SET lock:first f NX PX 1000", "+OK");
     all.say(&b, 2);
     proxy.counts(ERAS, 1.0);
@@ -213,11 +182,7 @@ fn a_primary_that_is_one_again_has_a_quarantine_though_it_copied_nothing_meanwhi
     proxy.client().sends("SET lock:a o NX PX 1000").gets("nil");
     assert!(proxy.metric(UNTIL) > 0.0);
     // A proxy that has seen nothing of it knows.
-    let other = all
-        .in_front()
-        .ceiling("60s")
-        .namespace("quarantine", "\"60s\"")
-        .start();
+    let other = all.in_front().ceiling("60s").namespace("quarantine", "\"60s\"").start();
     other.client().sends("SET lock:a o NX PX 1000").gets("nil");
 }
 
@@ -226,20 +191,14 @@ fn a_lowered_ceiling_shortens_no_quarantine_of_leases_from_before() {
     let (a, b) = (Redis::start(), Redis::start());
     was_the_primary_for_long(&a);
     let all = Oracles::name(&a, 1);
-    let proxy = all
-        .in_front()
-        .ceiling("300s")
-        .namespace("quarantine", "\"auto\"")
-        .start();
+    let proxy = all.in_front().ceiling("300s").namespace("quarantine", "\"auto\"").start();
     comes_to(&proxy, "SET lock:a h NX PX 300000", "+OK");
     let text = std::fs::read_to_string(proxy.config()).expect("its file");
     proxy.reload(&text.replace("300s", "1s"));
     proxy.logs(&["configuration loaded"]);
     all.say(&b, 2);
     proxy.counts(ERAS, 1.0);
-    wait_for("the quarantine of the new primary", || {
-        proxy.metric(UNTIL) > 0.0
-    });
+    wait_for("the quarantine of the new primary", || proxy.metric(UNTIL) > 0.0);
     let left = |proxy: &Proxy| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         proxy.metric(UNTIL) - now.expect("it is later").as_secs_f64()
@@ -247,37 +206,21 @@ fn a_lowered_ceiling_shortens_no_quarantine_of_leases_from_before() {
     wait_for("the era to be entered", || left(&proxy) < 1_000.0);
     assert!(left(&proxy) > 200.0, "{}", left(&proxy));
     // Another proxy that was started with the lower one does not know better either.
-    let other = all
-        .in_front()
-        .ceiling("1s")
-        .namespace("quarantine", "\"auto\"")
-        .start();
-    wait_for("the era to be entered", || {
-        (200.0..1_000.0).contains(&left(&other))
-    });
+    let other = all.in_front().ceiling("1s").namespace("quarantine", "\"auto\"").start();
+    wait_for("the era to be entered", || (200.0..1_000.0).contains(&left(&other)));
 }
 
 #[test]
 fn a_clock_that_jumps_in_a_quarantine_does_not_end_it_for_a_proxy_that_starts_later() {
     let redis = Redis::with_jumping_clock(&[]);
-    let start = || {
-        Proxy::builder(&redis)
-            .ceiling("60s")
-            .namespace("quarantine", "\"60s\"")
-            .start()
-    };
+    let start = || Proxy::builder(&redis).ceiling("60s").namespace("quarantine", "\"60s\"").start();
     let first = start();
     wait_for("the era to be entered", || !redis.is_free(ERA));
     let before = since(&redis);
     redis.clock_jumps(3_600_000);
-    wait_for("it to be entered anew", || {
-        since(&redis) > before + 3_000_000
-    });
+    wait_for("it to be entered anew", || since(&redis) > before + 3_000_000);
     first.logs(&["WARN", "the server's clock has jumped forward"]);
-    start()
-        .client()
-        .sends("SET lock:a x NX PX 1000")
-        .gets("nil");
+    start().client().sends("SET lock:a x NX PX 1000").gets("nil");
 }
 
 /// An older lease came along to the new primary, and a newer one did not.
@@ -287,12 +230,7 @@ fn a_late_writer_passes_no_guard_behind_a_grant_that_a_failover_lost() {
     was_the_primary_for_long(&a);
     let all = Oracles::name(&a, 1);
     let guard = "[[guard]]\nname = \"data\"\nmode = \"enforce\"\nkeys = [\"guarded:{id}\"]\nlock = \"lock:{id}\"";
-    let proxy = all
-        .in_front()
-        .ceiling("60s")
-        .namespace("quarantine", "\"2s\"")
-        .more(guard)
-        .start();
+    let proxy = all.in_front().ceiling("60s").namespace("quarantine", "\"2s\"").more(guard).start();
     // A client that comes again is known by name and address.
     let named = |name: &str| {
         let client = proxy.client_from("127.7.7.7");
@@ -300,35 +238,26 @@ fn a_late_writer_passes_no_guard_behind_a_grant_that_a_failover_lost() {
         client
     };
     let alice = named("alice");
-    wait_for("a grant", || {
-        alice.sends("SET lock:1 a NX PX 500").reply().to_string() == "+OK"
-    });
+    wait_for("a grant", || alice.sends("SET lock:1 a NX PX 500").reply().to_string() == "+OK");
     alice.sends("SET guarded:1 a").gets("+OK");
     let replica = b.client();
     let (host, port) = (a.address().ip(), a.address().port());
-    replica
-        .sends(format!("REPLICAOF {host} {port}"))
-        .gets("+OK");
+    replica.sends(format!("REPLICAOF {host} {port}")).gets("+OK");
     wait_for("the copy", || b.value("guarded:1") == "$1 a");
     replica.sends("REPLICAOF NO ONE").gets("+OK");
     let bob = named("bob");
-    wait_for("the lease to run out", || {
-        bob.sends("SET lock:1 b NX PX 60000").reply().to_string() == "+OK"
-    });
+    wait_for("the lease to run out", || bob.sends("SET lock:1 b NX PX 60000").reply().to_string() == "+OK");
     bob.sends("SET guarded:1 b").gets("+OK");
     b.becomes_free("lock:1");
 
     all.say(&b, 2);
     proxy.counts(ERAS, 1.0);
     wait_for("clients to be served", || proxy.ready() == Some(200));
-    named("alice")
-        .sends("SET guarded:1 late")
-        .gets_error("LOCKDENIED stale-fence");
+    named("alice").sends("SET guarded:1 late").gets_error("LOCKDENIED stale-fence");
     comes_to(&proxy, "SET lock:other o NX PX 1000", "+OK");
     // The quarantine is over, and what was lost is not back.
     let late = named("alice");
-    late.sends("SET guarded:1 late")
-        .gets_error("LOCKDENIED stale-fence");
+    late.sends("SET guarded:1 late").gets_error("LOCKDENIED stale-fence");
     late.sends("MULTI").gets("+OK");
     late.sends("SET guarded:1 late").gets("+QUEUED");
     late.sends("EXEC").gets_error("EXECABORT");

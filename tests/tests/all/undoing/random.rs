@@ -17,26 +17,13 @@ const SCRIPTS: usize = 300;
 /// Every key that a script may touch, and how it is made.
 const KEYS: &[(&str, &[&str])] = &[
     ("s:string", &["SET s:string seven"]),
-    (
-        "s:number",
-        &["SET s:number 7", "PEXPIREAT s:number 9000000000000"],
-    ),
-    (
-        "s:list",
-        &["RPUSH s:list a b c", "PEXPIREAT s:list 9000000000000"],
-    ),
+    ("s:number", &["SET s:number 7", "PEXPIREAT s:number 9000000000000"]),
+    ("s:list", &["RPUSH s:list a b c", "PEXPIREAT s:list 9000000000000"]),
     ("s:hash", &["HSET s:hash f 1 g 2"]),
     ("s:set", &["SADD s:set a b c"]),
     ("s:others", &["SADD s:others x y"]),
     ("s:zset", &["ZADD s:zset 1 a 2 b"]),
-    (
-        "s:stream",
-        &[
-            "XADD s:stream 1-1 f v",
-            "XADD s:stream 2-1 f v",
-            "XGROUP CREATE s:stream g 0",
-        ],
-    ),
+    ("s:stream", &["XADD s:stream 1-1 f v", "XADD s:stream 2-1 f v", "XGROUP CREATE s:stream g 0"]),
     ("s:none", &[]),
     ("s:void", &[]),
     ("b:list", &[]),
@@ -168,11 +155,7 @@ impl Arena {
     fn open() -> Arena {
         let (redis, alone) = (Redis::start(), Redis::start());
         let proxy = Proxy::builder(&redis).ceiling("10m").start();
-        Arena {
-            redis,
-            alone,
-            proxy,
-        }
+        Arena { redis, alone, proxy }
     }
 
     fn run(&self, seed: u64) {
@@ -218,10 +201,7 @@ impl Arena {
         eprintln!(
             "seed {seed}: of {SCRIPTS} scripts {refused} were refused; all was put back {restored} times, the locks alone {stood} times"
         );
-        assert!(
-            restored > SCRIPTS / 10 && stood > SCRIPTS / 10,
-            "the scripts say little"
-        );
+        assert!(restored > SCRIPTS / 10 && stood > SCRIPTS / 10, "the scripts say little");
     }
 }
 
@@ -236,9 +216,7 @@ fn look(client: &Client) -> Vec<String> {
 }
 
 fn furnish(behind: &Client, alone: &Client) {
-    let jobs: Vec<String> = (0..2_000)
-        .map(|job| format!("job:{job}:{}", "x".repeat(30)))
-        .collect();
+    let jobs: Vec<String> = (0..2_000).map(|job| format!("job:{job}:{}", "x".repeat(30))).collect();
     let large = "y".repeat(100_000);
     let mut list = vec!["RPUSH", "b:list"];
     list.extend(jobs.iter().map(String::as_str));
@@ -251,24 +229,16 @@ fn furnish(behind: &Client, alone: &Client) {
         }
         client.sends_arguments(&list).reply();
         client.sends_arguments(&hash).reply();
-        client
-            .sends_arguments(&["SET", "b:string", &large])
-            .gets("+OK");
+        client.sends_arguments(&["SET", "b:string", &large]).gets("+OK");
     }
 }
 
 fn take(client: &Client, is_hash: bool) {
     let text = match is_hash {
-        true => {
-            "redis.call('hset', KEYS[1], ARGV[2], 1) return redis.call('pexpire', KEYS[1], 500000)"
-        }
-        false => {
-            "redis.call('set', KEYS[1], ARGV[1], 'nx') return redis.call('pexpire', KEYS[1], 500000)"
-        }
+        true => "redis.call('hset', KEYS[1], ARGV[2], 1) return redis.call('pexpire', KEYS[1], 500000)",
+        false => "redis.call('set', KEYS[1], ARGV[1], 'nx') return redis.call('pexpire', KEYS[1], 500000)",
     };
-    client
-        .sends_arguments(&["EVAL", text, "1", LOCK, ALICES, HERS])
-        .gets(":1");
+    client.sends_arguments(&["EVAL", text, "1", LOCK, ALICES, HERS]).gets(":1");
 }
 
 fn random_script(numbers: &mut Numbers) -> Script {
@@ -283,15 +253,8 @@ fn random_script(numbers: &mut Numbers) -> Script {
     let count = 1 + numbers.below(4);
     let theft = numbers.below(count + 1);
     for at in 0..=count {
-        let line = if at == theft {
-            numbers.one_of(THEFTS)
-        } else {
-            numbers.one_of(COMMANDS)
-        };
-        let names: Vec<&str> = line
-            .split(' ')
-            .map(|word| key_for(word, only_small, numbers))
-            .collect();
+        let line = if at == theft { numbers.one_of(THEFTS) } else { numbers.one_of(COMMANDS) };
+        let names: Vec<&str> = line.split(' ').map(|word| key_for(word, only_small, numbers)).collect();
         let words: Vec<Word<'_>> = names
             .iter()
             .map(|name| match *name {
@@ -311,12 +274,7 @@ fn random_script(numbers: &mut Numbers) -> Script {
 }
 
 /// The lock is always handed over; what else the script names is named in some way.
-fn call_of(
-    script: &mut Script,
-    words: &[Word<'_>],
-    naming: Naming,
-    numbers: &mut Numbers,
-) -> String {
+fn call_of(script: &mut Script, words: &[Word<'_>], naming: Naming, numbers: &mut Numbers) -> String {
     let has_lock = words.iter().any(|word| matches!(word, Word::Key(LOCK)));
     let naming = if has_lock { Naming::Declared } else { naming };
     script.call(words, naming, numbers)
@@ -332,15 +290,11 @@ fn key_for(word: &'static str, only_small: bool, numbers: &mut Numbers) -> &'sta
         "#" => &["s:zset", "s:none", "s:void"],
         "~" => &["s:stream", "s:stream", "s:none"],
         "?" => &[
-            "s:string", "s:list", "s:hash", "s:set", "s:zset", "s:stream", "s:none", "s:void",
-            "b:list", "b:string", "b:hash",
+            "s:string", "s:list", "s:hash", "s:set", "s:zset", "s:stream", "s:none", "s:void", "b:list", "b:string",
+            "b:hash",
         ],
         other => return other,
     };
-    let choices: Vec<&str> = choices
-        .iter()
-        .copied()
-        .filter(|key| !only_small || key.starts_with('s'))
-        .collect();
+    let choices: Vec<&str> = choices.iter().copied().filter(|key| !only_small || key.starts_with('s')).collect();
     numbers.one_of(&choices)
 }

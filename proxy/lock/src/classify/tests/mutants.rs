@@ -21,82 +21,37 @@ enum Change {
     Words(&'static str, Vec<Word>),
 }
 
-const REFUSED_ANYHOW: &str =
-    "the server runs any command by it, so it is refused whatever its keys";
+const REFUSED_ANYHOW: &str = "the server runs any command by it, so it is refused whatever its keys";
 
 /// Mutants that let nothing through that should be judged, and why.
 const EQUIVALENT: &[(&str, &str, &str)] = &[
-    (
-        "bitfield",
-        "at least 3 arguments",
-        "the shortest that writes has 6",
-    ),
-    (
-        "eval",
-        "at least 4 arguments",
-        "the shortest with a key has 4",
-    ),
-    (
-        "evalsha",
-        "at least 4 arguments",
-        "the shortest with a key has 4",
-    ),
-    (
-        "fcall",
-        "at least 4 arguments",
-        "the shortest with a key has 4",
-    ),
+    ("bitfield", "at least 3 arguments", "the shortest that writes has 6"),
+    ("eval", "at least 4 arguments", "the shortest with a key has 4"),
+    ("evalsha", "at least 4 arguments", "the shortest with a key has 4"),
+    ("fcall", "at least 4 arguments", "the shortest with a key has 4"),
     ("keydb.cron", "None", REFUSED_ANYHOW),
-    (
-        "keydb.cron",
-        "Range { first: 2, last: 2, step: 1 }",
-        REFUSED_ANYHOW,
-    ),
-    (
-        "persist",
-        "exactly 2 arguments",
-        "KeyDB takes a member of a set behind the key, and a lock is none",
-    ),
-    (
-        "pfdebug",
-        "exactly 3 arguments",
-        "KeyDB takes more for a HyperLogLog, which a lock is not",
-    ),
+    ("keydb.cron", "Range { first: 2, last: 2, step: 1 }", REFUSED_ANYHOW),
+    ("persist", "exactly 2 arguments", "KeyDB takes a member of a set behind the key, and a lock is none"),
+    ("pfdebug", "exactly 3 arguments", "KeyDB takes more for a HyperLogLog, which a lock is not"),
     ("georadius", "GeoRadius { options: 7 }", ONE_FURTHER),
-    (
-        "georadius",
-        "at least 7 arguments",
-        "the shortest that stores has 8",
-    ),
+    ("georadius", "at least 7 arguments", "the shortest that stores has 8"),
     ("georadiusbymember", "GeoRadius { options: 6 }", ONE_FURTHER),
-    (
-        "georadiusbymember",
-        "at least 6 arguments",
-        "the shortest that stores has 7",
-    ),
+    ("georadiusbymember", "at least 6 arguments", "the shortest that stores has 7"),
     ("getex", "at least 3 arguments", "the shortest only reads"),
-    (
-        "sort",
-        "at least 3 arguments",
-        "the shortest that stores has 4",
-    ),
+    ("sort", "at least 3 arguments", "the shortest that stores has 4"),
     ("vadd", "at least 2 arguments", NO_SERVER),
     ("vrem", "at least 2 arguments", NO_SERVER),
     ("vsetattr", "at least 2 arguments", NO_SERVER),
     ("xcfgset", "at least 3 arguments", NO_SERVER),
     ("xnack", "at least 3 arguments", NO_SERVER),
 ];
-const ONE_FURTHER: &str =
-    "the first word is then the key itself, and what is no option counts as one";
+const ONE_FURTHER: &str = "the first word is then the key itself, and what is no option counts as one";
 const NO_SERVER: &str = "the row takes fewer than any server does";
 
 #[test]
 fn every_case_is_judged() {
     let facts = ScriptFacts::of(EVAL_TEXT.as_bytes());
-    assert_eq!(
-        ScriptSha::from_hex(EVAL_SHA.as_bytes()),
-        Some(ScriptSha::of(&facts.text))
-    );
+    assert_eq!(ScriptSha::from_hex(EVAL_SHA.as_bytes()), Some(ScriptSha::of(&facts.text)));
     for case in cases(&Facts::default()) {
         for args in spellings(&case) {
             assert!(is_judged(&args), "{}", shown(&args));
@@ -108,10 +63,7 @@ fn every_case_is_judged() {
 fn every_row_that_governs_has_cases() {
     let cases = cases(&Facts::default());
     for row in rows().iter().filter(|row| governs(row)) {
-        let count = cases
-            .iter()
-            .filter(|case| case.command() == row.name)
-            .count();
+        let count = cases.iter().filter(|case| case.command() == row.name).count();
         assert!(count > 0, "no line for {}", row.name);
     }
 }
@@ -119,18 +71,13 @@ fn every_row_that_governs_has_cases() {
 #[test]
 fn a_weaker_table_does_not_go_unnoticed() {
     let cases = cases(&Facts::default());
-    let mutants: Vec<Mutant> = rows()
-        .iter()
-        .filter(|row| governs(row))
-        .flat_map(weaker_rows)
-        .chain(weaker_grammars())
-        .collect();
+    let mutants: Vec<Mutant> =
+        rows().iter().filter(|row| governs(row)).flat_map(weaker_rows).chain(weaker_grammars()).collect();
     let (mut killed, mut equivalent, mut survivors) = (0, Vec::new(), Vec::new());
     for mutant in &mutants {
         let concerned = cases.iter().filter(|case| {
             let command = case.command();
-            command == mutant.command
-                || (mutant.command, &*command) == ("georadius", "georadiusbymember")
+            command == mutant.command || (mutant.command, &*command) == ("georadius", "georadiusbymember")
         });
         let mut noticed = false;
         for case in concerned {
@@ -140,87 +87,43 @@ fn a_weaker_table_does_not_go_unnoticed() {
                 Change::Words(command, words) => with_words(command, words.clone(), unjudged),
             };
         }
-        let excuse = EQUIVALENT
-            .iter()
-            .position(|(command, what, _)| (*command, *what) == (mutant.command, &*mutant.what));
+        let excuse =
+            EQUIVALENT.iter().position(|(command, what, _)| (*command, *what) == (mutant.command, &*mutant.what));
         match (noticed, excuse) {
             (true, None) => killed += 1,
             (false, Some(excuse)) => equivalent.push(excuse),
-            (true, Some(_)) => survivors.push(format!(
-                "{}: {} is excused and was noticed",
-                mutant.command, mutant.what
-            )),
+            (true, Some(_)) => {
+                survivors.push(format!("{}: {} is excused and was noticed", mutant.command, mutant.what))
+            }
             (false, None) => survivors.push(format!("{}: {}", mutant.command, mutant.what)),
         }
     }
-    println!(
-        "{} mutants of the command table: {killed} killed, {} equivalent",
-        mutants.len(),
-        equivalent.len()
-    );
-    assert!(
-        survivors.is_empty(),
-        "{} survive:\n{}",
-        survivors.len(),
-        survivors.join("\n")
-    );
+    println!("{} mutants of the command table: {killed} killed, {} equivalent", mutants.len(), equivalent.len());
+    assert!(survivors.is_empty(), "{} survive:\n{}", survivors.len(), survivors.join("\n"));
     equivalent.sort_unstable();
-    assert!(
-        equivalent.into_iter().eq(0..EQUIVALENT.len()),
-        "an excuse for no mutant"
-    );
+    assert!(equivalent.into_iter().eq(0..EQUIVALENT.len()), "an excuse for no mutant");
 }
 
 /// Whether the row is about keys that its command may change.
 fn governs(row: &CommandSpec) -> bool {
-    row.keys != KeySpec::None
-        && row.keys != KeySpec::Subcommands
-        && row.effect.access() == Access::Write
+    row.keys != KeySpec::None && row.keys != KeySpec::Subcommands && row.effect.access() == Access::Write
 }
 
 /// The row with one thing wrong at a time.
 fn weaker_rows(row: &'static CommandSpec) -> Vec<Mutant> {
     let mut mutants = Vec::new();
     let mut mutant = |what: String, changed: CommandSpec| {
-        mutants.push(Mutant {
-            command: row.name,
-            what,
-            change: Change::Row(changed),
-        });
+        mutants.push(Mutant { command: row.name, what, change: Change::Row(changed) });
     };
-    mutant(
-        "neutral".into(),
-        CommandSpec {
-            effect: Effect::Neutral,
-            ..*row
-        },
-    );
+    mutant("neutral".into(), CommandSpec { effect: Effect::Neutral, ..*row });
     if !names_access(row.keys) {
-        mutant(
-            "a read".into(),
-            CommandSpec {
-                effect: Effect::Read,
-                ..*row
-            },
-        );
+        mutant("a read".into(), CommandSpec { effect: Effect::Read, ..*row });
     }
     // A wrong number of arguments passes, because Redis refuses it: a row must not claim that too soon.
     let least = row.arity.abs();
-    mutant(
-        format!("at least {} arguments", least + 1),
-        CommandSpec {
-            arity: -(least + 1),
-            ..*row
-        },
-    );
+    mutant(format!("at least {} arguments", least + 1), CommandSpec { arity: -(least + 1), ..*row });
     if row.arity < 0 {
-        mutant(
-            format!("exactly {least} arguments"),
-            CommandSpec {
-                arity: least,
-                ..*row
-            },
-        );
+        mutant(format!("exactly {least} arguments"), CommandSpec { arity: least, ..*row });
     }
     for keys in weaker_keys(row.keys) {
         mutant(format!("{keys:?}"), CommandSpec { keys, ..*row });
@@ -255,11 +158,7 @@ fn weaker_keys(keys: KeySpec) -> Vec<KeySpec> {
     weaker.extend(match keys {
         KeySpec::None | KeySpec::Subcommands => vec![],
         KeySpec::Range { first, last, step } => {
-            let mut weaker = vec![range(
-                first + 1,
-                if last < 0 { last } else { last + 1 },
-                step,
-            )];
+            let mut weaker = vec![range(first + 1, if last < 0 { last } else { last + 1 }, step)];
             if last != first as i8 {
                 weaker.push(range(first, first as i8, step));
                 weaker.push(range(first + 1, last, step));
@@ -268,12 +167,7 @@ fn weaker_keys(keys: KeySpec) -> Vec<KeySpec> {
             }
             weaker
         }
-        KeySpec::Pairs => vec![
-            range(1, 1, 1),
-            range(2, -1, 2),
-            range(1, -3, 2),
-            range(1, -1, 3),
-        ],
+        KeySpec::Pairs => vec![range(1, 1, 1), range(2, -1, 2), range(1, -3, 2), range(1, -1, 3)],
         KeySpec::SourceDest => vec![KeySpec::DestSource, range(1, 1, 1)],
         KeySpec::DestSource => vec![KeySpec::SourceDest, range(2, 2, 1)],
         KeySpec::DestSources { dest } => vec![
@@ -282,43 +176,23 @@ fn weaker_keys(keys: KeySpec) -> Vec<KeySpec> {
             range(dest + 1, -1, 1),
         ],
         KeySpec::Numkeys { at, step, count } => vec![
-            KeySpec::Numkeys {
-                at: at + 1,
-                step,
-                count,
-            },
-            KeySpec::Numkeys {
-                at: at - 1,
-                step,
-                count,
-            },
-            KeySpec::Numkeys {
-                at,
-                step: step + 1,
-                count,
-            },
+            KeySpec::Numkeys { at: at + 1, step, count },
+            KeySpec::Numkeys { at: at - 1, step, count },
+            KeySpec::Numkeys { at, step: step + 1, count },
             range(at + 1, i8::try_from(at).unwrap() + 1, 1),
             range(at + 2, -1, 1),
         ],
         KeySpec::DestNumkeys { dest, at } => vec![
             KeySpec::DestNumkeys { dest: dest + 1, at },
             KeySpec::DestNumkeys { dest, at: at + 1 },
-            KeySpec::Numkeys {
-                at,
-                step: 1,
-                count: CountRule::Sets,
-            },
+            KeySpec::Numkeys { at, step: 1, count: CountRule::Sets },
         ],
         KeySpec::Bitfield => vec![range(2, 2, 1)],
         KeySpec::Sort => vec![range(1, 1, 1)],
         KeySpec::GeoRadius { options } => vec![
             range(1, 1, 1),
-            KeySpec::GeoRadius {
-                options: options + 1,
-            },
-            KeySpec::GeoRadius {
-                options: options + 2,
-            },
+            KeySpec::GeoRadius { options: options + 1 },
+            KeySpec::GeoRadius { options: options + 2 },
         ],
         KeySpec::Streams { .. } => vec![range(1, 1, 1), range(2, 2, 1)],
         KeySpec::Migrate => vec![range(3, 3, 1), range(4, -1, 1)],
@@ -340,51 +214,24 @@ fn weaker_grammars() -> Vec<Mutant> {
             let mut mutant = |what: String, changed: Word| {
                 let mut words = grammar.words.to_vec();
                 words[at] = changed;
-                mutants.push(Mutant {
-                    command: grammar.command,
-                    what,
-                    change: Change::Words(grammar.command, words),
-                });
+                mutants.push(Mutant { command: grammar.command, what, change: Change::Words(grammar.command, words) });
             };
             if word.role != Role::Option {
-                mutant(
-                    format!("{} is an option of 1", word.name),
-                    Word {
-                        role: Role::Option,
-                        operands: 1,
-                        ..*word
-                    },
-                );
+                mutant(format!("{} is an option of 1", word.name), Word { role: Role::Option, operands: 1, ..*word });
             }
             if word.role != Role::Keys {
                 // As many as hide a whole write.
                 let more = word.operands + if grammar.command == "bitfield" { 4 } else { 2 };
-                mutant(
-                    format!("{} takes {more}", word.name),
-                    Word {
-                        operands: more,
-                        ..*word
-                    },
-                );
+                mutant(format!("{} takes {more}", word.name), Word { operands: more, ..*word });
             }
         }
         let mut words = grammar.words.to_vec();
-        for write in ["set", "incrby"]
-            .into_iter()
-            .filter(|_| grammar.command == "bitfield")
-        {
-            words.push(Word {
-                name: write,
-                operands: 3,
-                role: Role::Option,
-            });
+        for write in ["set", "incrby"].into_iter().filter(|_| grammar.command == "bitfield") {
+            words.push(Word { name: write, operands: 3, role: Role::Option });
             mutants.push(Mutant {
                 command: grammar.command,
                 what: format!("{write} reads"),
-                change: Change::Words(
-                    grammar.command,
-                    vec![words[0], words[1], words[words.len() - 1]],
-                ),
+                change: Change::Words(grammar.command, vec![words[0], words[1], words[words.len() - 1]]),
             });
         }
     }
@@ -442,9 +289,6 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
 }
 
 fn shown(args: &[Vec<u8>]) -> String {
-    let words: Vec<String> = args
-        .iter()
-        .map(|arg| arg.escape_ascii().to_string())
-        .collect();
+    let words: Vec<String> = args.iter().map(|arg| arg.escape_ascii().to_string()).collect();
     words.join(" ")
 }

@@ -7,19 +7,12 @@ use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
 use super::{ArgumentError, TtlWord};
-use crate::op::{
-    Arguments, AskedTtl, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test,
-};
+use crate::op::{Arguments, AskedTtl, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test};
 use crate::token::{OwnerToken, ValueDigest};
 
 /// What `SET … IFEQ` answers. With GET the value stands in the place of all three.
-pub(super) const SET: Replies = Replies {
-    done: Reply::CommandResult,
-    different: Reply::Nil,
-    absent: Reply::Nil,
-    no_ttl: None,
-    other_type: None,
-};
+pub(super) const SET: Replies =
+    Replies { done: Reply::CommandResult, different: Reply::Nil, absent: Reply::Nil, no_ttl: None, other_type: None };
 
 /// What CAS answers.
 const CAS: Replies = Replies {
@@ -75,27 +68,12 @@ pub(super) fn stores(
     then: Arguments,
 ) -> Result<Comparison, ArgumentError> {
     let (test, claim) = word.test(operand)?;
-    Ok(Comparison {
-        claim,
-        test,
-        by: ComparedBy::Command,
-        replies,
-        then,
-    })
+    Ok(Comparison { claim, test, by: ComparedBy::Command, replies, then })
 }
 
 /// The SET that a comparing one becomes once the comparison held.
-pub(super) fn plain_set(
-    target: &Target,
-    value: &Bytes,
-    get: bool,
-    ttl: Option<(TtlWord, &Bytes)>,
-) -> Arguments {
-    let mut words: Arguments = smallvec![
-        Bytes::from_static(b"SET"),
-        target.key.clone(),
-        value.clone()
-    ];
+pub(super) fn plain_set(target: &Target, value: &Bytes, get: bool, ttl: Option<(TtlWord, &Bytes)>) -> Arguments {
+    let mut words: Arguments = smallvec![Bytes::from_static(b"SET"), target.key.clone(), value.clone()];
     if get {
         words.push(Bytes::from_static(b"GET"));
     }
@@ -113,38 +91,23 @@ pub(super) fn delex(argv: &Arguments, target: Target) -> Result<LockOp, Argument
     let comparison = match argv.len() {
         2 => None,
         4 => {
-            let word = ConditionWord::of(&argv[2].to_ascii_uppercase())
-                .ok_or(ArgumentError::UnknownCondition)?;
+            let word = ConditionWord::of(&argv[2].to_ascii_uppercase()).ok_or(ArgumentError::UnknownCondition)?;
             let (test, claim) = word.test(&argv[3])?;
             Some(deletes(&target, claim, test, ComparedBy::DelEx, 0))
         }
         _ => return Err(ArgumentError::Arity("delex")),
     };
-    Ok(LockOp::Release {
-        target,
-        spelling: ReleaseSpelling::Del,
-        comparison,
-    })
+    Ok(LockOp::Release { target, spelling: ReleaseSpelling::Del, comparison })
 }
 
 /// `DELIFEQ key value` and `CAD key value`, which differ in what they answer where there is no key.
 pub(super) fn delete_if_equal(argv: &Arguments, target: Target, absent: i64) -> LockOp {
     let claim = OwnerToken::new(argv[2].clone());
     let comparison = deletes(&target, claim, Test::Equal, ComparedBy::Command, absent);
-    LockOp::Release {
-        target,
-        spelling: ReleaseSpelling::Del,
-        comparison: Some(comparison),
-    }
+    LockOp::Release { target, spelling: ReleaseSpelling::Del, comparison: Some(comparison) }
 }
 
-fn deletes(
-    target: &Target,
-    claim: OwnerToken,
-    test: Test,
-    by: ComparedBy,
-    absent: i64,
-) -> Comparison {
+fn deletes(target: &Target, claim: OwnerToken, test: Test, by: ComparedBy, absent: i64) -> Comparison {
     Comparison {
         claim,
         test,

@@ -2,8 +2,8 @@
 //! none of these has a lock meaning.
 
 use super::{
-    ALL, ALL_BUT_LAST, DEST_NUMKEYS, DEST_SOURCE, FAMILY, NONE, ONE, SECOND, TWO, dest_sources,
-    georadius, numkeys, row, streams,
+    ALL, ALL_BUT_LAST, DEST_NUMKEYS, DEST_SOURCE, FAMILY, NONE, ONE, SECOND, TWO, dest_sources, georadius, numkeys,
+    row, streams,
 };
 use crate::table::CommandSpec;
 use crate::table::CountRule::{Cardinality, Pop, Sets};

@@ -5,9 +5,8 @@ use crate::table::Channel::{Channel, Pattern, Shard};
 use crate::table::CommandSpec;
 use crate::table::Effect::Neutral;
 use crate::table::SessionVerb::{
-    Auth, ClientMaintNotifications, ClientReply, ClientSetInfo, ClientSetName, ClientTracking,
-    Discard, Exec, Hello, Monitor, Multi, Quit, Replication, Reset, Select, Subscribe, Unsubscribe,
-    Unwatch, Watch,
+    Auth, ClientMaintNotifications, ClientReply, ClientSetInfo, ClientSetName, ClientTracking, Discard, Exec, Hello,
+    Monitor, Multi, Quit, Replication, Reset, Select, Subscribe, Unsubscribe, Unwatch, Watch,
 };
 
 pub(super) const ROWS: &[CommandSpec] = &[
@@ -24,12 +23,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("client|info", 2, NONE, Neutral),
     row("client|kill", -3, NONE, Neutral),
     row("client|list", -2, NONE, Neutral),
-    row(
-        "client|maint_notifications",
-        -3,
-        NONE,
-        session(ClientMaintNotifications),
-    ),
+    row("client|maint_notifications", -3, NONE, session(ClientMaintNotifications)),
     row("client|no-evict", 3, NONE, Neutral),
     row("client|no-touch", 3, NONE, Neutral),
     row("client|pause", -3, NONE, Neutral),

@@ -6,8 +6,7 @@ use crate::table::CommandSpec;
 use crate::table::CountRule::Pairs;
 use crate::table::Effect::{Neutral, Read, Write};
 use crate::table::Verb::{
-    Cad, Cas, DelEx, DelIfEq, Get, GetDel, GetEx, GetSet, Incr, MGet, MSetEx, MSetNx, PSetEx, Set,
-    SetEx, SetNx,
+    Cad, Cas, DelEx, DelIfEq, Get, GetDel, GetEx, GetSet, Incr, MGet, MSetEx, MSetNx, PSetEx, Set, SetEx, SetNx,
 };
 
 pub(super) const ROWS: &[CommandSpec] = &[

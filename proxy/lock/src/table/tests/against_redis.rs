@@ -62,11 +62,7 @@ fn every_command_of_a_server_has_a_row_that_takes_its_arguments() {
         // What the table takes for too few or too many arguments passes: no server may run it.
         let least = usize::from(row.arity.unsigned_abs());
         assert!(arity_ok(spec, least), "{} has {}", row.name, row.arity);
-        assert!(
-            row.arity > 0 || spec.arity < 0,
-            "{} may have more",
-            row.name
-        );
+        assert!(row.arity > 0 || spec.arity < 0, "{} may have more", row.name);
         assert!(!row.has("blocking") || spec.blocking, "{} blocks", row.name);
     }
 }
@@ -83,16 +79,10 @@ fn what_a_server_calls_a_write_is_never_a_read_here() {
         if row.has("write") {
             assert!(may_write, "{} is {effect:?}", row.name);
         }
-        let ro_script = matches!(
-            effect,
-            Effect::Script(ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo)
-        );
+        let ro_script =
+            matches!(effect, Effect::Script(ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo));
         if row.has("readonly") {
-            assert!(
-                !may_write || ro_script || row.name == "pfcount",
-                "{} is {effect:?}",
-                row.name
-            );
+            assert!(!may_write || ro_script || row.name == "pfcount", "{} is {effect:?}", row.name);
         }
         let names_keys = row.has("write") || row.has("readonly") || row.has("movablekeys");
         if names_keys && !row.keys.is_empty() {
@@ -116,19 +106,11 @@ fn as_redis_finds(row: &Row, args: &[&[u8]]) -> BTreeMap<usize, Access> {
     let mut found = BTreeMap::new();
     for key in &row.keys {
         let parts: Vec<_> = key.split('/').collect();
-        let access = if parts[0] == "R" {
-            Access::Read
-        } else {
-            Access::Write
-        };
+        let access = if parts[0] == "R" { Access::Read } else { Access::Write };
         let Some(begin) = begin(parts[1], args) else {
             continue;
         };
-        let numbers: Vec<i64> = parts[2]
-            .split(':')
-            .skip(1)
-            .map(|number| number.parse().unwrap())
-            .collect();
+        let numbers: Vec<i64> = parts[2].split(':').skip(1).map(|number| number.parse().unwrap()).collect();
         let (first, last, step) = if parts[2].starts_with("range") {
             let (last, limit) = (numbers[0], numbers[2]);
             let last = match last {
@@ -163,9 +145,7 @@ fn begin(spec: &str, args: &[&[u8]]) -> Option<i64> {
     } else {
         order.drain(..(number as usize).min(args.len()));
     }
-    let at = order
-        .into_iter()
-        .find(|&at| args[at].eq_ignore_ascii_case(word.as_bytes()))?;
+    let at = order.into_iter().find(|&at| args[at].eq_ignore_ascii_case(word.as_bytes()))?;
     Some(at as i64 + 1)
 }
 
@@ -225,8 +205,7 @@ fn well_formed(row: &Row, plain: &[String], count: usize) -> Vec<Vec<u8>> {
 }
 
 fn numkeys_place(key: &str) -> Option<usize> {
-    key.contains("keynum")
-        .then(|| key.split(['@', '/']).nth(2).unwrap().parse().unwrap())
+    key.contains("keynum").then(|| key.split(['@', '/']).nth(2).unwrap().parse().unwrap())
 }
 
 proptest! {

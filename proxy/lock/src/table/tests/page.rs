@@ -2,9 +2,7 @@
 
 use super::ROWS;
 use crate::table::rows::FAMILIES;
-use crate::table::{
-    Access, Channel, CommandSpec, Effect, KeySpec, Listing, ScriptVerb, SessionVerb, Verb,
-};
+use crate::table::{Access, Channel, CommandSpec, Effect, KeySpec, Listing, ScriptVerb, SessionVerb, Verb};
 
 const HEAD: &str = "\
 <!-- Made from proxy/lock/src/table. Change it there, then
@@ -58,31 +56,19 @@ names it. A name that `COMMAND` does not list is asked for once, where the serve
 ";
 
 /// Each family with its title, in the order of the page.
-const TITLES: [&str; FAMILIES.len()] = [
-    "Strings",
-    "Keys of any type",
-    "Other types",
-    "Scripts and functions",
-    "Connections",
-    "The server",
-];
+const TITLES: [&str; FAMILIES.len()] =
+    ["Strings", "Keys of any type", "Other types", "Scripts and functions", "Connections", "The server"];
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for (title, family) in TITLES.iter().zip(FAMILIES) {
-        page.push_str(&format!(
-            "\n## {title}\n\n| command | on a lock | keys |\n|---|---|---|\n"
-        ));
+        page.push_str(&format!("\n## {title}\n\n| command | on a lock | keys |\n|---|---|---|\n"));
         for spec in family {
             if spec.keys == KeySpec::Subcommands {
                 continue;
             }
             let name = spec.name.replace('|', " ").to_ascii_uppercase();
-            page.push_str(&format!(
-                "| `{name}` | {} | {} |\n",
-                verdict(spec),
-                places(spec)
-            ));
+            page.push_str(&format!("| `{name}` | {} | {} |\n", verdict(spec), places(spec)));
         }
     }
     page
@@ -96,12 +82,8 @@ fn verdict(spec: &CommandSpec) -> &'static str {
         Effect::Read => "reads",
         Effect::Write => of_write(spec),
         Effect::Neutral => "passes",
-        Effect::Listing(Listing::RandomKey) => {
-            "passes; asked again while it names a key of the proxy's own"
-        }
-        Effect::Listing(Listing::Keys | Listing::Scan) => {
-            "passes; the proxy's own keys are left out of the answer"
-        }
+        Effect::Listing(Listing::RandomKey) => "passes; asked again while it names a key of the proxy's own",
+        Effect::Listing(Listing::Keys | Listing::Scan) => "passes; the proxy's own keys are left out of the answer",
         Effect::Admin if spec.keys == KeySpec::None => "passes: it concerns the whole server",
         Effect::Admin => "refused",
     }
@@ -164,9 +146,7 @@ fn of_verb(verb: Verb) -> &'static str {
 
 fn of_session(verb: SessionVerb) -> &'static str {
     match verb {
-        SessionVerb::Auth | SessionVerb::Hello => {
-            "passes: Redis decides; the user becomes a part of the identity"
-        }
+        SessionVerb::Auth | SessionVerb::Hello => "passes: Redis decides; the user becomes a part of the identity",
         SessionVerb::ClientSetName => "passes; the name becomes a part of the identity",
         SessionVerb::ClientSetInfo => "passes; shown to people as the client's library",
         SessionVerb::ClientMaintNotifications => {
@@ -248,10 +228,7 @@ fn the_documentation_of_commands_is_this_table() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap();
-    assert!(
-        written == page,
-        "docs/commands.md is old: UPDATE_DOCS=1 cargo test -p lockwarden-lock commands"
-    );
+    assert!(written == page, "docs/commands.md is old: UPDATE_DOCS=1 cargo test -p lockwarden-lock commands");
     for spec in ROWS.iter().filter(|spec| spec.keys != KeySpec::Subcommands) {
         let name = spec.name.replace('|', " ").to_ascii_uppercase();
         assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");

@@ -100,12 +100,7 @@ impl<'t> Walk<'t> {
     }
 
     /// `object:method(…)`
-    pub(super) fn method(
-        &mut self,
-        object: &Value,
-        method: &Bytes,
-        mut arguments: List,
-    ) -> Followed<Value> {
+    pub(super) fn method(&mut self, object: &Value, method: &Bytes, mut arguments: List) -> Followed<Value> {
         let function = self.element(object, &Value::name(Name::text(method.clone())))?;
         arguments.values.insert(0, object.clone());
         self.call(&function, &arguments)
@@ -146,11 +141,7 @@ impl<'t> Walk<'t> {
             }
             Builtin::Ipairs | Builtin::Pairs => {
                 let (_, held) = self.walked(&first)?;
-                if held.is_inert() {
-                    Ok(first.with(&Value::data()))
-                } else {
-                    Err(Computed)
-                }
+                if held.is_inert() { Ok(first.with(&Value::data())) } else { Err(Computed) }
             }
             Builtin::Next => {
                 let (keys, held) = self.walked(&first)?;
@@ -167,10 +158,7 @@ impl<'t> Walk<'t> {
             }
             Builtin::ProtectedCallWithHandler => {
                 let results = self.call(&first, &List::default())?;
-                let error = List {
-                    values: vec![Value::data()],
-                    rest: None,
-                };
+                let error = List { values: vec![Value::data()], rest: None };
                 let handled = self.call(&arguments.at(1), &error)?;
                 Ok(results.with(&handled).with(&Value::data()))
             }
@@ -202,10 +190,7 @@ impl<'t> Walk<'t> {
 
     /// A function of Lua calls these functions with such values.
     fn call_back(&mut self, functions: &Value, value: &Value) -> Followed<()> {
-        let given = List {
-            values: Vec::new(),
-            rest: Some(value.clone()),
-        };
+        let given = List { values: Vec::new(), rest: Some(value.clone()) };
         self.spend(functions.len())?;
         for atom in functions.atoms() {
             match atom {
@@ -240,10 +225,7 @@ impl<'t> Walk<'t> {
             let callback = self.held(table, &Value::name(Name::text(&b"callback"[..])))?;
             self.join(&mut callbacks, &callback)?;
         }
-        let given = List {
-            values: vec![Value::of(Atom::Keys), Value::of(Atom::Arguments)],
-            rest: None,
-        };
+        let given = List { values: vec![Value::of(Atom::Keys), Value::of(Atom::Arguments)], rest: None };
         self.call(&callbacks, &given)?;
         Ok(Value::default())
     }
@@ -256,10 +238,7 @@ fn formatted(format: &Value) -> Value {
     let Some([format]) = formats.as_deref() else {
         return Value::data();
     };
-    let plain = format
-        .split(|byte| *byte == b'%')
-        .next()
-        .unwrap_or_default();
+    let plain = format.split(|byte| *byte == b'%').next().unwrap_or_default();
     let text = Value::name(Name::text(plain.to_vec()));
     match plain.len() == format.len() {
         true => text,

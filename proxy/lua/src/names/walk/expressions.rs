@@ -18,17 +18,13 @@ impl<'t> Walk<'t> {
     fn found_value(&mut self, expression: &'t Expression) -> Followed<Value> {
         match expression {
             Expression::Nil | Expression::Bool(_) => Ok(Value::default()),
-            Expression::Number(number) if *number < LEAST_ROUNDED => {
-                Ok(Value::of(Atom::Number(*number)))
-            }
+            Expression::Number(number) if *number < LEAST_ROUNDED => Ok(Value::of(Atom::Number(*number))),
             Expression::Number(_) | Expression::OtherNumber => Ok(Value::data()),
             Expression::Text(text) => Ok(Value::name(Name::text(text.clone()))),
             Expression::Name(name) => self.name(name),
-            Expression::Varargs => Ok(self
-                .within
-                .last()
-                .map(|function| self.closures.all[*function].varargs.clone())
-                .unwrap_or_default()),
+            Expression::Varargs => {
+                Ok(self.within.last().map(|function| self.closures.all[*function].varargs.clone()).unwrap_or_default())
+            }
             Expression::Function(function) => self.function(function),
             Expression::Index(table, index) => {
                 let table = self.value(table)?;
@@ -123,9 +119,7 @@ impl<'t> Walk<'t> {
             b"redis" | b"server" => Atom::Redis,
             b"string" => Atom::Library(Library::String),
             b"table" => Atom::Library(Library::Table),
-            b"math" | b"bit" | b"cjson" | b"cmsgpack" | b"struct" | b"os" => {
-                Atom::Library(Library::Other)
-            }
+            b"math" | b"bit" | b"cjson" | b"cmsgpack" | b"struct" | b"os" => Atom::Library(Library::Other),
             b"assert" => function(Builtin::Assert),
             b"error" => function(Builtin::Error),
             b"ipairs" => function(Builtin::Ipairs),

@@ -8,22 +8,13 @@ use crate::syntax::Expression;
 impl Key {
     /// Some number.
     fn place() -> Key {
-        Key {
-            value: Value::data(),
-            field: None,
-        }
+        Key { value: Value::data(), field: None }
     }
 }
 
 impl<'t> Walk<'t> {
-    pub(super) fn table(
-        &mut self,
-        fields: &'t [(Option<Expression>, Expression)],
-    ) -> Followed<Value> {
-        let table = self.tables.meet(Table {
-            made_in: self.within.last().copied(),
-            ..Table::default()
-        })?;
+    pub(super) fn table(&mut self, fields: &'t [(Option<Expression>, Expression)]) -> Followed<Value> {
+        let table = self.tables.meet(Table { made_in: self.within.last().copied(), ..Table::default() })?;
         for (key, value) in fields {
             let key = match key {
                 Some(key) => self.key(key)?,

@@ -13,8 +13,8 @@ use crate::admin::control::Control;
 use crate::text::numbers::{counted, number, percent, utc};
 use crate::view::ReportQuery;
 use crate::view::api::{
-    Application, Connection, Connections, ConnectionsQuery, Incident, LockPattern, Moment,
-    NamedLock, PatternsQuery, Since,
+    Application, Connection, Connections, ConnectionsQuery, Incident, LockPattern, Moment, NamedLock, PatternsQuery,
+    Since,
 };
 
 /// Connections on the page; the JSON has all.
@@ -39,10 +39,7 @@ impl Known {
     /// The application with this name, as it is shown.
     pub(super) fn look(control: &dyn Control, name: &str, since: Option<Since>) -> Known {
         let views = control.views();
-        let report = views.report(&ReportQuery {
-            since,
-            enough: None,
-        });
+        let report = views.report(&ReportQuery { since, enough: None });
         let mut applications = report.applications.into_iter();
         let asked = asked(name, None);
         let mut patterns = views.patterns(&PatternsQuery::default()).patterns;
@@ -72,11 +69,7 @@ impl Known {
 }
 
 fn asked(name: &str, since: Option<&str>) -> Asked {
-    Asked {
-        application: Some(name.to_owned()),
-        since: since.map(str::to_owned),
-        ..Asked::default()
-    }
+    Asked { application: Some(name.to_owned()), since: since.map(str::to_owned), ..Asked::default() }
 }
 
 /// The whole page. `since` is as it was asked for.

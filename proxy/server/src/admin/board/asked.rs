@@ -18,9 +18,7 @@ pub(super) const LARGE_LIST: u64 = 1_000;
 /// How the reader's browser names this address; the guard has let it pass.
 pub(super) fn site(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST);
-    host.and_then(|host| host.to_str().ok())
-        .unwrap_or("localhost")
-        .to_owned()
+    host.and_then(|host| host.to_str().ok()).unwrap_or("localhost").to_owned()
 }
 
 /// What the reader asked for, in the query of the page.
@@ -58,13 +56,10 @@ struct Words {
 }
 
 impl Asked {
-    #[expect(
-        clippy::result_large_err,
-        reason = "the error is the answer, and it is made once"
-    )]
+    #[expect(clippy::result_large_err, reason = "the error is the answer, and it is made once")]
     pub(super) fn of(uri: &Uri) -> Result<Asked, Response> {
-        let Query(words) = Query::<Words>::try_from_uri(uri)
-            .map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))?;
+        let Query(words) =
+            Query::<Words>::try_from_uri(uri).map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))?;
         let filled = |word: Option<String>| word.filter(|word| !word.is_empty());
         let asked = Asked {
             namespace: filled(words.namespace),
@@ -73,9 +68,7 @@ impl Asked {
             application: filled(words.application),
             reason: filled(words.reason),
             since: filled(words.since),
-            problems: words
-                .problems
-                .is_some_and(|word| word == "1" || word == "true"),
+            problems: words.problems.is_some_and(|word| word == "1" || word == "true"),
             limit: words.limit.unwrap_or(LIST).clamp(1, LARGE_LIST),
             lock: filled(words.lock),
             db: words.db.unwrap_or(0),
@@ -189,27 +182,15 @@ impl Asked {
 
     /// The same list with the details of a lock.
     pub(super) fn detail(&self, key: &str, db: u32) -> String {
-        Asked {
-            lock: Some(key.to_owned()),
-            db,
-            ..self.clone()
-        }
-        .address()
+        Asked { lock: Some(key.to_owned()), db, ..self.clone() }.address()
     }
 
     pub(super) fn without_lock(&self) -> String {
-        Asked {
-            lock: None,
-            ..self.clone()
-        }
-        .address()
+        Asked { lock: None, ..self.clone() }.address()
     }
 
     pub(super) fn larger(&self) -> String {
-        let larger = Asked {
-            limit: LARGE_LIST,
-            ..self.clone()
-        };
+        let larger = Asked { limit: LARGE_LIST, ..self.clone() };
         format!("{}#locks", larger.address())
     }
 }

@@ -97,10 +97,7 @@ pub(super) fn holds(holds: &Holds) -> String {
         exact(holds.max_ms),
     );
     if holds.ran_out > 0 {
-        text.push_str(&format!(
-            "; {} ran out before being given back",
-            number(holds.ran_out)
-        ));
+        text.push_str(&format!("; {} ran out before being given back", number(holds.ran_out)));
     }
     text
 }
@@ -110,8 +107,9 @@ pub(super) fn tone(moment: &Moment) -> &'static str {
     match moment.event.as_str() {
         _ if moment.overlap => "bad",
         "lease-lost" => "bad",
-        "refused" | "ran-out" | "ungoverned" | "unconfirmed" | "failed" | "observed" | "broken"
-        | "holder-lost" => "warn",
+        "refused" | "ran-out" | "ungoverned" | "unconfirmed" | "failed" | "observed" | "broken" | "holder-lost" => {
+            "warn"
+        }
         _ if moment.reason.is_some() => "warn",
         "acquired" => "good",
         _ => "",
@@ -133,11 +131,7 @@ fn lines(timeline: &[Moment]) -> Vec<Line<'_>> {
                 line.tries += 1;
                 line.last = moment.at;
             }
-            Some(_) | None => lines.push(Line {
-                first: moment,
-                tries: 1,
-                last: moment.at,
-            }),
+            Some(_) | None => lines.push(Line { first: moment, tries: 1, last: moment.at }),
         }
     }
     lines
@@ -200,9 +194,7 @@ pub(super) fn event(moment: &Moment) -> &str {
         "unconfirmed" => "given back: too few replicas",
         "holder-lost" => "its holder is gone: shortened",
         "forwarded" if moment.reason.is_some() => "would be refused",
-        other if moment.decision.as_deref() == Some("would-deny") && other != "observed" => {
-            "would be refused"
-        }
+        other if moment.decision.as_deref() == Some("would-deny") && other != "observed" => "would be refused",
         other => other,
     }
 }
@@ -258,12 +250,11 @@ mod tests {
         let mut lock = lock("lock:it's $(touch /tmp/x) <b>");
         lock.fence = 43;
         let text = breaking(&lock, "localhost:9180").into_string();
+        assert!(text.contains(r"--fence 43 --reason 'why' -- 'lock:it'\''s $(touch /tmp/x) &lt;b&gt;'"), "{text}");
         assert!(
-            text.contains(r"--fence 43 --reason 'why' -- 'lock:it'\''s $(touch /tmp/x) &lt;b&gt;'"),
-            "{text}"
-        );
-        assert!(
-            text.contains("'http://localhost:9180/api/v1/locks/lock%3Ait%27s%20%24%28touch%20%2Ftmp%2Fx%29%20%3Cb%3E/break'"),
+            text.contains(
+                "'http://localhost:9180/api/v1/locks/lock%3Ait%27s%20%24%28touch%20%2Ftmp%2Fx%29%20%3Cb%3E/break'"
+            ),
             "{text}"
         );
     }
@@ -277,12 +268,7 @@ mod tests {
         assert_eq!(tone(&refused), "warn");
         let line = &lines(std::slice::from_ref(&refused))[0];
         let text = happened(line).into_string();
-        for part in [
-            "<b>refused</b>",
-            "not-owner",
-            "by then held for 5.8 s",
-            "/why?id=7F3K2A",
-        ] {
+        for part in ["<b>refused</b>", "not-owner", "by then held for 5.8 s", "/why?id=7F3K2A"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let mut watched = moment("released", "lock:order:42");
@@ -306,10 +292,7 @@ mod tests {
             moment("contended", "lock:a"),
         ];
         let lines = lines(&timeline);
-        assert_eq!(
-            lines.iter().map(|line| line.tries).collect::<Vec<_>>(),
-            [1, 3, 1, 1]
-        );
+        assert_eq!(lines.iter().map(|line| line.tries).collect::<Vec<_>>(), [1, 3, 1, 1]);
         let text = happened(&lines[1]).into_string();
         assert!(text.contains("3 times in 1.4 s"), "{text}");
     }

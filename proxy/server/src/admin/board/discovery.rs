@@ -133,15 +133,7 @@ const COLUMNS: [(&str, bool); 12] = [
 
 fn row(one: &KeyPattern) -> Markup {
     let given_back = one.released + one.handed_over + one.foreign_releases + one.swept;
-    let counts = [
-        one.keys,
-        one.tries,
-        one.granted,
-        given_back,
-        one.foreign_releases,
-        one.ran_out,
-        one.without_ttl,
-    ];
+    let counts = [one.keys, one.tries, one.granted, given_back, one.foreign_releases, one.ran_out, one.without_ttl];
     let lock = is_lock(one) && one.confidence != "a guess";
     html! {
         tr role="row" class=[lock.then_some("warn")] {
@@ -255,10 +247,7 @@ mod tests {
 
     #[test]
     fn locks_come_before_what_is_none_and_each_row_says_all() {
-        let text = page(&found(vec![
-            pattern("hits:*", "counter"),
-            pattern("job:*", "lock"),
-        ]));
+        let text = page(&found(vec![pattern("hits:*", "counter"), pattern("job:*", "lock")]));
         let text = text.into_string();
         let (lock, counter) = (text.find("job:*").unwrap(), text.find("hits:*").unwrap());
         assert!(lock < counter, "{text}");
@@ -281,12 +270,7 @@ mod tests {
         let mut hostile = pattern(evil, "lock");
         hostile.example = format!("{evil}7");
         hostile.why = evil.to_owned();
-        hostile.applications = vec![PatternUser {
-            application: evil.to_owned(),
-            tries: 1,
-            granted: 1,
-            deleted: 1,
-        }];
+        hostile.applications = vec![PatternUser { application: evil.to_owned(), tries: 1, granted: 1, deleted: 1 }];
         let mut all = found(vec![hostile]);
         all.toml = format!("# {evil}</code></pre>");
         let text = page(&all).into_string();

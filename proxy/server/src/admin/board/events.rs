@@ -75,18 +75,9 @@ pub(super) async fn listen(
         return problem(StatusCode::SERVICE_UNAVAILABLE, text);
     };
     let (sender, receiver) = mpsc::channel(1);
-    let look = Look {
-        control,
-        asked,
-        site: site(&headers),
-        port,
-    };
+    let look = Look { control, asked, site: site(&headers), port };
     tokio::spawn(tell(look, sender));
-    Sse::new(Told {
-        receiver,
-        _place: place,
-    })
-    .into_response()
+    Sse::new(Told { receiver, _place: place }).into_response()
 }
 
 struct Look {
@@ -101,10 +92,8 @@ impl Look {
     fn parts(&self) -> (u64, Vec<(&'static str, String)>) {
         let shown = Shown::look(&*self.control, &self.asked, self.port);
         let parts = parts(&shown, &self.asked, &self.site, Pace::Script);
-        let script_cache = parts
-            .into_iter()
-            .map(|(id, part)| (id, readable_lines(&part.into_string()).into_owned()))
-            .collect();
+        let script_cache =
+            parts.into_iter().map(|(id, part)| (id, readable_lines(&part.into_string()).into_owned())).collect();
         (shown.overview.now, script_cache)
     }
 }
@@ -126,18 +115,11 @@ async fn tell(look: Look, listener: mpsc::Sender<Event>) {
             .map(|(id, text)| ((*id).to_owned(), text.as_str().into()))
             .collect();
         if !changed.is_empty() {
-            let news = News {
-                now,
-                parts: changed,
-            };
+            let news = News { now, parts: changed };
             let Ok(text) = serde_json::to_string(&news) else {
                 return;
             };
-            if listener
-                .send(Event::default().retry(AGAIN).data(text))
-                .await
-                .is_err()
-            {
+            if listener.send(Event::default().retry(AGAIN).data(text)).await.is_err() {
                 return;
             }
         }

@@ -80,10 +80,7 @@ fn counts(by_word: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> 
 /// How many in all, and of what kinds.
 fn figure(counts: &[(&str, u64)], tone: &str) -> Markup {
     let all = counts.iter().map(|(_, count)| count).sum();
-    let kinds: Vec<String> = counts
-        .iter()
-        .map(|(word, count)| format!("{word} {}", number(*count)))
-        .collect();
+    let kinds: Vec<String> = counts.iter().map(|(word, count)| format!("{word} {}", number(*count))).collect();
     html! {
         @if counts.is_empty() {
             span.none { "0" }

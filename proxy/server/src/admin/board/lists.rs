@@ -8,9 +8,7 @@ use super::locks::client_name;
 use super::parts::{application_link, lock_link, reason_link, record, time};
 use super::wording::{duration, exact};
 use crate::text::numbers::{counted, number, percent};
-use crate::view::api::{
-    Application, Client, Hot, Incident, Misuse, Moment, Namespace, Policy, Report, Usage,
-};
+use crate::view::api::{Application, Client, Hot, Incident, Misuse, Moment, Namespace, Policy, Report, Usage};
 
 /// Applications shown; the JSON has all.
 const APPLICATIONS: usize = 50;
@@ -62,11 +60,7 @@ pub(super) fn incident(incident: &Incident) -> Markup {
 /// How bad it is.
 pub(super) fn tone_of(incident: &Incident) -> &'static str {
     let is_lost = incident.decision == "lost";
-    if incident.overlap || is_lost {
-        "bad"
-    } else {
-        "warn"
-    }
+    if incident.overlap || is_lost { "bad" } else { "warn" }
 }
 
 /// Several of them, in the order of the API.
@@ -247,10 +241,7 @@ pub(super) fn clients(report: &Report) -> Markup {
 }
 
 /// What was found about some locks, by application: refusals and findings whose example is one of them.
-pub(super) fn found_in(
-    applications: &[Application],
-    is_of_them: &dyn Fn(&Moment) -> bool,
-) -> Markup {
+pub(super) fn found_in(applications: &[Application], is_of_them: &dyn Fn(&Moment) -> bool) -> Markup {
     let found = |application: &Application| {
         let usages = application.namespaces.iter();
         let narrowed = usages.filter_map(|usage| {
@@ -263,11 +254,8 @@ pub(super) fn found_in(
         let narrowed: Vec<Usage> = narrowed.collect();
         (application.application.clone(), narrowed)
     };
-    let found: Vec<(String, Vec<Usage>)> = applications
-        .iter()
-        .map(found)
-        .filter(|(_, usages)| !usages.is_empty())
-        .collect();
+    let found: Vec<(String, Vec<Usage>)> =
+        applications.iter().map(found).filter(|(_, usages)| !usages.is_empty()).collect();
     html! {
         h2 { "Findings" }
         @if found.is_empty() {
@@ -298,11 +286,7 @@ pub(super) fn trouble(application: &Application) -> Markup {
 }
 
 fn troubles(usage: &Usage) -> Markup {
-    let verb = if usage.mode == "enforce" {
-        "refused"
-    } else {
-        "would be refused"
-    };
+    let verb = if usage.mode == "enforce" { "refused" } else { "would be refused" };
     html! {
         ul.misuses {
             @for misuse in &usage.refusals { li { (misuse_of(misuse, verb, &usage.namespace)) } }
@@ -370,9 +354,7 @@ pub(super) fn namespaces(namespaces: &[Namespace], site: &str) -> Markup {
 }
 
 fn order(site: &str, query: &str) -> String {
-    format!(
-        "curl -X POST -H \"Authorization: Bearer $LOCKWARDEN_ADMIN_TOKEN\" 'http://{site}/api/v1/mode?{query}'"
-    )
+    format!("curl -X POST -H \"Authorization: Bearer $LOCKWARDEN_ADMIN_TOKEN\" 'http://{site}/api/v1/mode?{query}'")
 }
 
 fn namespace_row(namespace: &Namespace) -> Markup {

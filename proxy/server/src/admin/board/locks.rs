@@ -150,17 +150,11 @@ fn tone(state: LockState) -> &'static str {
 /// The state in a sign and a word, so that it needs no colour.
 pub(super) fn state(lock: &Lock) -> Markup {
     let (sign, word, why) = match lock.state {
-        LockState::Overlap => (
-            "▲",
-            "overlap",
-            "a former holder acted while this one held it",
-        ),
+        LockState::Overlap => ("▲", "overlap", "a former holder acted while this one held it"),
         LockState::Deadlock => ("▲", "deadlock", "its holder waits for what waits for it"),
-        LockState::Unknown => (
-            "?",
-            "unknown since the failover",
-            "nobody has looked yet whether the new primary has it",
-        ),
+        LockState::Unknown => {
+            ("?", "unknown since the failover", "nobody has looked yet whether the new primary has it")
+        }
         LockState::NoTtl => ("●", "no TTL", "if its holder dies, it stays"),
         LockState::Held => ("●", "held", "nothing is wrong"),
     };

@@ -68,12 +68,7 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
 }
 
 /// The parts, in the order of the page.
-pub(super) fn parts(
-    shown: &Shown,
-    asked: &Asked,
-    site: &str,
-    pace: Pace,
-) -> Vec<(&'static str, Markup)> {
+pub(super) fn parts(shown: &Shown, asked: &Asked, site: &str, pace: Pace) -> Vec<(&'static str, Markup)> {
     vec![
         ("status", status(&shown.overview, pace)),
         ("figures", figures(&shown.overview.totals)),
@@ -85,10 +80,7 @@ pub(super) fn parts(
         ("refusals", lists::refusals(&shown.refusals, asked)),
         ("guards", guards::section(&shown.guards)),
         ("clients", lists::clients(&shown.report)),
-        (
-            "namespaces",
-            lists::namespaces(&shown.overview.namespaces, site),
-        ),
+        ("namespaces", lists::namespaces(&shown.overview.namespaces, site)),
         ("hot", lists::hot(&shown.hot)),
         ("policies", lists::policies(&shown.overview.policies)),
     ]
@@ -140,11 +132,7 @@ fn status(overview: &Overview, pace: Pace) -> Markup {
 
 /// The primary that is followed, and how many sentinels are heard.
 fn followed(sentinels: &Sentinels) -> Markup {
-    let heard = format!(
-        "{} of {}",
-        number(sentinels.heard),
-        counted(sentinels.known, "sentinel", "sentinels")
-    );
+    let heard = format!("{} of {}", number(sentinels.heard), counted(sentinels.known, "sentinel", "sentinels"));
     html! {
         span.fact {
             "primary "
@@ -212,39 +200,15 @@ fn figures(totals: &Totals) -> Markup {
     let mut figures = vec![
         ("held", "", totals.held, "", "#locks"),
         ("waiting", "", totals.waiting, "", "#locks"),
-        (
-            "refused",
-            "1 h",
-            totals.refused_last_hour,
-            "warn",
-            "#refusals",
-        ),
-        (
-            "would be refused",
-            "1 h",
-            totals.would_refuse_last_hour,
-            "warn",
-            "#clients",
-        ),
-        (
-            "overlaps",
-            "24 h",
-            totals.overlaps_last_day,
-            "bad",
-            "#refusals",
-        ),
+        ("refused", "1 h", totals.refused_last_hour, "warn", "#refusals"),
+        ("would be refused", "1 h", totals.would_refuse_last_hour, "warn", "#clients"),
+        ("overlaps", "24 h", totals.overlaps_last_day, "bad", "#refusals"),
         ("without TTL", "", totals.without_ttl, "warn", "#locks"),
     ];
     // What only failovers bring about is shown where it is so.
     let of_failovers = [
         ("unknown", "", totals.unknown, "warn", "#locks"),
-        (
-            "lost in failovers",
-            "24 h",
-            totals.lost_last_day,
-            "bad",
-            "#lost",
-        ),
+        ("lost in failovers", "24 h", totals.lost_last_day, "bad", "#lost"),
     ];
     let found = of_failovers.into_iter();
     figures.extend(found.filter(|(_, _, figure, _, _)| *figure > 0));
@@ -283,12 +247,7 @@ fn notices(shown: &Shown) -> Markup {
     found.extend(namespaces.filter_map(in_quarantine));
     let ends = &shown.overview.certificates_end;
     found.extend(ends.iter().map(|end| ends_soon(end, shown.overview.now)));
-    found.extend(
-        shown
-            .incidents
-            .iter()
-            .map(|one| (lists::tone_of(one), lists::incident(one))),
-    );
+    found.extend(shown.incidents.iter().map(|one| (lists::tone_of(one), lists::incident(one))));
     found.extend(shown.guards.iter().filter_map(unchecked));
     found.extend(shown.hot.cycles.iter().take(CYCLES).map(cycle));
     let mut find = |is: bool, tone, href: &str, text: &dyn Fn() -> String| {
@@ -298,33 +257,19 @@ fn notices(shown: &Shown) -> Markup {
     };
     let is_late = |incident: &Incident| incident.overlap && incident.decision != "lost";
     let is_named = shown.incidents.iter().any(is_late);
-    find(
-        totals.overlaps_last_day > 0 && !is_named,
-        "bad",
-        "/?since=1d#refusals",
-        &|| {
-            let times = match totals.overlaps_last_day {
-                1 => "Once".to_owned(),
-                more => format!("{} times", number(more)),
-            };
-            format!(
-                "{times} in the last 24 h somebody acted on a lock that another held by then: what it guards may be wrong."
-            )
-        },
-    );
-    find(
-        totals.without_ttl > 0,
-        "warn",
-        "/?problems=1#locks",
-        &|| without_ttl(shown),
-    );
+    find(totals.overlaps_last_day > 0 && !is_named, "bad", "/?since=1d#refusals", &|| {
+        let times = match totals.overlaps_last_day {
+            1 => "Once".to_owned(),
+            more => format!("{} times", number(more)),
+        };
+        format!(
+            "{times} in the last 24 h somebody acted on a lock that another held by then: what it guards may be wrong."
+        )
+    });
+    find(totals.without_ttl > 0, "warn", "/?problems=1#locks", &|| without_ttl(shown));
     find(totals.unclaimed_patterns > 0, "note", "/discovery", &|| {
         let patterns = counted(totals.unclaimed_patterns, "pattern", "patterns");
-        let verb = if totals.unclaimed_patterns == 1 {
-            "is"
-        } else {
-            "are"
-        };
+        let verb = if totals.unclaimed_patterns == 1 { "is" } else { "are" };
         format!("{patterns} of locks {verb} in no namespace: nothing governs them.")
     });
     // Refusals that a sentence above tells of are not told again as a number.
@@ -386,14 +331,7 @@ fn ends_soon((name, at): (&String, &u64), now: u64) -> Notice {
             @if *at > now { "ends in " (duration(at - now)) ": renew it." } @else { "has ended: renew it." }
         }
     };
-    (
-        if at.saturating_sub(now) < URGENT_MS {
-            "bad"
-        } else {
-            "warn"
-        },
-        text,
-    )
+    (if at.saturating_sub(now) < URGENT_MS { "bad" } else { "warn" }, text)
 }
 
 /// That writes of guarded data could not be checked.
@@ -450,9 +388,6 @@ fn without_ttl(shown: &Shown) -> String {
             number(more),
             key.trim_end_matches(',')
         ),
-        (more, None) => format!(
-            "{} locks have no TTL: if their holders die, they stay.",
-            number(more)
-        ),
+        (more, None) => format!("{} locks have no TTL: if their holders die, they stay.", number(more)),
     }
 }

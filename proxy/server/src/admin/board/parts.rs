@@ -49,11 +49,7 @@ pub(super) fn application_link(name: Option<&str>) -> Markup {
 
 /// A pattern of keys, which leads to its leases.
 pub(super) fn pattern_link(glob: &str, namespace: &str) -> Markup {
-    let address = format!(
-        "/pattern?glob={}&namespace={}",
-        percent(glob),
-        percent(namespace)
-    );
+    let address = format!("/pattern?glob={}&namespace={}", percent(glob), percent(namespace));
     html! { a href=(address) { code dir="ltr" { (glob) } } }
 }
 

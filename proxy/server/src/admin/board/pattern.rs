@@ -58,11 +58,7 @@ impl Known {
 }
 
 fn asked(glob: &str, namespace: Option<&str>) -> Asked {
-    Asked {
-        pattern: Some(glob.to_owned()),
-        namespace: namespace.map(str::to_owned),
-        ..Asked::default()
-    }
+    Asked { pattern: Some(glob.to_owned()), namespace: namespace.map(str::to_owned), ..Asked::default() }
 }
 
 /// The page of one pattern.
@@ -80,18 +76,14 @@ pub(super) fn page(known: &Known, glob: &str, namespace: Option<&str>) -> Markup
         skip: ("leases", "the leases"),
         now: known.now,
         address: &format!("/pattern?{query}"),
-        json: Some(&format!(
-            "/api/v1/patterns?history=true&pattern={}{json}",
-            percent(glob)
-        )),
+        json: Some(&format!("/api/v1/patterns?history=true&pattern={}{json}", percent(glob))),
         command: None,
     };
     let bytes = unspell(glob).unwrap_or_else(|| glob.into());
     let pattern = Glob::new(bytes.into());
     let is_of_it = |moment: &Moment| {
         let key = unspell(&moment.key);
-        key.is_some_and(|key| pattern.matches(&key))
-            && namespace.is_none_or(|namespace| *namespace == moment.namespace)
+        key.is_some_and(|key| pattern.matches(&key)) && namespace.is_none_or(|namespace| *namespace == moment.namespace)
     };
     frame.around(&html! {
         h1 { "Locks like " code dir="ltr" { (glob) } }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use super::asked::Asked;
 use crate::admin::control::Control;
 use crate::text::escape::unspell;
-use crate::view::api::{
-    After, Guard, Hot, Incident, LockDetail, Locks, Moment, Overview, Report, Since,
-};
+use crate::view::api::{After, Guard, Hot, Incident, LockDetail, Locks, Moment, Overview, Report, Since};
 use crate::view::{DecisionsQuery, ReportQuery};
 
 /// Refusals on the page.

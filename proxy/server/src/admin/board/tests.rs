@@ -147,22 +147,14 @@ fn idle() -> Shown {
             unseen: 0,
             certificates_end: Default::default(),
         },
-        locks: Locks {
-            now: NOW,
-            matching: 0,
-            locks: Vec::new(),
-            notices: Vec::new(),
-        },
+        locks: Locks { now: NOW, matching: 0, locks: Vec::new(), notices: Vec::new() },
         detail: None,
         incidents: Vec::new(),
         refusals: Vec::new(),
         lost: Vec::new(),
         guards: Vec::new(),
         report: report(Vec::new()),
-        hot: Hot {
-            locks: Vec::new(),
-            cycles: Vec::new(),
-        },
+        hot: Hot { locks: Vec::new(), cycles: Vec::new() },
         port: Some(6380),
     }
 }
@@ -191,10 +183,7 @@ fn guard(mode: &str, writes: &[(&str, u64)]) -> api::Guard {
         unlocked: "refuse".to_owned(),
         proofs: Vec::new(),
         exempt: Vec::new(),
-        writes: writes
-            .iter()
-            .map(|(word, count)| ((*word).to_owned(), *count))
-            .collect(),
+        writes: writes.iter().map(|(word, count)| ((*word).to_owned(), *count)).collect(),
         unchecked: [("blocking".to_owned(), 0)].into(),
         again: 0,
     }
@@ -206,10 +195,7 @@ fn what_an_alert_knows_is_among_the_first_sentences() {
     let day = 86_400_000;
     shown.overview.certificates_end = [("[tls] cert".to_owned(), NOW + 3 * day)].into();
     let said = text(&shown, "");
-    assert!(
-        said.contains("The certificate of <code>[tls] cert</code> ends in 3 d 0 h: renew it."),
-        "{said}"
-    );
+    assert!(said.contains("The certificate of <code>[tls] cert</code> ends in 3 d 0 h: renew it."), "{said}");
     assert!(!said.contains("Nothing needs attention"));
     let mut shown = idle();
     let mut unchecked = guard("enforce", &[]);
@@ -227,13 +213,9 @@ fn what_was_said_to_writes_of_guarded_data_is_shown_where_there_are_guards() {
     let mut shown = idle();
     shown.guards = vec![guard("enforce", &writes)];
     let page = text(&shown, "");
-    for part in [
-        "Guarded data",
-        "stock:{id}",
-        "lock:sale:{id}",
-        "<small>stale-fence 3</small>",
-        "<small>refused</small>",
-    ] {
+    for part in
+        ["Guarded data", "stock:{id}", "lock:sale:{id}", "<small>stale-fence 3</small>", "<small>refused</small>"]
+    {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("not-owner 0"), "what there was not: {page}");
@@ -246,20 +228,14 @@ fn what_was_said_to_writes_of_guarded_data_is_shown_where_there_are_guards() {
     moment.guard = Some("stock".to_owned());
     shown.refusals = vec![moment];
     let page = text(&shown, "");
-    assert!(
-        page.contains("guards <code dir=\"ltr\">stock:7</code>"),
-        "{page}"
-    );
+    assert!(page.contains("guards <code dir=\"ltr\">stock:7</code>"), "{page}");
 }
 
 #[test]
 fn an_idle_board_is_calm_and_says_what_to_try() {
     let text = text(&idle(), "");
     assert!(text.contains("Nothing needs attention."), "{text}");
-    assert!(
-        text.contains("redis-cli -p 6380 SET 'lock:try' me NX PX 30000"),
-        "{text}"
-    );
+    assert!(text.contains("redis-cli -p 6380 SET 'lock:try' me NX PX 30000"), "{text}");
     assert!(text.contains("Nothing was refused"), "{text}");
 }
 
@@ -278,10 +254,7 @@ fn a_lock_is_shown_with_its_holder_its_age_and_its_fencing_token() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(
-        !text.contains("redis-cli"),
-        "no example on a board that shows something"
-    );
+    assert!(!text.contains("redis-cli"), "no example on a board that shows something");
 }
 
 #[test]
@@ -334,21 +307,14 @@ fn whatever_a_client_chose_is_text() {
         namespace: evil.to_owned(),
         lock: Some(lock),
         timeline: vec![moment.clone()],
-        waiters: vec![api::Waiter {
-            client: client(evil),
-            since: NOW,
-            tries: 2,
-        }],
+        waiters: vec![api::Waiter { client: client(evil), since: NOW, tries: 2 }],
         holds: api::Holds::default(),
         remarks: vec![evil.to_owned()],
     });
     shown.lost = vec![moment.clone()];
     shown.refusals = vec![moment];
     shown.overview.backend.sentinels = Some(sentinels(evil));
-    shown.overview.namespaces[0].quarantine = Some(api::Quarantine {
-        until: Some(NOW),
-        why: evil.to_owned(),
-    });
+    shown.overview.namespaces[0].quarantine = Some(api::Quarantine { until: Some(NOW), why: evil.to_owned() });
     shown.incidents = vec![api::Incident {
         sentence: evil.to_owned(),
         application: Some(evil.to_owned()),
@@ -400,17 +366,11 @@ fn whatever_a_client_chose_is_text() {
             }],
         }],
     };
-    let query = format!(
-        "?lock={0}&contains={0}&namespace={0}&pattern={0}&application={0}",
-        percent(evil)
-    );
+    let query = format!("?lock={0}&contains={0}&namespace={0}&pattern={0}&application={0}", percent(evil));
     let text = text(&shown, &query);
     assert_eq!(text.matches("<script").count(), 1, "the page's own: {text}");
     assert!(!text.contains("<img src=x"), "{text}");
-    assert!(
-        text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
-        "{text}"
-    );
+    assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{text}");
     // No attribute can be left: in them, too, a quote is an entity.
     assert!(!text.contains("\"'>"), "{text}");
 }
@@ -469,10 +429,8 @@ fn what_a_failover_has_brought_about_is_read_first() {
     let mut shown = holding(vec![unknown]);
     shown.overview.totals.unknown = 1;
     shown.overview.totals.lost_last_day = 3;
-    shown.overview.namespaces[0].quarantine = Some(api::Quarantine {
-        until: Some(NOW + 60_000),
-        why: "another server has become the primary".to_owned(),
-    });
+    shown.overview.namespaces[0].quarantine =
+        Some(api::Quarantine { until: Some(NOW + 60_000), why: "another server has become the primary".to_owned() });
     shown.incidents = vec![api::Incident {
         sentence: "billing-3 lost lock:a in the failover and works on without it".to_owned(),
         application: Some("billing-3".to_owned()),
@@ -505,15 +463,10 @@ fn what_a_failover_has_brought_about_is_read_first() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    shown.overview.namespaces[0].quarantine = Some(api::Quarantine {
-        until: None,
-        why: "no sentinel is heard".to_owned(),
-    });
+    shown.overview.namespaces[0].quarantine =
+        Some(api::Quarantine { until: None, why: "no sentinel is heard".to_owned() });
     let text = self::text(&shown, "");
-    assert!(
-        text.contains("is in quarantine without a known end: no free lock is granted"),
-        "{text}"
-    );
+    assert!(text.contains("is in quarantine without a known end: no free lock is granted"), "{text}");
 }
 
 #[test]
@@ -521,8 +474,7 @@ fn that_enforcing_harms_is_the_first_thing_that_is_said() {
     let mut shown = idle();
     shown.overview.unseen = 3;
     let namespace = &mut shown.overview.namespaces[0];
-    (namespace.mode, namespace.harm) =
-        ("enforce".to_owned(), Some("enforcing harms: x".to_owned()));
+    (namespace.mode, namespace.harm) = ("enforce".to_owned(), Some("enforcing harms: x".to_owned()));
     let told = text(&shown, "");
     let first = "<ul class=\"notices\"><li class=\"bad\"><a href=\"/report\">Namespace <bdi>orders</bdi>: enforcing harms: x.</a> \
                  <code>lockwarden mode orders=monitor</code> takes it back.</li>";
@@ -542,15 +494,9 @@ fn a_part_is_written_the_same_while_only_time_goes_by() {
     later.locks.locks[0].ttl_left_ms = Some(16_600);
     let ask = asked("");
     let written = |shown: &Shown, pace| {
-        parts(shown, &ask, "localhost", pace)
-            .into_iter()
-            .map(|(id, part)| (id, part.into_string()))
-            .collect::<Vec<_>>()
+        parts(shown, &ask, "localhost", pace).into_iter().map(|(id, part)| (id, part.into_string())).collect::<Vec<_>>()
     };
-    assert_eq!(
-        written(&earlier, Pace::Script),
-        written(&later, Pace::Script)
-    );
+    assert_eq!(written(&earlier, Pace::Script), written(&later, Pace::Script));
     assert_ne!(written(&earlier, Pace::Still), written(&later, Pace::Still));
 }
 
@@ -560,14 +506,8 @@ fn a_list_that_is_cut_says_so_and_offers_more() {
     shown.locks.matching = 10_000;
     let text = text(&shown, "?namespace=orders");
     assert!(text.contains("These are 200 of 10,000"), "{text}");
-    assert!(
-        text.contains("/?namespace=orders&amp;limit=1000#locks"),
-        "{text}"
-    );
-    assert!(
-        text.contains("/api/v1/locks?namespace=orders&amp;limit=10000&amp;format=csv"),
-        "{text}"
-    );
+    assert!(text.contains("/?namespace=orders&amp;limit=1000#locks"), "{text}");
+    assert!(text.contains("/api/v1/locks?namespace=orders&amp;limit=10000&amp;format=csv"), "{text}");
 }
 
 #[test]
@@ -586,10 +526,7 @@ fn entries_that_nobody_saw_make_the_page_incomplete() {
     let mut shown = idle();
     shown.overview.unseen = 1_204;
     let text = text(&shown, "");
-    assert!(
-        text.contains("This page is incomplete: 1,204 entries"),
-        "{text}"
-    );
+    assert!(text.contains("This page is incomplete: 1,204 entries"), "{text}");
 }
 
 #[test]

@@ -28,11 +28,7 @@ pub(super) fn timeline(history: &[PastLease], now: u64) -> Markup {
         return html! { p.empty { "No lease of such a lock was seen yet." } };
     };
     let end = history.iter().map(|lease| worked_until(lease, now)).max();
-    let span = Span {
-        begin,
-        length: end.unwrap_or(now).saturating_sub(begin).max(1),
-        now,
-    };
+    let span = Span { begin, length: end.unwrap_or(now).saturating_sub(begin).max(1), now };
     let mut lanes: BTreeMap<&str, Vec<&PastLease>> = BTreeMap::new();
     for lease in history {
         lanes.entry(application(lease)).or_default().push(lease);
@@ -69,10 +65,7 @@ pub(super) fn timeline(history: &[PastLease], now: u64) -> Markup {
 const LEGEND: [(&str, &str); 4] = [
     ("well", "given back"),
     ("held", "held now"),
-    (
-        "bad",
-        "ran out before it was given back, or lost in a failover",
-    ),
+    ("bad", "ran out before it was given back, or lost in a failover"),
     ("warn", "ended by another client"),
 ];
 
@@ -154,11 +147,10 @@ fn lane(name: &str, leases: &[&PastLease], span: &Span) -> Markup {
         })
         .collect();
     let height = rows.len().max(1) * ROW;
-    let ended =
-        |end: &str, words: &str| match leases.iter().filter(|lease| lease.end == end).count() {
-            0 => String::new(),
-            count => format!(", {} {words}", number(count as u64)),
-        };
+    let ended = |end: &str, words: &str| match leases.iter().filter(|lease| lease.end == end).count() {
+        0 => String::new(),
+        count => format!(", {} {words}", number(count as u64)),
+    };
     let words = format!(
         "{name}: {}{}{}",
         counted(leases.len() as u64, "lease", "leases"),
@@ -180,8 +172,7 @@ fn lane(name: &str, leases: &[&PastLease], span: &Span) -> Markup {
 /// Where a bar ends in the drawing; it is never too narrow to be seen.
 fn bar_end(lease: &PastLease, span: &Span) -> u64 {
     let from = span.place(lease.since);
-    span.place(worked_until(lease, span.now))
-        .max(from + MIN_BAR)
+    span.place(worked_until(lease, span.now)).max(from + MIN_BAR)
 }
 
 fn drawn(lease: &PastLease, row: usize, span: &Span) -> Markup {
@@ -204,11 +195,7 @@ fn drawn(lease: &PastLease, row: usize, span: &Span) -> Markup {
 
 fn bar(class: &str, x: u64, width: u64, row: usize) -> Markup {
     // What ended otherwise than its holder wanted is as high as its row.
-    let height = if matches!(class, "bad" | "warn") {
-        ROW - 2
-    } else {
-        BAR
-    };
+    let height = if matches!(class, "bad" | "warn") { ROW - 2 } else { BAR };
     html! { rect class=(class) x=(x) y=(row * ROW + (ROW - height) / 2) width=(width) height=(height) {} }
 }
 
@@ -292,14 +279,8 @@ mod tests {
         late.held_ms = Some(10_000);
         let history = [late, lease("lock:b", 1_000, Some(2_000), "released")];
         let text = timeline(&history, 10_000).into_string();
-        assert!(
-            text.contains("<rect class=\"after\" x=\"500\" y=\"7\" width=\"500\" height=\"2\">"),
-            "{text}"
-        );
-        assert!(
-            text.contains("<rect class=\"well\" x=\"100\" y=\"20\" width=\"100\" height=\"8\">"),
-            "{text}"
-        );
+        assert!(text.contains("<rect class=\"after\" x=\"500\" y=\"7\" width=\"500\" height=\"2\">"), "{text}");
+        assert!(text.contains("<rect class=\"well\" x=\"100\" y=\"20\" width=\"100\" height=\"8\">"), "{text}");
     }
 
     #[test]

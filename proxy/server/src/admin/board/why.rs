@@ -88,10 +88,7 @@ mod tests {
         Why {
             id: "7F3K2A".to_owned(),
             headline: words.to_owned(),
-            lines: vec![WhyLine {
-                about: "do".to_owned(),
-                words: words.to_owned(),
-            }],
+            lines: vec![WhyLine { about: "do".to_owned(), words: words.to_owned() }],
             decision: moment("refused", words),
             holder: None,
         }

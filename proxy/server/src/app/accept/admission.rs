@@ -26,23 +26,14 @@ pub(super) struct Admission {
 
 impl Admission {
     pub(super) fn new(shared: Arc<ProxyState>) -> Admission {
-        let admission = Admission {
-            shared,
-            base: descriptors::open(),
-            refused: Pace::default(),
-            failed: Pace::default(),
-        };
+        let admission =
+            Admission { shared, base: descriptors::open(), refused: Pace::default(), failed: Pace::default() };
         admission.most();
         admission
     }
 
     /// Whether one more client may be served beside so many; if not, it is told so, as Redis does.
-    pub(super) fn admits(
-        &mut self,
-        newcomer: &mut Stream,
-        security: Security,
-        clients: usize,
-    ) -> bool {
+    pub(super) fn admits(&mut self, newcomer: &mut Stream, security: Security, clients: usize) -> bool {
         let most = self.most();
         if (clients as u64) < most {
             return true;
@@ -86,9 +77,7 @@ impl Admission {
         };
         let asked_for = self.shared.max_clients.unwrap_or(u64::MAX);
         let most = by_descriptors.min(asked_for).max(1);
-        metrics
-            .client_connections_max
-            .set(i64::try_from(most).unwrap_or(i64::MAX));
+        metrics.client_connections_max.set(i64::try_from(most).unwrap_or(i64::MAX));
         most
     }
 }

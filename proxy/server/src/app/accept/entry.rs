@@ -14,10 +14,7 @@ use crate::session::transport::BackendLink;
 use crate::state::ProxyState;
 
 /// See the module.
-pub(super) async fn enter(
-    shared: &Arc<ProxyState>,
-    arrival: &Arrival,
-) -> Result<(BackendLink, Entry), BackendError> {
+pub(super) async fn enter(shared: &Arc<ProxyState>, arrival: &Arrival) -> Result<(BackendLink, Entry), BackendError> {
     let logins = shared.active.load().certificate_logins.clone();
     let is_strict = arrival.needs_certificate && !logins.is_empty();
     let name = arrival.certificate.as_ref();
@@ -50,10 +47,7 @@ pub(super) async fn enter(
 }
 
 /// A connection that is logged in as this user. A new one for each client, so that it is Redis that lets it in.
-async fn log_in(
-    shared: &ProxyState,
-    login: &CertificateLogin,
-) -> Result<(Link, Login), BackendError> {
+async fn log_in(shared: &ProxyState, login: &CertificateLogin) -> Result<(Link, Login), BackendError> {
     let login = login_of(login).await?;
     let profile = Profile::of(login.clone());
     Ok((shared.backend.open(&profile).await?, login))

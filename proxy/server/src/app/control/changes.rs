@@ -27,34 +27,16 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
     let (was, is) = (&old.administration, &new.administration);
     for (same, key) in [
         (was.server_commands == is.server_commands, "server_commands"),
-        (
-            was.admin_identities == is.admin_identities,
-            "admin_identities",
-        ),
+        (was.admin_identities == is.admin_identities, "admin_identities"),
         (was.computed_names == is.computed_names, "computed_names"),
-        (
-            was.trusted_functions == is.trusted_functions,
-            "trusted_functions",
-        ),
-        (
-            was.unknown_commands == is.unknown_commands,
-            "unknown_commands",
-        ),
-        (
-            old.companion_prefix == new.companion_prefix,
-            "companion_prefix",
-        ),
+        (was.trusted_functions == is.trusted_functions, "trusted_functions"),
+        (was.unknown_commands == is.unknown_commands, "unknown_commands"),
+        (old.companion_prefix == new.companion_prefix, "companion_prefix"),
         (old.applications == new.applications, "application"),
-        (
-            old.certificate_logins == new.certificate_logins,
-            "certificate_login",
-        ),
+        (old.certificate_logins == new.certificate_logins, "certificate_login"),
         (old.guards == new.guards, "guard"),
         (old.user_map == new.user_map, "user_map"),
-        (
-            old.max_connection_age == new.max_connection_age,
-            "max_connection_age",
-        ),
+        (old.max_connection_age == new.max_connection_age, "max_connection_age"),
         (old.audit == new.audit, "audit"),
     ] {
         if !same {
@@ -75,10 +57,7 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
         (old.on_fault == new.on_fault, "on_fault"),
         (old.adopt == new.adopt, "adopt"),
         (old.opaque_scripts == new.opaque_scripts, "opaque_scripts"),
-        (
-            old.trusted_scripts == new.trusted_scripts,
-            "trusted_scripts",
-        ),
+        (old.trusted_scripts == new.trusted_scripts, "trusted_scripts"),
         (old.counter_locks == new.counter_locks, "counter_locks"),
         (old.on_repeat == new.on_repeat, "on_repeat"),
         (old.hand_over == new.hand_over, "hand_over"),
@@ -102,11 +81,7 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
             }
             let place = format!("{} {policy}.{setting}", new.name);
             changes.push(match BUILT_IN_POLICIES.contains(&policy.as_str()) {
-                true => format!(
-                    "{place} {} -> {}",
-                    was.unwrap_or("(built in)"),
-                    is.unwrap_or("(built in)")
-                ),
+                true => format!("{place} {} -> {}", was.unwrap_or("(built in)"), is.unwrap_or("(built in)")),
                 false => place,
             });
         }
@@ -121,9 +96,7 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
         was.is_some_and(|was| was.sha256 != policy.sha256)
     };
     let others = new.policies().iter().filter(is_other);
-    others
-        .map(|policy| format!("module of {}", policy.name))
-        .collect()
+    others.map(|policy| format!("module of {}", policy.name)).collect()
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
@@ -174,14 +147,8 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.admin_token == new.admin_token, "admin_token");
     compare(old.metrics == new.metrics, "metrics");
     compare(old.allow_open == new.allow_open, "allow_open");
-    compare(
-        old.metrics_max_namespaces == new.metrics_max_namespaces,
-        "metrics_max_namespaces",
-    );
-    compare(
-        old.proxy_protocol_from == new.proxy_protocol_from,
-        "proxy_protocol_from",
-    );
+    compare(old.metrics_max_namespaces == new.metrics_max_namespaces, "metrics_max_namespaces");
+    compare(old.proxy_protocol_from == new.proxy_protocol_from, "proxy_protocol_from");
     compare(old.sessions == new.sessions, "sessions");
     compare(old.log_format == new.log_format, "log_format");
     compare(old.drain == new.drain, "drain");

@@ -11,9 +11,7 @@ use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
 
-use crate::config::{
-    ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine,
-};
+use crate::config::{ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine};
 use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
@@ -58,9 +56,7 @@ impl<'a> Side<'a> {
     fn glob(&self, key: &[u8]) -> String {
         let mut globs = self.index.globs().map(|(_, glob)| glob);
         let first = globs.find(|glob| glob.matches(key));
-        first.map_or(String::new(), |glob| {
-            glob.as_bytes().escape_ascii().to_string()
-        })
+        first.map_or(String::new(), |glob| glob.as_bytes().escape_ascii().to_string())
     }
 }
 
@@ -76,9 +72,7 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
             (Some(was), None) => {
                 let name = &was.name;
                 let keys = before.glob(&key);
-                losses.insert(format!(
-                    "namespace {name}: {keys} would be no lock any more"
-                ));
+                losses.insert(format!("namespace {name}: {keys} would be no lock any more"));
             }
             (Some(was), Some(is)) => {
                 weaker(was, is, &mut losses);
@@ -94,9 +88,7 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
         losses.insert("server_commands: administration would be refused to nobody".to_owned());
     }
     if is.computed_names == ComputedNames::Forward && is.computed_names != was.computed_names {
-        losses.insert(
-            "computed_names: scripts that compute names of locks would run unjudged".to_owned(),
-        );
+        losses.insert("computed_names: scripts that compute names of locks would run unjudged".to_owned());
     }
     if old.companion_prefix != new.companion_prefix {
         losses.insert(
@@ -105,9 +97,7 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
         );
     }
     if old.audit.required && !new.audit.required {
-        losses.insert(
-            "audit_required: decisions would no longer wait for the audit trail".to_owned(),
-        );
+        losses.insert("audit_required: decisions would no longer wait for the audit trail".to_owned());
     }
     for was in &old.guards {
         guard_losses(was, new, &mut losses);
@@ -124,10 +114,7 @@ pub(super) fn made_room(old: &Config, new: &Config) -> Vec<String> {
         let was = before.of(&key).filter(|was| is_built_in(was))?;
         after.of(&key).is_none().then(|| {
             let keys = before.glob(&key);
-            format!(
-                "{keys} of namespace {}, which was there as long as no file named any",
-                was.name
-            )
+            format!("{keys} of namespace {}, which was there as long as no file named any", was.name)
         })
     });
     gone.collect::<BTreeSet<String>>().into_iter().collect()
@@ -165,16 +152,12 @@ fn is_built_in(namespace: &NamespaceConfig) -> bool {
 
 /// Keys to compare two configurations by: some of every glob, and some that a glob of the one may
 /// share with a glob of the other.
-fn examples<'a>(
-    before: &'a Namespaces,
-    after: &'a Namespaces,
-) -> impl Iterator<Item = Vec<u8>> + 'a {
+fn examples<'a>(before: &'a Namespaces, after: &'a Namespaces) -> impl Iterator<Item = Vec<u8>> + 'a {
     let globs = |side: &'a Namespaces| side.globs().map(|(_, glob)| glob);
     let own = globs(before).chain(globs(after)).flat_map(Glob::examples);
     let pairs = globs(before).flat_map(move |a| globs(after).map(move |b| (a, b)));
     let shared = pairs.take(MAX_PAIRS).flat_map(|(a, b)| {
-        [(a, b), (b, a)]
-            .map(|(begins, ends)| [begins.literal_prefix(), b"~", ends.literal_suffix()].concat())
+        [(a, b), (b, a)].map(|(begins, ends)| [begins.literal_prefix(), b"~", ends.literal_suffix()].concat())
     });
     own.chain(shared)
 }
@@ -186,9 +169,7 @@ fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<Str
     let (before, after) = (Strength::of(was), Strength::of(is));
     if after < before {
         lose(match (before, after) {
-            (Strength::Enforced, Strength::EnforcedForSome) => {
-                "enforce mode would be for some clients only".to_owned()
-            }
+            (Strength::Enforced, Strength::EnforcedForSome) => "enforce mode would be for some clients only".to_owned(),
             (Strength::Enforced, _) => "enforce mode would become monitor".to_owned(),
             (_, _) => "enforce_for would be gone".to_owned(),
         });
@@ -233,16 +214,12 @@ fn told_otherwise(enforced: &[String], old: &Config, new: &Config, losses: &mut 
         let all_stay = were.all(|rule| new.applications.contains(rule));
         let last = new.applications.iter().rposition(|rule| rule.name == *name);
         let mut in_front = new.applications[..last.unwrap_or(0)].iter();
-        let takes_some = in_front.any(|rule| {
-            rule.process.is_none()
-                && !enforced.contains(&rule.name)
-                && !old.applications.contains(rule)
-        });
+        let takes_some = in_front
+            .any(|rule| rule.process.is_none() && !enforced.contains(&rule.name) && !old.applications.contains(rule));
         let was_there = old.applications.iter().any(|rule| rule.name == *name);
         if was_there && (!all_stay || takes_some) {
-            losses.insert(format!(
-                "application {name}: some clients that enforce_for means would belong to it no more"
-            ));
+            losses
+                .insert(format!("application {name}: some clients that enforce_for means would belong to it no more"));
         }
     }
 }
@@ -264,11 +241,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("lockwarden.toml");
         std::fs::write(&file, text).unwrap();
-        let loaded = config::load(
-            Some(&file),
-            &config::Overrides::default(),
-            std::iter::empty(),
-        );
+        let loaded = config::load(Some(&file), &config::Overrides::default(), std::iter::empty());
         let report = config::Report(&loaded.findings).to_string();
         loaded.config.unwrap_or_else(|| panic!("{report}"))
     }
@@ -312,11 +285,7 @@ mod tests {
         };
         let old = guard("mode = \"enforce\"\nproofs = [\"session\"]");
         loses(&old, &old, &[]);
-        loses(
-            &old,
-            &namespace("orders", "\"lock:*\"", ""),
-            &["guard stock: it would be gone"],
-        );
+        loses(&old, &namespace("orders", "\"lock:*\"", ""), &["guard stock: it would be gone"]);
         let weaker = guard("unlocked = \"allow\"\nexempt = [\"import\"]");
         loses(
             &old,
@@ -355,15 +324,10 @@ mod tests {
         );
         loses(
             &enforced("orders", "\"lock:*\"", ""),
-            &enforced(
-                "orders",
-                "\"lock:*\"",
-                "policies = [\"owner-token\", \"ttl-ceiling\"]",
-            ),
+            &enforced("orders", "\"lock:*\"", "policies = [\"owner-token\", \"ttl-ceiling\"]"),
             &["namespace orders: policy fencing would no longer be asked"],
         );
-        let durable =
-            |text: &str| enforced("orders", "\"lock:*\"", &format!("durability = \"{text}\""));
+        let durable = |text: &str| enforced("orders", "\"lock:*\"", &format!("durability = \"{text}\""));
         loses(&durable("wait:2:1s"), &durable("wait:1:50ms"), &[]);
         loses(
             &durable("wait:1:50ms"),
@@ -371,23 +335,16 @@ mod tests {
             &["namespace orders: grants would no longer wait for replicas (durability)"],
         );
         loses(&durable("wait:1:50ms"), &durable("strict:1:50ms"), &[]);
-        let whatever = "namespace orders: locks would be granted whatever the server is (durability would not be strict)";
-        let at_once =
-            "namespace orders: free locks would be granted at once after a failover (quarantine)";
-        loses(
-            &durable("strict:1:50ms"),
-            &durable("wait:1:50ms"),
-            &[at_once, whatever],
-        );
-        let careful =
-            |text: &str| enforced("orders", "\"lock:*\"", &format!("quarantine = \"{text}\""));
+        let whatever =
+            "namespace orders: locks would be granted whatever the server is (durability would not be strict)";
+        let at_once = "namespace orders: free locks would be granted at once after a failover (quarantine)";
+        loses(&durable("strict:1:50ms"), &durable("wait:1:50ms"), &[at_once, whatever]);
+        let careful = |text: &str| enforced("orders", "\"lock:*\"", &format!("quarantine = \"{text}\""));
         loses(&careful("auto"), &careful("45s"), &[]);
         loses(
             &careful("auto"),
             &careful("off"),
-            &[
-                "namespace orders: free locks would be granted at once after a failover (quarantine)",
-            ],
+            &["namespace orders: free locks would be granted at once after a failover (quarantine)"],
         );
         loses(
             "server_commands = \"refuse\"\ncompanion_prefix = \"own:\"",
@@ -404,19 +361,9 @@ mod tests {
         let watched = namespace("orders", "\"lock:*\"", "");
         let gone = ["namespace orders: lock:* would be no lock any more"];
         loses(&watched, "namespace = []", &gone);
-        let some = |clients: &str| {
-            namespace(
-                "orders",
-                "\"lock:*\"",
-                &format!("enforce_for = {{ {clients} }}"),
-            )
-        };
+        let some = |clients: &str| namespace("orders", "\"lock:*\"", &format!("enforce_for = {{ {clients} }}"));
         let ten = some("clients = [\"billing*\"], percent = 10");
-        loses(
-            &ten,
-            &watched,
-            &["namespace orders: enforce_for would be gone"],
-        );
+        loses(&ten, &watched, &["namespace orders: enforce_for would be gone"]);
         let fewer = ["namespace orders: enforce_for would be for fewer clients"];
         loses(&ten, &some("clients = [\"billing*\"], percent = 5"), &fewer);
         loses(&ten, &some("clients = [\"other\"]"), &fewer);
@@ -431,13 +378,10 @@ mod tests {
     fn an_application_that_is_enforced_by_name_keeps_its_clients() {
         let whom = "enforce_for = { applications = [\"billing\"] }";
         let locks = namespace("orders", "\"lock:*\"", whom);
-        let application = |name: &str, condition: &str| {
-            format!("[[application]]\nname = \"{name}\"\n{condition}\n")
-        };
+        let application = |name: &str, condition: &str| format!("[[application]]\nname = \"{name}\"\n{condition}\n");
         let billing = application("billing", "user = \"billing\"") + &locks;
         let shop = application("shop", "client = \"shop-*\"");
-        let fewer =
-            ["application billing: some clients that enforce_for means would belong to it no more"];
+        let fewer = ["application billing: some clients that enforce_for means would belong to it no more"];
         loses(&billing, &billing, &[]);
         let narrower = application("billing", "user = \"billing\"\nclient = \"a\"") + &locks;
         loses(&billing, &narrower, &fewer);

@@ -32,20 +32,14 @@ pub(super) fn wrong(unusable: &Unusable) -> String {
     let errors = unusable.0.iter();
     let errors = errors.filter(|finding| finding.severity == config::Severity::Error);
     let words: Vec<&str> = errors.map(|finding| &*finding.message).collect();
-    format!(
-        "{}; nothing was changed or reckoned: `lockwarden config` lists the keys",
-        words.join("; ")
-    )
+    format!("{}; nothing was changed or reckoned: `lockwarden config` lists the keys", words.join("; "))
 }
 
 /// The file with the changes.
-pub(super) fn changed_text(
-    file: Option<&Path>,
-    changes: &[&str],
-) -> Result<(String, Vec<TypedChange>), String> {
+pub(super) fn changed_text(file: Option<&Path>, changes: &[&str]) -> Result<(String, Vec<TypedChange>), String> {
     let file = file.ok_or("this proxy was started without a configuration file")?;
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("the configuration file cannot be read: {error}"))?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| format!("the configuration file cannot be read: {error}"))?;
     config::with_typed_changes(&text, changes)
 }
 
@@ -78,17 +72,13 @@ fn of_namespace(namespace: &NamespaceConfig, key: &str, new: &Config) -> Change 
         "mode" => of_mode(name, namespace.mode),
         "hand_over" if namespace.hand_over => Change::HandOver(name),
         "counter_locks" if namespace.counter_locks => Change::Counters(name),
-        "quarantine" if namespace.quarantine == Quarantine::Off && !namespace.is_strict() => {
-            Change::NoQuarantine(name)
-        }
+        "quarantine" if namespace.quarantine == Quarantine::Off && !namespace.is_strict() => Change::NoQuarantine(name),
         "keys" => {
             let names = new.namespaces.iter().map(|one| one.name.clone());
             Change::Keys(Arc::new(namespaces(new)), names.collect())
         }
         key if NOT_ABOUT_REFUSALS.contains(&key) => Change::Nothing,
-        _ => Change::Open {
-            namespace: Some(name),
-        },
+        _ => Change::Open { namespace: Some(name) },
     }
 }
 
@@ -108,11 +98,7 @@ fn of_policy(namespace: &NamespaceConfig, policy: &str, key: &str) -> Change {
                     && !says("void_after_refusal", "identity").unwrap_or(is_void),
             }
         }
-        ("owner-token", "shared_tokens") if says(key, "report") == Some(true) => {
-            Change::SharedTokens(name)
-        }
-        _ => Change::Open {
-            namespace: Some(name),
-        },
+        ("owner-token", "shared_tokens") if says(key, "report") == Some(true) => Change::SharedTokens(name),
+        _ => Change::Open { namespace: Some(name) },
     }
 }

@@ -53,10 +53,7 @@ async fn of_several_addresses_the_primary_is_taken_for_clients_as_well() {
     let known = backend.primary.load_full();
     assert_eq!(to_try(&addresses, known.as_deref()), [primary]);
     // A name that does not lead there any more leads elsewhere.
-    assert_eq!(
-        to_try(std::slice::from_ref(&replica), known.as_deref()),
-        std::slice::from_ref(&replica)
-    );
+    assert_eq!(to_try(std::slice::from_ref(&replica), known.as_deref()), std::slice::from_ref(&replica));
 }
 
 #[tokio::test]
@@ -70,16 +67,10 @@ async fn a_name_that_leads_to_replicas_alone_leads_nowhere() {
 async fn a_server_that_does_not_say_its_role_is_taken_where_nobody_is_the_primary() {
     let (silent, primary) = (server(SILENT).await, server(PRIMARY).await);
     let backend = address();
-    let (own, question) = backend
-        .find_primary(std::slice::from_ref(&silent))
-        .await
-        .unwrap();
+    let (own, question) = backend.find_primary(std::slice::from_ref(&silent)).await.unwrap();
     assert_eq!(home(&own), silent);
     assert_eq!(question, RoleQuestion::Nothing);
-    let (own, _) = backend
-        .find_primary(&[silent, primary.clone()])
-        .await
-        .unwrap();
+    let (own, _) = backend.find_primary(&[silent, primary.clone()]).await.unwrap();
     assert_eq!(home(&own), primary);
 }
 

@@ -39,10 +39,7 @@ pub(crate) struct SentinelConversation(Conversation);
 
 impl SentinelConversation {
     /// Connects and logs in.
-    pub(super) async fn open(
-        way: &Way,
-        place: &Place,
-    ) -> Result<SentinelConversation, SentinelError> {
+    pub(super) async fn open(way: &Way, place: &Place) -> Result<SentinelConversation, SentinelError> {
         within(connect(way, place)).await
     }
 
@@ -89,9 +86,7 @@ impl SentinelConversation {
     }
 }
 
-async fn within<T>(
-    doing: impl Future<Output = Result<T, SentinelError>>,
-) -> Result<T, SentinelError> {
+async fn within<T>(doing: impl Future<Output = Result<T, SentinelError>>) -> Result<T, SentinelError> {
     match timeout(PATIENCE, doing).await {
         Ok(done) => done,
         Err(_) => Err(SentinelError::Late),
@@ -101,9 +96,7 @@ async fn within<T>(
 async fn connect(way: &Way, place: &Place) -> Result<SentinelConversation, SentinelError> {
     let connect = |error: &dyn std::fmt::Display| SentinelError::Connect(error.to_string());
     let at = (place.host.as_str(), place.port);
-    let socket = TcpStream::connect(at)
-        .await
-        .map_err(|error| connect(&error))?;
+    let socket = TcpStream::connect(at).await.map_err(|error| connect(&error))?;
     let stream = match &way.connector {
         Some(connector) => {
             let shaken = connector.connect(socket, &place.host).await;
@@ -140,21 +133,12 @@ fn lossy(text: &Bytes) -> String {
 }
 
 /// What the three answers say together.
-fn read(
-    master: &Value,
-    address: &Value,
-    others: &Value,
-    name: &str,
-) -> Result<Asked, SentinelError> {
+fn read(master: &Value, address: &Value, others: &Value, name: &str) -> Result<Asked, SentinelError> {
     for answer in [master, address] {
         if let Some(text) = answer.as_error() {
             return Err(match text {
-                text if text.starts_with(b"NOAUTH") || text.starts_with(b"NOPERM") => {
-                    SentinelError::Login(lossy(text))
-                }
-                text if text.starts_with(b"ERR No such master") => {
-                    SentinelError::UnknownName(name.to_owned())
-                }
+                text if text.starts_with(b"NOAUTH") || text.starts_with(b"NOPERM") => SentinelError::Login(lossy(text)),
+                text if text.starts_with(b"ERR No such master") => SentinelError::UnknownName(name.to_owned()),
                 text => SentinelError::Answer(lossy(text)),
             });
         }
@@ -174,13 +158,7 @@ fn read(
         let (host, port) = (text_of(other, "ip")?, text_of(other, "port")?);
         named_place(host, port)
     });
-    Ok(Asked {
-        named: Named {
-            place,
-            epoch: epoch.ok_or_else(strange)?,
-        },
-        others: others.collect(),
-    })
+    Ok(Asked { named: Named { place, epoch: epoch.ok_or_else(strange)? }, others: others.collect() })
 }
 
 /// The value of a field in a flat list of names and values.
@@ -196,14 +174,9 @@ fn place(host: &Value, port: &Value) -> Option<Place> {
 }
 
 fn named_place(host: &str, port: &str) -> Option<Place> {
-    let is_host = !host.is_empty()
-        && host.len() <= MAX_HOST
-        && host.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_host = !host.is_empty() && host.len() <= MAX_HOST && host.bytes().all(|byte| byte.is_ascii_graphic());
     let port = port.parse().ok().filter(|port| *port != 0)?;
-    is_host.then(|| Place {
-        host: host.to_owned(),
-        port,
-    })
+    is_host.then(|| Place { host: host.to_owned(), port })
 }
 
 #[cfg(test)]
@@ -212,11 +185,7 @@ mod tests {
 
     fn list(words: &[&'static str]) -> Value {
         let words = words.iter();
-        Value::Array(
-            words
-                .map(|word| Value::Bulk(Bytes::from_static(word.as_bytes())))
-                .collect(),
-        )
+        Value::Array(words.map(|word| Value::Bulk(Bytes::from_static(word.as_bytes()))).collect())
     }
 
     #[test]
@@ -235,11 +204,7 @@ mod tests {
         let error = |text: &'static str| Value::Error(Bytes::from_static(text.as_bytes()));
         let unknown = SentinelError::UnknownName("m".to_owned());
         for (master, address, expected) in [
-            (
-                error("ERR No such master with that name"),
-                Value::Null,
-                Some(unknown.clone()),
-            ),
+            (error("ERR No such master with that name"), Value::Null, Some(unknown.clone())),
             (master.clone(), Value::Null, Some(unknown)),
             (list(&["config-epoch"]), good.clone(), None),
             (list(&["config-epoch", "-1"]), good.clone(), None),

@@ -42,10 +42,7 @@ struct Told {
 
 impl Told {
     fn configured() -> Told {
-        Told {
-            configured: true,
-            ..Told::default()
-        }
+        Told { configured: true, ..Told::default() }
     }
 
     /// Whether it is one of those of which most have to be heard.
@@ -85,13 +82,7 @@ impl Candidates {
         self.sentinels.retain(|_, told| told.counts(now));
         if self.sentinels.len() < most {
             let listed = Some(now);
-            self.sentinels.insert(
-                place,
-                Told {
-                    listed,
-                    ..Told::default()
-                },
-            );
+            self.sentinels.insert(place, Told { listed, ..Told::default() });
         }
     }
 
@@ -140,20 +131,16 @@ impl Candidates {
 
     /// The primary to follow.
     pub(super) fn choose(&self, now: Instant) -> Option<Named> {
-        let told = self
-            .sentinels
-            .values()
-            .filter_map(|told| told.last.as_ref());
-        let newest = told
-            .map(|(named, _)| named)
-            .max_by_key(|named| named.epoch)?;
+        let told = self.sentinels.values().filter_map(|told| told.last.as_ref());
+        let newest = told.map(|(named, _)| named).max_by_key(|named| named.epoch)?;
         let proved = self.proved.as_ref();
         if proved.is_some_and(|proved| newest.epoch <= proved.epoch) {
             return self.all_name(now).or(proved).cloned();
         }
-        let is_given_up = self.doubtful.as_ref().is_some_and(|(doubtful, since)| {
-            doubtful == newest && now.saturating_duration_since(*since) >= TRIED_FOR
-        });
+        let is_given_up = self
+            .doubtful
+            .as_ref()
+            .is_some_and(|(doubtful, since)| doubtful == newest && now.saturating_duration_since(*since) >= TRIED_FOR);
         let instead = self.most_name(now).filter(|_| is_given_up);
         Some(instead.unwrap_or(newest).clone())
     }
@@ -168,9 +155,7 @@ impl Candidates {
     }
 
     fn fresh(&self, now: Instant) -> impl Iterator<Item = &Named> {
-        self.sentinels
-            .values()
-            .filter_map(move |told| told.fresh(now))
+        self.sentinels.values().filter_map(move |told| told.fresh(now))
     }
 
     /// What most sentinels that are known say now.
@@ -184,8 +169,7 @@ impl Candidates {
     fn all_name(&self, now: Instant) -> Option<&Named> {
         let mut configured = self.sentinels.values().filter(|told| told.configured);
         let first = self.fresh(now).next()?;
-        let agree = configured.all(|told| told.fresh(now).is_some())
-            && self.fresh(now).all(|other| other == first);
+        let agree = configured.all(|told| told.fresh(now).is_some()) && self.fresh(now).all(|other| other == first);
         agree.then_some(first)
     }
 }
@@ -195,17 +179,11 @@ mod tests {
     use super::*;
 
     fn place(port: u16) -> Place {
-        Place {
-            host: "s".to_owned(),
-            port,
-        }
+        Place { host: "s".to_owned(), port }
     }
 
     fn named(port: u16, epoch: u64) -> Named {
-        Named {
-            place: place(port),
-            epoch,
-        }
+        Named { place: place(port), epoch }
     }
 
     fn three() -> Candidates {
@@ -245,11 +223,7 @@ mod tests {
         all.disproved(&named(666, 99), soon);
         assert_eq!(all.choose(soon), Some(named(666, 99)));
         let late = now + TRIED_FOR;
-        assert_eq!(
-            all.choose(late),
-            Some(named(666, 99)),
-            "nobody names the other one now"
-        );
+        assert_eq!(all.choose(late), Some(named(666, 99)), "nobody names the other one now");
         for sentinel in 1..=2 {
             all.named(&place(sentinel), named(100, 4), late);
         }
@@ -292,11 +266,7 @@ mod tests {
         }
         assert_eq!(all.choose(now), Some(named(200, 0)));
         all.failed(&place(2), SentinelError::Late);
-        assert_eq!(
-            all.choose(now),
-            Some(named(100, 7)),
-            "one of them is silent"
-        );
+        assert_eq!(all.choose(now), Some(named(100, 7)), "one of them is silent");
     }
 
     #[test]

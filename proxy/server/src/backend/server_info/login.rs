@@ -26,12 +26,8 @@ pub(crate) enum WithoutLogin {
 impl WithoutLogin {
     /// The same from the number that it was stored as.
     pub(super) fn from_number(number: u8) -> WithoutLogin {
-        const ALL: [WithoutLogin; 4] = [
-            WithoutLogin::Unknown,
-            WithoutLogin::Everything,
-            WithoutLogin::Restricted,
-            WithoutLogin::Nothing,
-        ];
+        const ALL: [WithoutLogin; 4] =
+            [WithoutLogin::Unknown, WithoutLogin::Everything, WithoutLogin::Restricted, WithoutLogin::Nothing];
         let named = ALL.into_iter().find(|one| *one as u8 == number);
         named.unwrap_or_default()
     }
@@ -78,9 +74,7 @@ pub(crate) fn open_network_refusal(
     without_login: WithoutLogin,
     allow_open: bool,
 ) -> Option<String> {
-    let mut addresses = listeners
-        .iter()
-        .filter_map(|listener| listener.address.tcp());
+    let mut addresses = listeners.iter().filter_map(|listener| listener.address.tcp());
     let listen = addresses.find(|address| !is_loopback(*address));
     let listen = listen.filter(|_| !allow_open)?;
     match without_login {
@@ -112,21 +106,9 @@ mod tests {
             (false, "", WithoutLogin::Everything),
             (true, loading, WithoutLogin::Everything),
             (false, loading, WithoutLogin::Unknown),
-            (
-                true,
-                "NOAUTH Authentication required.",
-                WithoutLogin::Nothing,
-            ),
-            (
-                true,
-                "NOPERM this user has no permissions",
-                WithoutLogin::Restricted,
-            ),
-            (
-                false,
-                "ERR max number of clients reached",
-                WithoutLogin::Unknown,
-            ),
+            (true, "NOAUTH Authentication required.", WithoutLogin::Nothing),
+            (true, "NOPERM this user has no permissions", WithoutLogin::Restricted),
+            (false, "ERR max number of clients reached", WithoutLogin::Unknown),
         ] {
             let answer = match ping {
                 "" => Value::Simple(Bytes::from_static(b"PONG")),

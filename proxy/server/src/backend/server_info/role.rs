@@ -93,10 +93,7 @@ impl RoleQuestion {
 fn field<'a>(map: &'a Value, name: &[u8]) -> Option<&'a [u8]> {
     let is_named = |key: &Value| key.as_bytes().is_some_and(|key| key == name);
     let value = match map {
-        Value::Map(pairs) => pairs
-            .iter()
-            .find(|(key, _)| is_named(key))
-            .map(|(_, of)| of),
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_named(key)).map(|(_, of)| of),
         _ => {
             let mut pairs = map.as_items()?.chunks_exact(2);
             pairs.find(|pair| is_named(&pair[0])).map(|pair| &pair[1])
@@ -134,56 +131,21 @@ mod tests {
 
     #[test]
     fn every_question_tells_a_replica_from_a_primary() {
-        let hello = |role| {
-            Value::Array(vec![
-                text("mode"),
-                text("standalone"),
-                text("role"),
-                text(role),
-            ])
-        };
+        let hello = |role| Value::Array(vec![text("mode"), text("standalone"), text("role"), text(role)]);
         let map = Value::Map(vec![(text("role"), text("replica"))]);
         for (question, answer, expected) in [
             (RoleQuestion::Hello, hello("master"), Some(Role::Primary)),
             (RoleQuestion::Hello, hello("replica"), Some(Role::Replica)),
             (RoleQuestion::Hello, map, Some(Role::Replica)),
-            (
-                RoleQuestion::Hello,
-                error("ERR unknown command 'HELLO'"),
-                None,
-            ),
+            (RoleQuestion::Hello, error("ERR unknown command 'HELLO'"), None),
             (RoleQuestion::Hello, Value::Array(vec![text("proto")]), None),
-            (
-                RoleQuestion::Role,
-                Value::Array(vec![text("master")]),
-                Some(Role::Primary),
-            ),
-            (
-                RoleQuestion::Role,
-                Value::Array(vec![text("slave")]),
-                Some(Role::Replica),
-            ),
+            (RoleQuestion::Role, Value::Array(vec![text("master")]), Some(Role::Primary)),
+            (RoleQuestion::Role, Value::Array(vec![text("slave")]), Some(Role::Replica)),
             (RoleQuestion::Role, error("NOPERM no"), None),
-            (
-                RoleQuestion::Role,
-                error("BUSY Redis is busy"),
-                Some(Role::Unknown),
-            ),
-            (
-                RoleQuestion::Role,
-                error("MASTERDOWN Link with MASTER is down"),
-                Some(Role::Replica),
-            ),
-            (
-                RoleQuestion::Info,
-                text("# Replication\r\nrole:slave\r\nx:1\r\n"),
-                Some(Role::Replica),
-            ),
-            (
-                RoleQuestion::Info,
-                text("# Replication\r\nrole:master\r\n"),
-                Some(Role::Primary),
-            ),
+            (RoleQuestion::Role, error("BUSY Redis is busy"), Some(Role::Unknown)),
+            (RoleQuestion::Role, error("MASTERDOWN Link with MASTER is down"), Some(Role::Replica)),
+            (RoleQuestion::Info, text("# Replication\r\nrole:slave\r\nx:1\r\n"), Some(Role::Replica)),
+            (RoleQuestion::Info, text("# Replication\r\nrole:master\r\n"), Some(Role::Primary)),
             (RoleQuestion::Info, text(""), None),
         ] {
             assert_eq!(question.read(&answer), expected, "{question:?} {answer:?}");
@@ -193,15 +155,9 @@ mod tests {
     #[test]
     fn errors_of_a_replica_are_known_also_inside_a_scripts() {
         for (error, expected) in [
-            (
-                "READONLY You can't write against a read only replica.",
-                true,
-            ),
+            ("READONLY You can't write against a read only replica.", true),
             ("MASTERDOWN Link with MASTER is down", true),
-            (
-                "ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write",
-                true,
-            ),
+            ("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write", true),
             ("ERR READONLY", false),
             ("NOREPLICAS Not enough good replicas to write.", false),
         ] {

@@ -59,8 +59,7 @@ impl Attachment {
             return;
         }
         let next = self.other.take();
-        let Some(next) = next.or_else(|| pool::connection(&self.profile, traffic, &self.backend))
-        else {
+        let Some(next) = next.or_else(|| pool::connection(&self.profile, traffic, &self.backend)) else {
             return;
         };
         self.other = Some(mem::replace(&mut self.connection, next));
@@ -134,10 +133,7 @@ impl Attachment {
         self.place.borrow_mut().due += replies;
         match inner.due.back_mut() {
             Some(last) if Rc::ptr_eq(&last.place, &self.place) => last.frames += replies,
-            _ => inner.due.push_back(Due {
-                place: self.place.clone(),
-                frames: replies,
-            }),
+            _ => inner.due.push_back(Due { place: self.place.clone(), frames: replies }),
         }
         if let Some(pump) = inner.pump.take() {
             pump.wake();
@@ -172,11 +168,7 @@ impl Attachment {
     }
 
     /// Moves the replies that have come behind what is there already.
-    pub(crate) fn poll_replies(
-        &self,
-        into: &mut BytesMut,
-        cx: &Context<'_>,
-    ) -> Poll<Result<(), Broken>> {
+    pub(crate) fn poll_replies(&self, into: &mut BytesMut, cx: &Context<'_>) -> Poll<Result<(), Broken>> {
         let mut place = self.place.borrow_mut();
         if place.replies.is_empty() {
             if place.broken {

@@ -58,9 +58,7 @@ async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Opt
             match pump.run().await {
                 Ok(()) => {}
                 Err(why @ (Ended::Gone(_) | Ended::HungUp | Ended::Forsaken)) => {
-                    if let (Some(login), false) =
-                        (&connection.profile.login, matches!(why, Ended::Forsaken))
-                    {
+                    if let (Some(login), false) = (&connection.profile.login, matches!(why, Ended::Forsaken)) {
                         backend.passwords.hung_up(login);
                     }
                     tracing::debug!(%why, "a shared connection to the backend ended");
@@ -251,9 +249,7 @@ impl Pump {
             });
             let mut place = slow.borrow_mut();
             if place.taken == before && others_wait {
-                tracing::info!(
-                    "giving up a client that does not take its replies: others wait behind them"
-                );
+                tracing::info!("giving up a client that does not take its replies: others wait behind them");
                 // `broken` ends its session; `gone` lets the rest of its replies be read and dropped.
                 place.broken = true;
                 place.gone = true;

@@ -25,12 +25,7 @@ pub(super) struct Window {
 
 impl Default for Window {
     fn default() -> Window {
-        Window {
-            most: 1,
-            is_wanting: false,
-            careful: 0,
-            unfinished: 0,
-        }
+        Window { most: 1, is_wanting: false, careful: 0, unfinished: 0 }
     }
 }
 
@@ -52,8 +47,7 @@ impl Window {
         if replies == 0 {
             return false;
         }
-        let length =
-            mem::take(&mut self.unfinished) / usize::try_from(replies).unwrap_or(usize::MAX);
+        let length = mem::take(&mut self.unfinished) / usize::try_from(replies).unwrap_or(usize::MAX);
         if length > MAX_SHORT {
             self.most = 1;
             self.careful = (length / BYTES_A_SHORT_ONE) as u64;

@@ -15,34 +15,12 @@ use super::users::{Keys, Rights, User};
 use crate::config::Config;
 
 /// Commands that reach lock keys without naming them.
-const HOLES: &[&str] = &[
-    "flushall",
-    "flushdb",
-    "swapdb",
-    "debug",
-    "replicaof",
-    "slaveof",
-    "failover",
-    "sync",
-    "psync",
-];
+const HOLES: &[&str] = &["flushall", "flushdb", "swapdb", "debug", "replicaof", "slaveof", "failover", "sync", "psync"];
 /// Commands that give their user its rights back; from Redis 7.0 on, which can forbid a single subcommand.
-const HOLES_SINCE_7: &[&str] = &[
-    "acl|setuser",
-    "acl|deluser",
-    "acl|load",
-    "config|set",
-    "config|rewrite",
-    "module|load",
-    "module|loadex",
-];
+const HOLES_SINCE_7: &[&str] =
+    &["acl|setuser", "acl|deluser", "acl|load", "config|set", "config|rewrite", "module|load", "module|loadex"];
 /// Where functions are trusted with locks: else somebody could put another one in the place of such a function.
-const HOLES_BY_FUNCTIONS: &[&str] = &[
-    "function|load",
-    "function|delete",
-    "function|flush",
-    "function|restore",
-];
+const HOLES_BY_FUNCTIONS: &[&str] = &["function|load", "function|delete", "function|flush", "function|restore"];
 /// The same before 7.0.
 const HOLES_BEFORE_7: &[&str] = &["module", "acl", "config"];
 /// Subcommands of those that harm nobody.
@@ -83,16 +61,9 @@ pub(crate) struct Barred {
 
 impl Barrier {
     /// Of the namespaces of a configuration; from Redis 7.0 on single subcommands can be forbidden.
-    pub(crate) fn new(
-        config: &Config,
-        is_since_7: bool,
-        commands: Commands,
-    ) -> Result<Barrier, KeySetError> {
+    pub(crate) fn new(config: &Config, is_since_7: bool, commands: Commands) -> Result<Barrier, KeySetError> {
         let records = [&config.companion_prefix[..], b"*"].concat();
-        let namespaces = config
-            .namespaces
-            .iter()
-            .flat_map(|namespace| &namespace.keys);
+        let namespaces = config.namespaces.iter().flat_map(|namespace| &namespace.keys);
         let locks: Vec<Bytes> = namespaces.cloned().collect();
         let own = [Bytes::from(records), Bytes::from_static(PREFIX_MARK)];
         let all = || locks.iter().chain(&own).map(|glob| &glob[..]);
@@ -101,11 +72,7 @@ impl Barrier {
             grants.pop();
         }
         let mut holes = HOLES.to_vec();
-        holes.extend(if is_since_7 {
-            HOLES_SINCE_7
-        } else {
-            HOLES_BEFORE_7
-        });
+        holes.extend(if is_since_7 { HOLES_SINCE_7 } else { HOLES_BEFORE_7 });
         holes.extend(KEYS_UNCHECKED);
         if !is_since_7 {
             holes.extend(KEYS_UNCHECKED_BEFORE_7);
@@ -139,10 +106,7 @@ impl Barrier {
 
     /// The commands of this user that would go around the barrier.
     pub(crate) fn holes(&self, user: &User) -> Vec<&'static str> {
-        let rights: Vec<_> = user
-            .all_rights()
-            .map(|rights| self.commands.allowed(&rights.commands))
-            .collect();
+        let rights: Vec<_> = user.all_rights().map(|rights| self.commands.allowed(&rights.commands)).collect();
         let may = |hole: &&&'static str| rights.iter().any(|allowed| allowed.contains(**hole));
         self.holes.iter().filter(may).copied().collect()
     }
@@ -161,20 +125,11 @@ impl Barrier {
                 let harmless = HARMLESS_BEFORE_7.iter().find(|(family, _)| family == hole);
                 commands.extend(harmless.map(|(_, rule)| Bytes::from_static(rule.as_bytes())));
             }
-            Ok(Rights {
-                keys: left.0,
-                others: rights.others.clone(),
-                commands,
-            })
+            Ok(Rights { keys: left.0, others: rights.others.clone(), commands })
         };
         let root = bar(&user.root)?;
         let selectors = user.selectors.iter().map(bar).collect::<Result<_, _>>()?;
-        Ok(Barred {
-            root,
-            selectors,
-            dropped,
-            forbidden,
-        })
+        Ok(Barred { root, selectors, dropped, forbidden })
     }
 
     /// What is left of the keys, and what had to be dropped.
@@ -182,17 +137,13 @@ impl Barrier {
         let (mut keys, mut gone) = (Vec::new(), Vec::new());
         for access in [&b"~"[..], b"%R~", b"%W~"] {
             let of_this = rights.keys.iter().filter(|keys| keys.access == access);
-            let Remainder { patterns, dropped } =
-                self.taken.from(of_this.map(|keys| &keys.glob[..]))?;
+            let Remainder { patterns, dropped } = self.taken.from(of_this.map(|keys| &keys.glob[..]))?;
             let access: &'static [u8] = match access {
                 b"%R~" => b"%R~",
                 b"%W~" => b"%W~",
                 _ => b"~",
             };
-            keys.extend(patterns.into_iter().map(|glob| Keys {
-                access,
-                glob: glob.into(),
-            }));
+            keys.extend(patterns.into_iter().map(|glob| Keys { access, glob: glob.into() }));
             gone.extend(dropped);
         }
         Ok((keys, gone))
@@ -221,10 +172,7 @@ impl Barrier {
         }
         let needed = self.needed(user);
         let allowed = self.commands.allowed(&root.commands);
-        let lacking: Vec<&str> = needed
-            .into_iter()
-            .filter(|command| !self.commands.has(&allowed, command))
-            .collect();
+        let lacking: Vec<&str> = needed.into_iter().filter(|command| !self.commands.has(&allowed, command)).collect();
         for command in lacking {
             root.commands.push(format!("+{command}").into());
         }
@@ -265,10 +213,7 @@ impl Barrier {
         let has = |keys: &Keys| twin.root.keys.contains(keys);
         if !has(&Keys::all(b"*")) {
             let lacking = self.grants.iter().map(|grant| Keys::all(grant));
-            let lacking: Vec<Bytes> = lacking
-                .filter(|keys| !has(keys))
-                .map(|keys| keys.rule())
-                .collect();
+            let lacking: Vec<Bytes> = lacking.filter(|keys| !has(keys)).map(|keys| keys.rule()).collect();
             if !lacking.is_empty() {
                 differences.push(format!("it lacks {}", shown(&lacking)));
             }
@@ -285,23 +230,16 @@ impl Barrier {
         }
         // Both without locks have to be the same.
         if let (Ok(one), Ok(two)) = (self.barred(user), self.barred(twin)) {
-            let pairs = std::iter::once((&one.root, &two.root))
-                .chain(one.selectors.iter().zip(&two.selectors));
+            let pairs = std::iter::once((&one.root, &two.root)).chain(one.selectors.iter().zip(&two.selectors));
             for (user, twin) in pairs {
-                differences.extend(difference(user.key_set(), twin.key_set(), |keys| {
-                    keys.rule()
+                differences.extend(difference(user.key_set(), twin.key_set(), |keys| keys.rule()));
+                differences.extend(difference(user.others.iter().collect(), twin.others.iter().collect(), |word| {
+                    (*word).clone()
                 }));
-                differences.extend(difference(
-                    user.others.iter().collect(),
-                    twin.others.iter().collect(),
-                    |word| (*word).clone(),
-                ));
                 let (user, twin) = (self.plain(&user.commands), self.plain(&twin.commands));
-                differences.extend(difference(
-                    user.iter().collect(),
-                    twin.iter().collect(),
-                    |command| format!("+{command}").into(),
-                ));
+                differences.extend(difference(user.iter().collect(), twin.iter().collect(), |command| {
+                    format!("+{command}").into()
+                }));
             }
             if one.selectors.len() != two.selectors.len() {
                 differences.push("it has another number of selectors".to_owned());
@@ -317,9 +255,7 @@ impl Barrier {
         let given: BTreeSet<&str> = given.chain(self.more()).collect();
         let is_of_hole = |command: &str| {
             let family = command.split('|').next().unwrap_or(command);
-            self.holes
-                .iter()
-                .any(|hole| *hole == command || *hole == family)
+            self.holes.iter().any(|hole| *hole == command || *hole == family)
         };
         let mut allowed = self.commands.allowed(rules);
         allowed.retain(|command| !given.contains(command.as_str()) && !is_of_hole(command));
@@ -327,24 +263,15 @@ impl Barrier {
     }
 }
 
-fn difference<T: Ord + Copy>(
-    user: BTreeSet<T>,
-    twin: BTreeSet<T>,
-    word: impl Fn(T) -> Bytes,
-) -> Option<String> {
-    let only = |one: &BTreeSet<T>, two: &BTreeSet<T>| -> Vec<Bytes> {
-        one.difference(two).map(|rule| word(*rule)).collect()
-    };
+fn difference<T: Ord + Copy>(user: BTreeSet<T>, twin: BTreeSet<T>, word: impl Fn(T) -> Bytes) -> Option<String> {
+    let only =
+        |one: &BTreeSet<T>, two: &BTreeSet<T>| -> Vec<Bytes> { one.difference(two).map(|rule| word(*rule)).collect() };
     let (lost, added) = (only(&user, &twin), only(&twin, &user));
     match (lost.is_empty(), added.is_empty()) {
         (true, true) => None,
         (false, true) => Some(format!("it has not {}, which the user has", shown(&lost))),
         (true, false) => Some(format!("it has {}, which the user has not", shown(&added))),
-        (false, false) => Some(format!(
-            "it has {} in place of {}",
-            shown(&added),
-            shown(&lost)
-        )),
+        (false, false) => Some(format!("it has {} in place of {}", shown(&added), shown(&lost))),
     }
 }
 
@@ -352,11 +279,7 @@ fn difference<T: Ord + Copy>(
 const MAX_SHOWN: usize = 12;
 
 fn shown(rules: &[Bytes]) -> String {
-    let mut words: Vec<String> = rules
-        .iter()
-        .take(MAX_SHOWN)
-        .map(|rule| crate::text::escape::spell(rule))
-        .collect();
+    let mut words: Vec<String> = rules.iter().take(MAX_SHOWN).map(|rule| crate::text::escape::spell(rule)).collect();
     if rules.len() > MAX_SHOWN {
         words.push(format!("and {} more", rules.len() - MAX_SHOWN));
     }

@@ -74,26 +74,17 @@ impl Commands {
     #[cfg(test)]
     pub(crate) fn of(categories: &[(&str, &[&str])]) -> Commands {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let all = categories
-            .iter()
-            .flat_map(|(_, names)| names.iter().copied());
+        let all = categories.iter().flat_map(|(_, names)| names.iter().copied());
         Commands {
             all: all.map(str::to_owned).collect(),
-            categories: categories
-                .iter()
-                .map(|(category, names)| ((*category).to_owned(), owned(names)))
-                .collect(),
+            categories: categories.iter().map(|(category, names)| ((*category).to_owned(), owned(names))).collect(),
         }
     }
 }
 
 fn words(answer: &Value) -> Option<BTreeSet<String>> {
     let items = answer.as_items()?.iter().filter_map(Value::as_bytes);
-    Some(
-        items
-            .map(|word| String::from_utf8_lossy(word).to_ascii_lowercase())
-            .collect(),
-    )
+    Some(items.map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect())
 }
 
 #[cfg(test)]
@@ -106,10 +97,7 @@ mod tests {
             ("read", &["get"]),
             ("write", &["set", "flushall", "function|load"]),
             ("admin", &["config|set", "config|get", "acl"]),
-            (
-                "dangerous",
-                &["flushall", "config|set", "config|get", "acl"],
-            ),
+            ("dangerous", &["flushall", "config|set", "config|get", "acl"]),
         ]);
         for (rules, command, may) in [
             ("+@all", "flushall", true),
@@ -126,10 +114,7 @@ mod tests {
             ("-@all +FLUSHALL", "flushall", true),
             ("-@all +@nosuch", "get", false),
         ] {
-            let rules: Vec<Bytes> = rules
-                .split(' ')
-                .map(|rule| rule.to_owned().into())
-                .collect();
+            let rules: Vec<Bytes> = rules.split(' ').map(|rule| rule.to_owned().into()).collect();
             let allowed = commands.allowed(&rules);
             assert_eq!(commands.has(&allowed, command), may, "{rules:?}: {command}");
         }

@@ -22,11 +22,7 @@ pub(super) fn make(path: &Path) -> io::Result<Secret> {
     random::fill(&mut bytes);
     let password = hex(&bytes);
     // A file that is there belongs to somebody, whatever is in it.
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(format!("{password}\n").as_bytes())?;
     file.sync_all()?;
     config::password(&password).map_err(io::Error::other)

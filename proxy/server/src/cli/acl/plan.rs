@@ -16,11 +16,7 @@ pub(super) enum Step {
     /// A comment.
     Note(String),
     /// An order, and why.
-    Set {
-        why: String,
-        user: Bytes,
-        rules: Vec<Bytes>,
-    },
+    Set { why: String, user: Bytes, rules: Vec<Bytes> },
 }
 
 /// See the module.
@@ -90,26 +86,16 @@ impl Plan {
             self.steps.push(Step::Set {
                 why: format!("{own} is lockwarden's own login: what it lacks"),
                 user: Bytes::copy_from_slice(own.as_bytes()),
-                rules: lacks
-                    .split(' ')
-                    .map(|rule| Bytes::copy_from_slice(rule.as_bytes()))
-                    .collect(),
+                rules: lacks.split(' ').map(|rule| Bytes::copy_from_slice(rule.as_bytes())).collect(),
             });
         }
     }
 
-    fn twin(
-        &mut self,
-        situation: &Situation<'_>,
-        mapping: &UserMapping,
-        password: Option<&Secret>,
-    ) {
+    fn twin(&mut self, situation: &Situation<'_>, mapping: &UserMapping, password: Option<&Secret>) {
         let find = |name: &str| situation.users.iter().find(|user| user.name == name);
         let (name, twin) = (&mapping.user, &mapping.twin);
         let Some(user) = find(name) else {
-            self.leave_open(format!(
-                "user {name} of [[user_map]] is not there; its twin is not made"
-            ));
+            self.leave_open(format!("user {name} of [[user_map]] is not there; its twin is not made"));
             return;
         };
         let file = mapping.password_file.display();
@@ -125,14 +111,11 @@ impl Plan {
             (Some(differences), _) if differences.is_empty() => {
                 return self.note(format!("twin {twin} of {name} is as it has to be"));
             }
-            (None, _) => format!(
-                "{twin} is the twin of {name}: the same rights, and the locks; its password is in {file}"
-            ),
+            (None, _) => {
+                format!("{twin} is the twin of {name}: the same rights, and the locks; its password is in {file}")
+            }
             (Some(differences), true) => {
-                format!(
-                    "twin {twin} of {name} was changed: {}",
-                    differences.join("; ")
-                )
+                format!("twin {twin} of {name} was changed: {}", differences.join("; "))
             }
             (Some(differences), false) => format!(
                 "twin {twin} of {name} was changed: {}. What {name} lost when it was barred is not known any more: see to it that \
@@ -144,17 +127,11 @@ impl Plan {
         let mut rules = words(&["reset", "on", &passwords::rule(password)]);
         rules.extend(user.flags.iter().cloned());
         rules.extend(rules_of(&root, &selectors));
-        self.steps.push(Step::Set {
-            why,
-            user: Bytes::copy_from_slice(twin.as_bytes()),
-            rules,
-        });
+        self.steps.push(Step::Set { why, user: Bytes::copy_from_slice(twin.as_bytes()), rules });
     }
 
     fn user(&mut self, situation: &Situation<'_>, user: &User) -> Result<(), KeySetError> {
-        let Situation {
-            config, barrier, ..
-        } = situation;
+        let Situation { config, barrier, .. } = situation;
         let is = |name: &str| user.name == name;
         let shown = user.shown();
         if config.user_map.iter().any(|mapping| is(&mapping.twin)) {
@@ -175,19 +152,14 @@ impl Plan {
             return Ok(());
         }
         if is(situation.runs_as) {
-            self.note(format!(
-                "{shown} is who runs this: it is left as it is, and may touch lock keys"
-            ));
+            self.note(format!("{shown} is who runs this: it is left as it is, and may touch lock keys"));
             return Ok(());
         }
         let is_mapped = config.user_map.iter().any(|mapping| is(&mapping.user));
         if !is_mapped && !situation.without_twin {
             let may = match is_open {
                 true => "touch lock keys".to_owned(),
-                false => format!(
-                    "use {}, which reach lock keys",
-                    barrier.holes(user).join(" ")
-                ),
+                false => format!("use {}, which reach lock keys", barrier.holes(user).join(" ")),
             };
             self.leave_open(format!(
                 "{shown} may {may}, and has no twin: if its clients come through lockwarden, add this to the configuration; if none \
@@ -210,10 +182,9 @@ impl Plan {
         }
         let patterns = barred.root.keys.len();
         let keys = match is_open {
-            true => format!(
-                "keeps all keys but locks and records, in {}",
-                counted(patterns as u64, "pattern", "patterns")
-            ),
+            true => {
+                format!("keeps all keys but locks and records, in {}", counted(patterns as u64, "pattern", "patterns"))
+            }
             false => "keeps its keys".to_owned(),
         };
         let commands = match &barred.forbidden[..] {
@@ -236,11 +207,7 @@ fn changes(user: &User, barred: &Barred) -> Vec<Bytes> {
         rules.push(Bytes::from_static(b"resetkeys"));
         rules.extend(barred.root.keys.iter().map(Keys::rule));
     }
-    rules.extend(
-        barred.root.commands[user.root.commands.len()..]
-            .iter()
-            .cloned(),
-    );
+    rules.extend(barred.root.commands[user.root.commands.len()..].iter().cloned());
     if user.selectors != barred.selectors {
         rules.push(Bytes::from_static(b"clearselectors"));
         rules.extend(barred.selectors.iter().map(Rights::selector));
@@ -254,10 +221,7 @@ fn rules_of(root: &Rights, selectors: &[Rights]) -> Vec<Bytes> {
 }
 
 fn words(words: &[&str]) -> Vec<Bytes> {
-    words
-        .iter()
-        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
-        .collect()
+    words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
 }
 
 impl Step {

@@ -40,10 +40,7 @@ pub(crate) struct Keys {
 impl Keys {
     /// For reading and writing.
     pub(crate) fn all(glob: &[u8]) -> Keys {
-        Keys {
-            access: b"~",
-            glob: Bytes::copy_from_slice(glob),
-        }
+        Keys { access: b"~", glob: Bytes::copy_from_slice(glob) }
     }
 
     /// The rule that gives them.
@@ -55,9 +52,7 @@ impl Keys {
 impl User {
     /// Reads one line of `ACL LIST`; `None` where it is none.
     pub(crate) fn read(line: &Bytes) -> Option<User> {
-        let mut words = line
-            .split(|&byte| byte == b' ')
-            .map(|word| line.slice_ref(word));
+        let mut words = line.split(|&byte| byte == b' ').map(|word| line.slice_ref(word));
         if words.next()?.as_ref() != b"user" {
             return None;
         }
@@ -148,10 +143,8 @@ impl Rights {
                 return;
             }
         };
-        self.keys.push(Keys {
-            access: if access == b"%RW~" { b"~" } else { access },
-            glob: word.slice(access.len()..),
-        });
+        self.keys
+            .push(Keys { access: if access == b"%RW~" { b"~" } else { access }, glob: word.slice(access.len()..) });
     }
 
     /// The keys as a set, for comparing.
@@ -162,9 +155,7 @@ impl Rights {
     /// The words that give these rights.
     pub(crate) fn words(&self) -> Vec<Bytes> {
         let keys = self.keys.iter().map(Keys::rule);
-        keys.chain(self.others.iter().cloned())
-            .chain(self.commands.iter().cloned())
-            .collect()
+        keys.chain(self.others.iter().cloned()).chain(self.commands.iter().cloned()).collect()
     }
 
     /// The same as one word, for a selector.
@@ -197,10 +188,7 @@ mod tests {
         assert_eq!(user.root.others, ["&x"]);
         assert_eq!(user.root.commands, ["-@all", "+get"]);
         assert_eq!(user.selectors.len(), 2);
-        assert_eq!(
-            user.selectors[0].selector(),
-            "(~d resetchannels -@all +set)"
-        );
+        assert_eq!(user.selectors[0].selector(), "(~d resetchannels -@all +set)");
         assert_eq!(user.selectors[1].selector(), "(%W~e +@all)");
         assert_eq!(User::read(&Bytes::from_static(b"nonsense u on")), None);
         assert_eq!(User::read(&Bytes::from_static(b"user")), None);

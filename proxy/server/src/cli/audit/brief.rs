@@ -46,11 +46,7 @@ pub(super) fn words(head: &str, report: &Report, screen: Screen) -> String {
     for (place, family) in ranked.iter().take(MAX_FAMILIES) {
         let _ = write!(text, "\n{}", paragraph(place, family, report, screen));
     }
-    if let Some(more) = ranked
-        .len()
-        .checked_sub(MAX_FAMILIES)
-        .filter(|more| *more > 0)
-    {
+    if let Some(more) = ranked.len().checked_sub(MAX_FAMILIES).filter(|more| *more > 0) {
         let more = match more {
             1 => "1 family".to_owned(),
             more => format!("{} families", number(more as u64)),
@@ -66,15 +62,10 @@ pub(super) fn words(head: &str, report: &Report, screen: Screen) -> String {
     }
     if report.unclaimed_patterns > 0 {
         let patterns = times(report.unclaimed_patterns, "pattern");
-        let _ = writeln!(
-            text,
-            "Used as locks, and in no namespace: {patterns} of keys, which `lockwarden discover` names"
-        );
+        let _ =
+            writeln!(text, "Used as locks, and in no namespace: {patterns} of keys, which `lockwarden discover` names");
     }
-    let _ = writeln!(
-        text,
-        "Everything that was seen, with examples: lockwarden audit --all"
-    );
+    let _ = writeln!(text, "Everything that was seen, with examples: lockwarden audit --all");
     text
 }
 
@@ -86,9 +77,7 @@ fn families(report: &Report) -> BTreeMap<Place, Family> {
             for (misuse, pattern) in in_the_way(usage) {
                 let family = families.entry(place(&usage.namespace, &pattern.pattern));
                 let refused = usage.refusals.iter().any(|one| std::ptr::eq(one, misuse));
-                family
-                    .or_default()
-                    .suffers(misuse, refused, pattern, &application.application);
+                family.or_default().suffers(misuse, refused, pattern, &application.application);
             }
             for lost in &usage.lost_on {
                 let family = families.entry(place(&usage.namespace, &lost.pattern));
@@ -103,12 +92,8 @@ fn families(report: &Report) -> BTreeMap<Place, Family> {
         if let (1.., Some(advice)) = (ran_out, &pattern.advice) {
             let family = families.entry(place(&pattern.namespace, &pattern.pattern));
             let family = family.or_default();
-            family
-                .said
-                .push(format!("{} ran out", times(ran_out, "lease")));
-            family
-                .mends
-                .get_or_insert(((false, ran_out), advice.clone()));
+            family.said.push(format!("{} ran out", times(ran_out, "lease")));
+            family.mends.get_or_insert(((false, ran_out), advice.clone()));
         }
     }
     for namespace in &report.namespaces {
@@ -150,10 +135,7 @@ impl Family {
     /// What costs most stands first, and then what happens most.
     fn weight(&self) -> (u64, u64) {
         let lost = |time: LockTime| time.unheld_ms.saturating_add(time.cut_ms);
-        (
-            lost(self.foretold).max(lost(self.seen)),
-            self.refused.values().chain(self.found.values()).sum(),
-        )
+        (lost(self.foretold).max(lost(self.seen)), self.refused.values().chain(self.found.values()).sum())
     }
 
     fn happens(&self) -> String {
@@ -161,10 +143,7 @@ impl Family {
         let refused: u64 = self.refused.values().sum();
         if refused > 0 {
             let calls = times(refused, "call");
-            parts.push(format!(
-                "{calls} refused, or would be ({})",
-                named(&self.refused)
-            ));
+            parts.push(format!("{calls} refused, or would be ({})", named(&self.refused)));
         }
         if !self.found.is_empty() {
             parts.push(named(&self.found));
@@ -187,11 +166,8 @@ impl Family {
 fn named(counts: &BTreeMap<String, u64>) -> String {
     let mut ranked: Vec<(&String, &u64)> = counts.iter().collect();
     ranked.sort_by_key(|(name, count)| (Reverse(**count), *name));
-    let mut told: Vec<String> = ranked
-        .iter()
-        .take(MAX_NAMED)
-        .map(|(name, count)| format!("{} {name}", number(**count)))
-        .collect();
+    let mut told: Vec<String> =
+        ranked.iter().take(MAX_NAMED).map(|(name, count)| format!("{} {name}", number(**count))).collect();
     if let Some(more) = ranked.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
         told.push(format!("and {more} more"));
     }
@@ -204,11 +180,7 @@ fn paragraph(place: &Place, family: &Family, report: &Report, screen: Screen) ->
     let mode = all.find(|one| one.namespace == *namespace);
     let mode = mode.map_or("", |one| one.mode.as_str());
     let head = format!("{} in {} ({mode})", plain(pattern), plain(namespace));
-    let mut text = format!(
-        "{}: {}",
-        screen.paint(&head, Paint::Head),
-        plain(&family.happens())
-    );
+    let mut text = format!("{}: {}", screen.paint(&head, Paint::Head), plain(&family.happens()));
     let mut line = |word: &str, what: &str| {
         let _ = write!(text, "\n  {word}  {}", plain(what));
     };
@@ -240,11 +212,7 @@ fn readiness(report: &Report, families: &BTreeMap<Place, Family>, screen: Screen
         let why = why_not(one, families);
         let _ = writeln!(text, "{}: {}", screen.paint(&head, Paint::Bad), plain(&why));
     }
-    if let Some(more) = others
-        .len()
-        .checked_sub(MAX_NOT_READY)
-        .filter(|more| *more > 0)
-    {
+    if let Some(more) = others.len().checked_sub(MAX_NOT_READY).filter(|more| *more > 0) {
         let _ = writeln!(text, "and {} more", times(more as u64, "namespace"));
     }
     text
@@ -268,13 +236,9 @@ fn why_not(namespace: &NamespaceReport, families: &BTreeMap<Place, Family>) -> S
     }
     if namespace.overlaps > 0 {
         let overlaps = times(namespace.overlaps, "time");
-        parts.push(format!(
-            "{overlaps} a former holder acted while another held the lock"
-        ));
+        parts.push(format!("{overlaps} a former holder acted while another held the lock"));
     }
-    let own = families
-        .keys()
-        .filter(|(name, _)| *name == namespace.namespace);
+    let own = families.keys().filter(|(name, _)| *name == namespace.namespace);
     match own.count() {
         0 => {}
         1 => parts.push("see the family above".to_owned()),
@@ -313,11 +277,7 @@ pub(super) fn without_ttl(namespace: &NamespaceReport) -> Option<String> {
             "Without a TTL in namespace {}: {}{}",
             plain(&namespace.namespace),
             number(namespace.without_ttl),
-            if examples.is_empty() {
-                String::new()
-            } else {
-                format!(", such as {}", plain(&examples))
-            }
+            if examples.is_empty() { String::new() } else { format!(", such as {}", plain(&examples)) }
         )
     })
 }

@@ -35,17 +35,16 @@ pub(super) struct Audit {
 pub(super) fn head(answers: &Answers<Audit>) -> String {
     let reports = answers.answers.iter().map(|one| &one.answer.report);
     let spans = reports.map(|report| report.now.saturating_sub(report.since));
-    let (shortest, longest) = spans.fold((u64::MAX, 0), |(shortest, longest), span| {
-        (shortest.min(span), longest.max(span))
-    });
+    let (shortest, longest) =
+        spans.fold((u64::MAX, 0), |(shortest, longest), span| (shortest.min(span), longest.max(span)));
     let proxies = counted(answers.answers.len() as u64, "proxy", "proxies");
     match (duration(shortest), duration(longest)) {
         (shortest, longest) if shortest == longest => {
             format!("What {proxies} saw in the last {longest}:")
         }
-        (shortest, longest) => format!(
-            "What {proxies} saw, one in the last {longest}, one only in the last {shortest}:"
-        ),
+        (shortest, longest) => {
+            format!("What {proxies} saw, one in the last {longest}, one only in the last {shortest}:")
+        }
     }
 }
 
@@ -55,15 +54,8 @@ pub(super) fn merged(answers: &Answers<Audit>) -> Report {
     let now = reports().map(|report| report.now).max().unwrap_or(0);
     let spans = reports().map(|report| report.now.saturating_sub(report.since));
     let namespaces = each(answers, |report| &report.namespaces, |one| &one.namespace);
-    let applications = each(
-        answers,
-        |report| &report.applications,
-        |one| &one.application,
-    );
-    let mut applications: Vec<Application> = applications
-        .values()
-        .filter_map(|all| application(all))
-        .collect();
+    let applications = each(answers, |report| &report.applications, |one| &one.application);
+    let mut applications: Vec<Application> = applications.values().filter_map(|all| application(all)).collect();
     // The worst first, as of one proxy.
     applications.sort_by_key(|one| (one.ready, Reverse(refused(one))));
     Report {
@@ -72,10 +64,7 @@ pub(super) fn merged(answers: &Answers<Audit>) -> Report {
         namespaces: in_order(answers, &namespaces),
         applications,
         // Most of them have seen the same.
-        unclaimed_patterns: reports()
-            .map(|report| report.unclaimed_patterns)
-            .max()
-            .unwrap_or(0),
+        unclaimed_patterns: reports().map(|report| report.unclaimed_patterns).max().unwrap_or(0),
         hidden_processes: reports().find_map(|report| report.hidden_processes.clone()),
         patterns: patterns(reports()),
     }
@@ -85,9 +74,7 @@ pub(super) fn merged(answers: &Answers<Audit>) -> Report {
 fn patterns<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<LockPattern> {
     let mut all: Vec<LockPattern> = Vec::new();
     for one in reports.flat_map(|report| &report.patterns) {
-        let is_it = |known: &&mut LockPattern| {
-            known.namespace == one.namespace && known.pattern == one.pattern
-        };
+        let is_it = |known: &&mut LockPattern| known.namespace == one.namespace && known.pattern == one.pattern;
         match all.iter_mut().find(is_it) {
             Some(known) if known.holds.count < one.holds.count => *known = one.clone(),
             Some(_) => {}
@@ -115,10 +102,7 @@ fn each<'a, T>(
 }
 
 /// In the order of the configuration, as far as the proxies have the same.
-fn in_order(
-    answers: &Answers<Audit>,
-    all: &BTreeMap<&str, Vec<Of<'_, NamespaceReport>>>,
-) -> Vec<NamespaceReport> {
+fn in_order(answers: &Answers<Audit>, all: &BTreeMap<&str, Vec<Of<'_, NamespaceReport>>>) -> Vec<NamespaceReport> {
     let reports = answers.answers.iter().map(|one| &one.answer.report);
     let mut names: Vec<&str> = Vec::new();
     for one in reports.flat_map(|report| &report.namespaces) {
@@ -137,15 +121,11 @@ fn namespace(all: &[Of<'_, NamespaceReport>]) -> Option<NamespaceReport> {
     let most = |count: fn(&NamespaceReport) -> u64| all.iter().max_by_key(|(_, one)| count(one));
     let without_ttl = most(|one| one.without_ttl)?.1;
     let equal_values = most(|one| one.equal_values)?.1;
-    let verdicts = all
-        .iter()
-        .map(|(proxy, one)| (*proxy, one.operations, one.ready, &*one.verdict));
+    let verdicts = all.iter().map(|(proxy, one)| (*proxy, one.operations, one.ready, &*one.verdict));
     let (ready, verdict) = together(verdicts.collect());
     Some(NamespaceReport {
         namespace: first.namespace.clone(),
-        mode: same(all.iter().map(|(_, one)| &*one.mode))
-            .unwrap_or(MIXED)
-            .to_owned(),
+        mode: same(all.iter().map(|(_, one)| &*one.mode)).unwrap_or(MIXED).to_owned(),
         operations: sum(|one| one.operations),
         refused: sum(|one| one.refused),
         would_refuse: sum(|one| one.would_refuse),
@@ -169,11 +149,7 @@ fn namespace(all: &[Of<'_, NamespaceReport>]) -> Option<NamespaceReport> {
         harm: all.iter().find_map(|(_, one)| one.harm.clone()),
         against: {
             let against = all.iter().flat_map(|(_, one)| &one.against);
-            against
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .cloned()
-                .collect()
+            against.collect::<BTreeSet<_>>().into_iter().cloned().collect()
         },
         ready,
         verdict,
@@ -198,23 +174,15 @@ fn together(verdicts: Vec<(&str, u64, bool, &str)>) -> (bool, String) {
     // Nobody has seen anything: all say so.
     let telling: Vec<_> = match saw.is_empty() {
         true => verdicts.iter().collect(),
-        false => saw
-            .into_iter()
-            .filter(|(_, _, one, _)| *one == ready)
-            .collect(),
+        false => saw.into_iter().filter(|(_, _, one, _)| *one == ready).collect(),
     };
     if let Some(words) = same(telling.iter().map(|(_, _, _, verdict)| *verdict)) {
         return (ready, words.to_owned());
     }
     let told = telling.iter().take(MAX_VERDICTS);
-    let mut told: Vec<String> = told
-        .map(|(proxy, _, _, verdict)| format!("{proxy}: {verdict}"))
-        .collect();
+    let mut told: Vec<String> = told.map(|(proxy, _, _, verdict)| format!("{proxy}: {verdict}")).collect();
     if let Some(more) = telling.len().checked_sub(MAX_VERDICTS + 1) {
-        told.push(format!(
-            "and so {}",
-            counted(more as u64 + 1, "proxy more", "proxies more")
-        ));
+        told.push(format!("and so {}", counted(more as u64 + 1, "proxy more", "proxies more")));
     }
     (ready, told.join(" / "))
 }

@@ -11,11 +11,7 @@ use crate::text::numbers::{counted, number};
 use crate::view::api::{WhatIf, WhatIfRow};
 
 /// Ends with 1 where something would be refused all the same, or that is open.
-pub(super) fn told(
-    changes: &[String],
-    fleet: &FleetArgs,
-    format: Format,
-) -> Result<ExitCode, ApiError> {
+pub(super) fn told(changes: &[String], fleet: &FleetArgs, format: Format) -> Result<ExitCode, ApiError> {
     let changes = changes.join("\n");
     let asked = path(&["what-if"], &[("changes", &changes)]);
     let answers = fleet.ask(|client| client.get::<WhatIf>(&asked))?;
@@ -32,11 +28,7 @@ pub(super) fn told(
 fn words(answer: &WhatIf, screen: Screen) -> String {
     let refusals = |count| counted(count, "refusal", "refusals");
     let sum = |of: fn(&WhatIfRow) -> u64| answer.rows.iter().map(of).sum::<u64>();
-    let (spared, stays, open) = (
-        sum(|row| row.spared),
-        sum(|row| row.stays),
-        sum(|row| row.open),
-    );
+    let (spared, stays, open) = (sum(|row| row.spared), sum(|row| row.stays), sum(|row| row.open));
     // Writing to a String cannot fail, here and below.
     let mut text = format!(
         "With {}: of the last {}, made or only counted, {} would not be, {} would be all the same, {} cannot be told.\n",
@@ -47,11 +39,7 @@ fn words(answer: &WhatIf, screen: Screen) -> String {
         number(open),
     );
     if answer.kept < answer.refused {
-        let _ = writeln!(
-            text,
-            "There were {}; the others are not kept.",
-            refusals(answer.refused)
-        );
+        let _ = writeln!(text, "There were {}; the others are not kept.", refusals(answer.refused));
     }
     if !answer.rows.is_empty() {
         let _ = write!(text, "\n{}", table(answer, screen));

@@ -41,10 +41,7 @@ pub(super) async fn ask(
     let Some(lock) = example.filter(|_| !config.user_map.is_empty()) else {
         return Ok(found);
     };
-    let trial = Trial {
-        record: companion_key(&config.companion_prefix, &lock),
-        lock,
-    };
+    let trial = Trial { record: companion_key(&config.companion_prefix, &lock), lock };
     let users = match list(own).await? {
         Listed::Users(users) => users,
         Listed::Refused(_) => {
@@ -62,14 +59,7 @@ pub(super) async fn ask(
         }
     };
     for mapping in &config.user_map {
-        one(
-            own,
-            address,
-            (mapping, &barrier, &users),
-            &trial,
-            &mut found,
-        )
-        .await?;
+        one(own, address, (mapping, &barrier, &users), &trial, &mut found).await?;
     }
     let own_name = address.user().unwrap_or("default");
     for user in &users {
@@ -98,17 +88,12 @@ async fn one(
     let (name, twin_name) = (&mapping.user, &mapping.twin);
     let find = |name: &str| users.iter().find(|user| user.name == name);
     let Some(user) = find(name) else {
-        found
-            .doubts
-            .push(format!("barrier: there is no user {name}"));
+        found.doubts.push(format!("barrier: there is no user {name}"));
         return Ok(());
     };
     let is_refused = match barrier.is_open_to(user) {
         true => false,
-        false => {
-            is_refused(own, name, &trial.lock).await?
-                && is_refused(own, name, &trial.record).await?
-        }
+        false => is_refused(own, name, &trial.lock).await? && is_refused(own, name, &trial.record).await?,
     };
     if !is_refused {
         found.doubts.push(format!(
@@ -124,30 +109,25 @@ async fn one(
     }
     let before = found.doubts.len();
     match find(twin_name) {
-        None => found.doubts.push(format!(
-            "barrier: there is no twin {twin_name} of {name}; `lockwarden acl --apply` makes it"
-        )),
+        None => found
+            .doubts
+            .push(format!("barrier: there is no twin {twin_name} of {name}; `lockwarden acl --apply` makes it")),
         Some(twin) => {
             let differences = barrier.differences(user, twin);
             if !differences.is_empty() {
-                found.doubts.push(format!(
-                    "barrier: twin {twin_name} of {name} was changed: {}",
-                    differences.join("; ")
-                ));
+                found
+                    .doubts
+                    .push(format!("barrier: twin {twin_name} of {name} was changed: {}", differences.join("; ")));
             }
         }
     }
     match as_twin(address, mapping, trial).await {
-        Ok(None) if is_refused && holes.is_empty() && found.doubts.len() == before => found.stands.push(format!(
-            "barrier: user {name} is refused lock keys and records, and its twin {twin_name} is let in"
-        )),
+        Ok(None) if is_refused && holes.is_empty() && found.doubts.len() == before => found
+            .stands
+            .push(format!("barrier: user {name} is refused lock keys and records, and its twin {twin_name} is let in")),
         Ok(None) => {}
-        Ok(Some(text)) => found
-            .doubts
-            .push(format!("barrier: twin {twin_name} of {name} is refused: {text}")),
-        Err(error) => found
-            .doubts
-            .push(format!("barrier: twin {twin_name} of {name} cannot log in: {error}")),
+        Ok(Some(text)) => found.doubts.push(format!("barrier: twin {twin_name} of {name} is refused: {text}")),
+        Err(error) => found.doubts.push(format!("barrier: twin {twin_name} of {name} cannot log in: {error}")),
     }
     Ok(())
 }
@@ -160,22 +140,12 @@ async fn is_refused(own: &mut Conversation, user: &str, key: &[u8]) -> Result<bo
 }
 
 /// Tries as the twin; what it is refused with, if it is.
-async fn as_twin(
-    address: &Address,
-    mapping: &UserMapping,
-    trial: &Trial,
-) -> Result<Option<String>, BackendError> {
+async fn as_twin(address: &Address, mapping: &UserMapping, trial: &Trial) -> Result<Option<String>, BackendError> {
     let Some(password) = &mapping.password else {
-        return Ok(Some(format!(
-            "there is no password in {}",
-            mapping.password_file.display()
-        )));
+        return Ok(Some(format!("there is no password in {}", mapping.password_file.display())));
     };
     let profile = Profile {
-        login: Some(Login {
-            user: mapping.twin.clone().into(),
-            password: password.expose().to_owned().into(),
-        }),
+        login: Some(Login { user: mapping.twin.clone().into(), password: password.expose().to_owned().into() }),
         db: 0,
         protocol: Protocol::Resp2,
     };

@@ -15,10 +15,7 @@ pub(super) async fn ask(address: &Address, config: &Config) -> Result<Vec<String
             Err(BackendError::Password(error)) => error.to_string(),
             Err(error) => return Err(error),
         };
-        doubts.push(format!(
-            "certificate_login #{number}: user {} cannot log in: {why}",
-            login.user
-        ));
+        doubts.push(format!("certificate_login #{number}: user {} cannot log in: {why}", login.user));
     }
     Ok(doubts)
 }

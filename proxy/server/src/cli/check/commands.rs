@@ -52,14 +52,11 @@ impl Lacking {
                  commands are forwarded unjudged"
             }
             "wait" => "where grants wait for replicas (durability) lock commands are refused",
-            _ if is_in_steps => {
-                "lock commands are refused in enforce mode, and forwarded unjudged in monitor mode"
-            }
+            _ if is_in_steps => "lock commands are refused in enforce mode, and forwarded unjudged in monitor mode",
             _ => "the proxy's own connection needs it to renew, find or break leases",
         };
         let advice = "have it allowed, or use another service";
-        self.doubts
-            .push(format!("the server has no {name}: {then}; {advice}"));
+        self.doubts.push(format!("the server has no {name}: {then}; {advice}"));
     }
 }
 

@@ -35,11 +35,7 @@ fn told(list: &str, own: i64) -> Option<String> {
     let connections: u64 = hosts.values().sum();
     let mut hosts: Vec<_> = hosts.into_iter().collect();
     hosts.sort_by_key(|&(host, count)| (std::cmp::Reverse(count), host));
-    let mut named: Vec<_> = hosts
-        .iter()
-        .take(MAX_NAMED)
-        .map(|(host, count)| format!("{host} ({count})"))
-        .collect();
+    let mut named: Vec<_> = hosts.iter().take(MAX_NAMED).map(|(host, count)| format!("{host} ({count})")).collect();
     if hosts.len() > MAX_NAMED {
         named.push(format!("{} more hosts", hosts.len() - MAX_NAMED));
     }
@@ -48,10 +44,7 @@ fn told(list: &str, own: i64) -> Option<String> {
         1 => "1 connection".to_owned(),
         more => format!("{more} connections"),
     };
-    Some(format!(
-        "{connected} besides this one, from {}: what is no lockwarden goes around it",
-        named.join(", ")
-    ))
+    Some(format!("{connected} besides this one, from {}: what is no lockwarden goes around it", named.join(", ")))
 }
 
 #[cfg(test)]
@@ -67,22 +60,15 @@ mod tests {
                     nonsense\n";
         assert_eq!(
             told(list, 3).as_deref(),
-            Some(
-                "3 connections besides this one, from 10.0.0.7 (2), [::1] (1): what is no lockwarden goes around it"
-            )
+            Some("3 connections besides this one, from 10.0.0.7 (2), [::1] (1): what is no lockwarden goes around it")
         );
         assert_eq!(told("id=3 addr=127.0.0.1:5000\n", 3), None);
     }
 
     #[test]
     fn of_very_many_hosts_the_busiest_are_named() {
-        let list: String = (0..40)
-            .map(|id| format!("id={id} addr=10.0.0.{}:5000\n", id % 20))
-            .collect();
+        let list: String = (0..40).map(|id| format!("id={id} addr=10.0.0.{}:5000\n", id % 20)).collect();
         let told = told(&list, -1).unwrap_or_default();
-        assert!(
-            told.contains("10.0.0.0 (2)") && told.contains("10 more hosts"),
-            "{told}"
-        );
+        assert!(told.contains("10.0.0.0 (2)") && told.contains("10 more hosts"), "{told}");
     }
 }

@@ -41,26 +41,16 @@ struct Difference {
 }
 
 /// Asks them all; `configuration` is one that was checked before, and stands beside them.
-pub(super) fn check(
-    fleet: &FleetArgs,
-    format: Format,
-    configuration: Option<&Meaning>,
-) -> ExitCode {
+pub(super) fn check(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -> ExitCode {
     finish(compare(fleet, format, configuration))
 }
 
-fn compare(
-    fleet: &FleetArgs,
-    format: Format,
-    configuration: Option<&Meaning>,
-) -> Result<ExitCode, ApiError> {
+fn compare(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -> Result<ExitCode, ApiError> {
     let answers = fleet.ask(ask)?;
     let configuration = configuration.map(ConfigMeaning::from);
     let differences = differences(&answers, configuration.as_ref());
-    let hashes: BTreeSet<&str> = sides(&answers, configuration.as_ref())
-        .into_iter()
-        .map(|(_, meaning)| meaning.hash.as_str())
-        .collect();
+    let hashes: BTreeSet<&str> =
+        sides(&answers, configuration.as_ref()).into_iter().map(|(_, meaning)| meaning.hash.as_str()).collect();
     output::print(&match format {
         Format::Json => answers.json_with(&json!({
             "same": differences.is_empty(),
@@ -69,12 +59,7 @@ fn compare(
         })),
         Format::Text if answers.answers.is_empty() => String::new(),
         Format::Text => {
-            let mut text = table(
-                &answers,
-                configuration.as_ref(),
-                &hashes,
-                Screen::there_is(),
-            );
+            let mut text = table(&answers, configuration.as_ref(), &hashes, Screen::there_is());
             text.push_str(&words(&answers, &differences, &hashes));
             text
         }
@@ -101,11 +86,7 @@ fn sides<'a>(
 ) -> Vec<(&'a str, &'a ConfigMeaning)> {
     let proxies = answers.answers.iter();
     let proxies = proxies.map(|one| (one.proxy.as_deref().unwrap_or("?"), &one.answer.meaning));
-    configuration
-        .map(|meaning| (THIS, meaning))
-        .into_iter()
-        .chain(proxies)
-        .collect()
+    configuration.map(|meaning| (THIS, meaning)).into_iter().chain(proxies).collect()
 }
 
 fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) -> Vec<Difference> {
@@ -134,10 +115,7 @@ fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) 
     };
     let keys = sides.iter().flat_map(|(_, meaning)| &meaning.says);
     let keys = keys.filter(|says| everywhere(&says.table));
-    for (table, key) in keys
-        .map(|says| (&says.table, &says.key))
-        .collect::<BTreeSet<_>>()
-    {
+    for (table, key) in keys.map(|says| (&says.table, &says.key)).collect::<BTreeSet<_>>() {
         let said = sides.iter().map(|(who, meaning)| {
             let mut says = meaning.says.iter();
             let found = says.find(|says| says.table == *table && says.key == *key);
@@ -156,15 +134,9 @@ fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) 
 fn differs<'a>(what: &str, said: impl Iterator<Item = (&'a str, &'a str)>) -> Option<Difference> {
     let mut by_value: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (who, value) in said {
-        by_value
-            .entry(value.to_owned())
-            .or_default()
-            .push(who.to_owned());
+        by_value.entry(value.to_owned()).or_default().push(who.to_owned());
     }
-    (by_value.len() > 1).then(|| Difference {
-        what: what.to_owned(),
-        said: by_value,
-    })
+    (by_value.len() > 1).then(|| Difference { what: what.to_owned(), said: by_value })
 }
 
 fn table(
@@ -190,11 +162,7 @@ fn table(
         table.row([cell(THIS), version, hash, cell("-"), cell("-")]);
     }
     for one in &answers.answers {
-        let Asked {
-            version,
-            meaning,
-            overview,
-        } = &one.answer;
+        let Asked { version, meaning, overview } = &one.answer;
         let backend = match &overview.backend.problem {
             Some(problem) => format!("{}: {problem}", overview.backend.address),
             None => format!("{}, up", overview.backend.address),
@@ -232,10 +200,7 @@ fn words(answers: &Answers<Asked>, differences: &[Difference], hashes: &BTreeSet
         return format!("\n{number}, the same rules and version everywhere\n");
     }
     // Writing to a String cannot fail, here and below.
-    let mut text = format!(
-        "\n{}:\n",
-        counted(differences.len() as u64, "difference", "differences")
-    );
+    let mut text = format!("\n{}:\n", counted(differences.len() as u64, "difference", "differences"));
     for difference in differences.iter().take(MAX_SHOWN) {
         let _ = writeln!(text, "{}", plain(&difference.what));
         for (value, who) in &difference.said {

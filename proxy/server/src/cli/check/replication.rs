@@ -25,17 +25,11 @@ struct Found {
 }
 
 /// Asks for it; nothing to tell where there is no replica, and nobody waits for one.
-pub(super) async fn ask(
-    own: &mut Conversation,
-    config: &Config,
-) -> Result<Replication, BackendError> {
+pub(super) async fn ask(own: &mut Conversation, config: &Config) -> Result<Replication, BackendError> {
     let answer = own.ask(&["INFO"]).await?;
     let mut replication = match answer.as_bytes() {
         Some(info) => {
-            let mut found = Found {
-                online: online(&String::from_utf8_lossy(info)),
-                limits: None,
-            };
+            let mut found = Found { online: online(&String::from_utf8_lossy(info)), limits: None };
             if found.online == 0 && !config.waits_for_replicas() {
                 return Ok(Replication::default());
             }
@@ -45,18 +39,13 @@ pub(super) async fn ask(
         }
         None => unknown(config),
     };
-    replication
-        .doubts
-        .extend(broken(Said::read(&answer).as_ref(), config));
+    replication.doubts.extend(broken(Said::read(&answer).as_ref(), config));
     Ok(replication)
 }
 
 /// Why namespaces grant no lock whose `durability` is strict.
 fn broken(said: Option<&Said>, config: &Config) -> Vec<String> {
-    let strict = config
-        .namespaces
-        .iter()
-        .filter(|namespace| namespace.is_strict());
+    let strict = config.namespaces.iter().filter(|namespace| namespace.is_strict());
     let each = strict.filter_map(|namespace| Some((namespace, namespace.durability?)));
     let each = each.flat_map(|(namespace, durability)| {
         let unmet = unmet(said, durability.replicas);
@@ -80,16 +69,11 @@ fn unknown(config: &Config) -> Replication {
 fn read_limits(answer: &Value) -> Option<(u64, u64)> {
     let items = answer.as_items()?;
     let value = |name: &[u8]| {
-        let at = items
-            .iter()
-            .position(|item| item.as_bytes().is_some_and(|word| &word[..] == name))?;
+        let at = items.iter().position(|item| item.as_bytes().is_some_and(|word| &word[..] == name))?;
         let digits = items.get(at + 1)?.as_bytes()?;
         std::str::from_utf8(digits).ok()?.parse().ok()
     };
-    Some((
-        value(b"min-replicas-to-write")?,
-        value(b"min-replicas-max-lag")?,
-    ))
+    Some((value(b"min-replicas-to-write")?, value(b"min-replicas-max-lag")?))
 }
 
 fn told(found: &Found, config: &Config) -> Replication {
@@ -98,9 +82,7 @@ fn told(found: &Found, config: &Config) -> Replication {
         Some((to_write, lag)) => {
             format!("min-replicas-to-write {to_write}, min-replicas-max-lag {lag}")
         }
-        None => {
-            "min-replicas-to-write is not known: the proxy's own user may not ask for it".to_owned()
-        }
+        None => "min-replicas-to-write is not known: the proxy's own user may not ask for it".to_owned(),
     };
     let replicas = counted(found.online, "replica", "replicas");
     told.notes.push(format!("{replicas} online; {limits}"));
@@ -138,19 +120,12 @@ mod tests {
     #[test]
     fn limits_are_read_in_any_order_or_not_at_all() {
         let bulk = |text: &'static str| Value::Bulk(Bytes::from_static(text.as_bytes()));
-        let answer = Value::Array(vec![
-            bulk("min-replicas-max-lag"),
-            bulk("10"),
-            bulk("min-replicas-to-write"),
-            bulk("1"),
-        ]);
+        let answer =
+            Value::Array(vec![bulk("min-replicas-max-lag"), bulk("10"), bulk("min-replicas-to-write"), bulk("1")]);
         assert_eq!(read_limits(&answer), Some((1, 10)));
         assert_eq!(read_limits(&Value::Array(Vec::new())), None);
         let odd = Value::Array(vec![bulk("min-replicas-to-write")]);
         assert_eq!(read_limits(&odd), None);
-        assert_eq!(
-            read_limits(&Value::Error(Bytes::from_static(b"NOPERM"))),
-            None
-        );
+        assert_eq!(read_limits(&Value::Error(Bytes::from_static(b"NOPERM"))), None);
     }
 }

@@ -36,9 +36,7 @@ pub(super) async fn ask(
     if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
         let rules = missing.rules(prefix);
         let then = light(&missing).unwrap_or_else(|| consequences(&missing));
-        lines.push(format!(
-            "the proxy's own user {own_name} lacks {rules}: {then}"
-        ));
+        lines.push(format!("the proxy's own user {own_name} lacks {rules}: {then}"));
     }
     let users = own.ask(&["ACL", "USERS"]).await?;
     for user in users.as_items().unwrap_or_default().iter().take(MAX_USERS) {
@@ -95,10 +93,7 @@ async fn lacking(
     prefix: &[u8],
     waits: bool,
 ) -> Result<Option<Missing>, BackendError> {
-    let acquires: [&[&[u8]]; 2] = [
-        &[b"SET", lock, b"", b"NX", b"PX", b"1"],
-        &[b"SETNX", lock, b""],
-    ];
+    let acquires: [&[&[u8]]; 2] = [&[b"SET", lock, b"", b"NX", b"PX", b"1"], &[b"SETNX", lock, b""]];
     let mut takes = false;
     for words in acquires {
         takes = takes || dry_run(own, user, words).await? == DryRun::Passes;
@@ -134,11 +129,7 @@ enum DryRun {
     Unknown,
 }
 
-async fn dry_run(
-    own: &mut Conversation,
-    user: &[u8],
-    words: &[&[u8]],
-) -> Result<DryRun, BackendError> {
+async fn dry_run(own: &mut Conversation, user: &[u8], words: &[&[u8]]) -> Result<DryRun, BackendError> {
     let mut question: Vec<&[u8]> = vec![b"ACL", b"DRYRUN", user];
     question.extend(words);
     Ok(match own.ask(&question).await? {

@@ -14,10 +14,7 @@ pub(super) struct Sentinels {
 }
 
 /// Each sentinel was asked when the connection was made.
-pub(super) async fn ask(
-    own: &mut Conversation,
-    address: &Address,
-) -> Result<Sentinels, BackendError> {
+pub(super) async fn ask(own: &mut Conversation, address: &Address) -> Result<Sentinels, BackendError> {
     let mut found = Sentinels::default();
     let Some(sentinels) = address.sentinels() else {
         return Ok(found);
@@ -43,16 +40,15 @@ pub(super) async fn ask(
         Err(Some(error)) => Some(format!("sentinel {place}: {error}")),
     }));
     if known < 3 {
-        found.doubts.push(format!(
-            "{known} sentinels are too few to agree on a failover when one of them is gone; have three"
-        ));
+        found
+            .doubts
+            .push(format!("{known} sentinels are too few to agree on a failover when one of them is gone; have three"));
     }
     let role = RoleQuestion::Hello.ask(own).await?;
     if role != Role::Primary {
-        found.doubts.push(format!(
-            "{} does not say of itself that it is the primary, so no client is served",
-            named.place
-        ));
+        found
+            .doubts
+            .push(format!("{} does not say of itself that it is the primary, so no client is served", named.place));
     }
     Ok(found)
 }

@@ -38,10 +38,7 @@ pub(super) fn drawn(straight: &Sales, kept: &Sales) -> String {
     let seconds = ends.map(|last| last.at.as_secs_f64()).fold(1.0, f64::max);
     let most = both.map(|sales| sales.sold()).into_iter().max();
     let most = most.and_then(|most| u32::try_from(most).ok());
-    let axes = Axes {
-        seconds: seconds.ceil(),
-        items: most.unwrap_or(ITEMS).next_multiple_of(ITEMS / 4),
-    };
+    let axes = Axes { seconds: seconds.ceil(), items: most.unwrap_or(ITEMS).next_multiple_of(ITEMS / 4) };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
          <title>What two shops sold, and their stock over time, drawn by lockwarden demo --guard</title>\n\
@@ -150,16 +147,11 @@ impl Panel {
 
 fn path(svg: &mut String, (class, colour): (&str, &str), line: &str) {
     // Writing to a String cannot fail.
-    let _ = writeln!(
-        svg,
-        "<path class=\"{class}\" d=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-    );
+    let _ =
+        writeln!(svg, "<path class=\"{class}\" d=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>");
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), colour: &str, words: &str) {
     // Writing to a String cannot fail.
-    let _ = writeln!(
-        svg,
-        "<text x=\"{x}\" y=\"{y:.1}\" fill=\"{colour}\">{words}</text>"
-    );
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y:.1}\" fill=\"{colour}\">{words}</text>");
 }

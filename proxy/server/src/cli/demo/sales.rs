@@ -50,9 +50,7 @@ impl Sales {
         match self.refused() {
             0 => format!("{sold} sold of {ITEMS}: {oversold} oversold"),
             refused => {
-                format!(
-                    "{sold} sold of {ITEMS}: {oversold} oversold, {refused} late writes refused"
-                )
+                format!("{sold} sold of {ITEMS}: {oversold} oversold, {refused} late writes refused")
             }
         }
     }

@@ -22,9 +22,7 @@ impl Client {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
-        Ok(Client {
-            stream: BufReader::new(stream),
-        })
+        Ok(Client { stream: BufReader::new(stream) })
     }
 
     /// Sends a command. Returns the value where the reply is one, else its only line as it came.
@@ -67,9 +65,7 @@ pub(super) struct Proxy {
 
 impl Proxy {
     /// Starts it; `with` says with which settings.
-    pub(super) fn start(
-        with: impl FnOnce(&mut Command),
-    ) -> Result<Proxy, Box<dyn std::error::Error>> {
+    pub(super) fn start(with: impl FnOnce(&mut Command)) -> Result<Proxy, Box<dyn std::error::Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         child_processes::end_with_us(&mut command);
         with(command.arg("run"));
@@ -83,11 +79,7 @@ impl Proxy {
         let stderr = process.stderr.take().ok_or("the proxy has no log")?;
         let mut log = BufReader::new(stderr);
         let address = serving(&mut log)?;
-        Ok(Proxy {
-            process,
-            log,
-            address,
-        })
+        Ok(Proxy { process, log, address })
     }
 
     /// Where its clients connect.
@@ -102,10 +94,7 @@ impl Proxy {
         unsafe { libc::kill(pid, libc::SIGTERM) };
         let lines: io::Result<Vec<String>> = self.log.by_ref().lines().collect();
         self.process.wait()?;
-        Ok(lines?
-            .into_iter()
-            .filter(|line| line.contains("\"refused\""))
-            .collect())
+        Ok(lines?.into_iter().filter(|line| line.contains("\"refused\"")).collect())
     }
 }
 

@@ -60,10 +60,7 @@ pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
     let (straight, kept) = (straight?, kept?);
     for (shop, sales) in [
         ("Straight to Redis:", &straight),
-        (
-            "Through lockwarden, with a guard on the stock (only the address is different):",
-            &kept,
-        ),
+        ("Through lockwarden, with a guard on the stock (only the address is different):", &kept),
     ] {
         let seconds = sales.took.as_secs_f64();
         say!("{shop}\n  {} ({seconds:.1} s)", sales.in_words());
@@ -88,10 +85,7 @@ pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
 /// The proxy with the guard. It has read its file when this returns.
 fn guarded(backend: SocketAddr) -> Result<Proxy, Box<dyn Error>> {
     let mut file = tempfile::Builder::new().suffix(".toml").tempfile()?;
-    write!(
-        file,
-        "backend = \"redis://{backend}\"\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\n\n{NAMESPACE}\n{GUARD}"
-    )?;
+    write!(file, "backend = \"redis://{backend}\"\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\n\n{NAMESPACE}\n{GUARD}")?;
     Proxy::start(|command| {
         command.arg("--config").arg(file.path());
     })
@@ -116,12 +110,7 @@ fn sell_out(address: SocketAddr, redis: SocketAddr) -> io::Result<Sales> {
         refusal = refusal.or(worker.refusal);
     }
     writes.sort_by_key(|write| write.at);
-    Ok(Sales {
-        writes,
-        refusal,
-        took,
-        left: shelf.ask(&["GET", STOCK])?,
-    })
+    Ok(Sales { writes, refusal, took, left: shelf.ask(&["GET", STOCK])? })
 }
 
 fn result<T>(ended: thread::Result<io::Result<T>>) -> io::Result<T> {
@@ -141,34 +130,22 @@ struct Worker {
 impl Worker {
     /// Sells until nothing is left.
     fn works(number: u64, address: SocketAddr, opened: Instant) -> io::Result<Worker> {
-        let mut worker = Worker {
-            number,
-            client: Client::connect(address)?,
-            turns: 0,
-            writes: Vec::new(),
-            refusal: None,
-        };
+        let mut worker =
+            Worker { number, client: Client::connect(address)?, turns: 0, writes: Vec::new(), refusal: None };
         let mut tries = 0;
         loop {
             if opened.elapsed() > CLOSES {
                 return Err(io::Error::other("a shop is not empty after a minute"));
             }
-            let own: String = random::sixteen()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            let taken = worker
-                .client
-                .ask(&["SET", LOCK, &own, "NX", "PX", TTL_MS])?;
+            let own: String = random::sixteen().iter().map(|byte| format!("{byte:02x}")).collect();
+            let taken = worker.client.ask(&["SET", LOCK, &own, "NX", "PX", TTL_MS])?;
             if taken != "+OK" {
                 tries += 1;
                 thread::sleep(Duration::from_millis(8 + (number * 3 + tries * 5) % 8));
                 continue;
             }
             let is_empty = !worker.sells_one(opened)?;
-            worker
-                .client
-                .ask(&["EVAL", COMPARE_AND_DELETE, "1", LOCK, &own])?;
+            worker.client.ask(&["EVAL", COMPARE_AND_DELETE, "1", LOCK, &own])?;
             if is_empty {
                 return Ok(worker);
             }
@@ -188,11 +165,7 @@ impl Worker {
         if !is_refused && answer != "+OK" {
             return Err(io::Error::other(answer));
         }
-        self.writes.push(StockWrite {
-            at: opened.elapsed(),
-            stock: less,
-            is_refused,
-        });
+        self.writes.push(StockWrite { at: opened.elapsed(), stock: less, is_refused });
         if is_refused {
             self.refusal.get_or_insert(answer);
         }

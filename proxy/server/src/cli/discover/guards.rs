@@ -32,13 +32,7 @@ pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
             0 => cell("0"),
             some => (number(some), Paint::Bad),
         };
-        table.row([
-            cell(&one.keys),
-            cell(&one.lock),
-            cell(number(one.under)),
-            without,
-            cell(by.join(", ")),
-        ]);
+        table.row([cell(&one.keys), cell(&one.lock), cell(number(one.under)), without, cell(by.join(", "))]);
     }
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -65,9 +59,7 @@ pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
             continue;
         }
         let by = one.starters.iter();
-        let by: Vec<String> = by
-            .map(|by| format!("{} ({})", plain(&by.application), number(by.connections)))
-            .collect();
+        let by: Vec<String> = by.map(|by| format!("{} ({})", plain(&by.application), number(by.connections))).collect();
         if !by.is_empty() {
             let _ = writeln!(
                 text,

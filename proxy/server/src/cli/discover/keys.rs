@@ -61,22 +61,14 @@ pub(super) fn look(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     let namespaces = activate::namespaces(&config);
     let (keys, gone) = on_a_runtime(async {
         let mut walked = Walked::default();
-        let ended = walk(
-            &address,
-            &config.companion_prefix,
-            args.max_keys,
-            &mut walked,
-        )
-        .await;
+        let ended = walk(&address, &config.companion_prefix, args.max_keys, &mut walked).await;
         match ended {
             Err(error) if walked.looked_at == 0 => Err(error.into()),
             ended => Ok((told(&walked, &namespaces), ended.err())),
         }
     })?;
     if let Some(error) = &gone {
-        complain!(
-            "the server went away: {error}; what follows was there until then, so look again when it answers"
-        );
+        complain!("the server went away: {error}; what follows was there until then, so look again when it answers");
     }
     output::print(&match args.output {
         Form::Json => output::json(&keys),
@@ -102,20 +94,13 @@ struct Walked {
     all: bool,
 }
 
-async fn walk(
-    address: &Address,
-    prefix: &[u8],
-    max_keys: u64,
-    walked: &mut Walked,
-) -> Result<(), BackendError> {
+async fn walk(address: &Address, prefix: &[u8], max_keys: u64, walked: &mut Walked) -> Result<(), BackendError> {
     let mut own = address.converse().await?;
     let mut cursor = Bytes::from_static(b"0");
     while walked.looked_at < max_keys {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", PAGE]).await?;
         let Some([Value::Bulk(next), Value::Array(keys)]) = page.as_items() else {
-            return Err(BackendError::OutOfStep(
-                "SCAN has another answer".to_owned(),
-            ));
+            return Err(BackendError::OutOfStep("SCAN has another answer".to_owned()));
         };
         let mut close = Vec::new();
         for key in keys.iter().filter_map(Value::as_bytes) {
@@ -144,27 +129,18 @@ fn is_own(prefix: &[u8], key: &[u8]) -> bool {
         Some(OwnKey::Other) => true,
         Some(OwnKey::Record | OwnKey::Debts) => lock_behind(key).is_some_and(|lock| {
             let tag = tag(slot(lock)).as_bytes();
-            key[prefix.len() + 1..]
-                .strip_prefix(tag)
-                .is_some_and(|rest| rest.starts_with(b"}"))
+            key[prefix.len() + 1..].strip_prefix(tag).is_some_and(|rest| rest.starts_with(b"}"))
         }),
     }
 }
 
 /// Asks four things about each key, all in one go.
-async fn look_closely(
-    own: &mut Conversation,
-    survey: &mut Survey,
-    keys: Vec<Bytes>,
-) -> Result<(), BackendError> {
+async fn look_closely(own: &mut Conversation, survey: &mut Survey, keys: Vec<Bytes>) -> Result<(), BackendError> {
     let mut requests = BytesMut::new();
     for key in &keys {
         put_request(&mut requests, &[b"TYPE", &key[..]]);
         put_request(&mut requests, &[b"PTTL", &key[..]]);
-        put_request(
-            &mut requests,
-            &[b"OBJECT", b"IDLETIME".as_slice(), &key[..]],
-        );
+        put_request(&mut requests, &[b"OBJECT", b"IDLETIME".as_slice(), &key[..]]);
         put_request(&mut requests, &[b"STRLEN", &key[..]]);
     }
     own.send(&requests).await?;
@@ -179,12 +155,7 @@ async fn look_closely(
             // It is gone by now.
             _ => continue,
         };
-        let look = Look {
-            kind,
-            ttl_ms: ttl,
-            idle_s: idle,
-            length,
-        };
+        let look = Look { kind, ttl_ms: ttl, idle_s: idle, length };
         survey.looked(key, look);
     }
     Ok(())
@@ -250,14 +221,8 @@ fn words(keys: &Keys, screen: Screen) -> String {
             cell(one.types.join(", ")),
             cell(format!("{} of {}", one.without_ttl, one.looked)),
             cell(one.longest_ttl_ms.map_or("-".to_owned(), duration)),
-            cell(
-                one.longest_idle_s
-                    .map_or("-".to_owned(), |s| duration(s.saturating_mul(1_000))),
-            ),
-            cell(
-                one.longest_value
-                    .map_or("-".to_owned(), |bytes| format!("{} B", number(bytes))),
-            ),
+            cell(one.longest_idle_s.map_or("-".to_owned(), |s| duration(s.saturating_mul(1_000)))),
+            cell(one.longest_value.map_or("-".to_owned(), |bytes| format!("{} B", number(bytes)))),
             named,
         ]);
     }

@@ -45,18 +45,13 @@ pub(super) fn merged(answers: &Answers<Seen>) -> Discovery {
     }
     let mut patterns: Vec<KeyPattern> = by_glob.values().filter_map(|all| together(all)).collect();
     patterns.sort_by_key(|pattern| Reverse(pattern.tries));
-    let is_lock = |pattern: &&KeyPattern| {
-        ["lock", "timed lock"].contains(&&*pattern.kind) && pattern.confidence != "a guess"
-    };
+    let is_lock =
+        |pattern: &&KeyPattern| ["lock", "timed lock"].contains(&&*pattern.kind) && pattern.confidence != "a guess";
     let implied = found().map(|one| one.implied).max().unwrap_or(0);
     let now = found().map(|one| one.now).max().unwrap_or(0);
     let watched = found().map(|one| one.now.saturating_sub(one.since)).max();
     let watched = watched.unwrap_or(0);
-    let names: BTreeSet<&String> = answers
-        .answers
-        .iter()
-        .flat_map(|one| &one.answer.names)
-        .collect();
+    let names: BTreeSet<&String> = answers.answers.iter().flat_map(|one| &one.answer.names).collect();
     let names: Vec<String> = names.into_iter().cloned().collect();
     let candidates: Vec<Candidate> = patterns.iter().filter_map(candidate).collect();
     let all_guards = guards_together(answers);
@@ -67,8 +62,7 @@ pub(super) fn merged(answers: &Answers<Seen>) -> Discovery {
         since: now.saturating_sub(watched),
         now,
         unseen: found().map(|one| one.unseen).sum(),
-        unreadable: found().map(|one| one.unreadable).sum::<u64>()
-            + (patterns.len() - candidates.len()) as u64,
+        unreadable: found().map(|one| one.unreadable).sum::<u64>() + (patterns.len() - candidates.len()) as u64,
         unknown_scripts: unknown_together(answers),
         beyond: found().map(|one| one.beyond).sum(),
         unclaimed: (patterns.iter().filter(is_lock).count() as u64).saturating_sub(implied),
@@ -89,10 +83,7 @@ fn unknown_together(answers: &Answers<Seen>) -> Vec<UnknownScripts> {
             continue;
         };
         known.calls = known.calls.saturating_add(one.calls);
-        let new = one
-            .scripts
-            .iter()
-            .filter(|sha| !known.scripts.contains(sha));
+        let new = one.scripts.iter().filter(|sha| !known.scripts.contains(sha));
         let new: Vec<String> = new.cloned().collect();
         known.scripts.extend(new);
     }
@@ -105,10 +96,7 @@ fn unknown_together(answers: &Answers<Seen>) -> Vec<UnknownScripts> {
 /// left out.
 fn guards_together(answers: &Answers<Seen>) -> Vec<ProposedGuard> {
     let mut all: BTreeMap<(&str, &str), ProposedGuard> = BTreeMap::new();
-    let found = answers
-        .answers
-        .iter()
-        .flat_map(|one| &one.answer.found.guards);
+    let found = answers.answers.iter().flat_map(|one| &one.answer.found.guards);
     for one in found {
         let Some(known) = all.get_mut(&(&*one.keys, &*one.lock)) else {
             all.insert((&one.keys, &one.lock), one.clone());
@@ -155,18 +143,12 @@ fn guard_candidate(one: &ProposedGuard) -> Option<GuardCandidate> {
         is_fixed: one.fixed,
         example: unspell(&one.example)?,
         example_lock: unspell(&one.example_lock)?,
-        outsiders: outsiders
-            .map(|by| (by.application.clone(), by.writes))
-            .collect(),
-        starters: starters
-            .map(|by| (by.application.clone(), by.connections))
-            .collect(),
+        outsiders: outsiders.map(|by| (by.application.clone(), by.writes)).collect(),
+        starters: starters.map(|by| (by.application.clone(), by.connections)).collect(),
         is_unfit: one.unfit,
         outside: outside.and_then(|one| Some((unspell(&one.key)?, one.application.clone()))),
     };
-    candidate
-        .guards(&candidate.example, &candidate.example_lock)
-        .then_some(candidate)
+    candidate.guards(&candidate.example, &candidate.example_lock).then_some(candidate)
 }
 
 /// One pattern; nothing where no proxy has it.
@@ -242,9 +224,7 @@ fn confidence(word: &str) -> Option<Confidence> {
 
 /// What a proposal follows from; nothing where a proxy uses words that this version does not know.
 fn candidate(pattern: &KeyPattern) -> Option<Candidate> {
-    let kind = Kind::ALL
-        .into_iter()
-        .find(|kind| kind.name() == pattern.kind)?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == pattern.kind)?;
     Some(Candidate {
         glob: unspell(&pattern.pattern)?,
         example: unspell(&pattern.example)?,
@@ -256,10 +236,7 @@ fn candidate(pattern: &KeyPattern) -> Option<Candidate> {
             why: pattern.why.clone(),
             hands_over: pattern.hand_over,
         },
-        counts: pattern
-            .taken_by
-            .iter()
-            .any(|name| name == Spelling::Incr.name()),
+        counts: pattern.taken_by.iter().any(|name| name == Spelling::Incr.name()),
         released: pattern.released,
         handed_over: pattern.handed_over,
         foreign: pattern.foreign_releases,
@@ -344,10 +321,7 @@ mod tests {
     fn counts_are_added_and_the_longest_hold_is_said() {
         let all = merged(&fleet(vec![
             vec![pattern("order:*:lock", "lock", "likely", 10)],
-            vec![
-                pattern("other", "cache", "certain", 30),
-                pattern("order:*:lock", "lock", "certain", 40),
-            ],
+            vec![pattern("other", "cache", "certain", 30), pattern("order:*:lock", "lock", "certain", 40)],
         ]));
         assert_eq!((all.since, all.now), (10_000, 70_000));
         assert_eq!((all.unseen, all.beyond, all.unclaimed), (2, 4, 1));
@@ -356,16 +330,9 @@ mod tests {
         };
         assert_eq!(other.tries, 31);
         assert_eq!((order.tries, order.granted, order.contended), (52, 50, 2));
-        assert_eq!(
-            (&*order.confidence, &*order.why),
-            ("certain", "seen 40 times, as proxy-2 saw it")
-        );
+        assert_eq!((&*order.confidence, &*order.why), ("certain", "seen 40 times, as proxy-2 saw it"));
         assert_eq!((order.first_seen, order.last_seen), (960, 5_040));
-        assert_eq!(
-            (order.hold_p50_ms, order.hold_p99_ms),
-            (Some(40), Some(80)),
-            "of the slower one, no average"
-        );
+        assert_eq!((order.hold_p50_ms, order.hold_p99_ms), (Some(40), Some(80)), "of the slower one, no average");
         assert_eq!((order.keys, order.longest_ttl_ms), (20, Some(40_000)));
         assert!(!order.one_value);
         assert_eq!(order.applications.len(), 1);
@@ -389,10 +356,7 @@ mod tests {
             vec![pattern("order:*", "cache", "likely", 90)],
         ]));
         assert_eq!(all.patterns[0].kind, "lock", "it is surer");
-        assert_eq!(
-            all.patterns[0].why,
-            "seen 40 times, as proxy-1 saw it; cache at proxy-2 (likely)"
-        );
+        assert_eq!(all.patterns[0].why, "seen 40 times, as proxy-1 saw it; cache at proxy-2 (likely)");
     }
 
     #[test]
@@ -407,10 +371,7 @@ mod tests {
             locks: 5,
             fixed: false,
             words: vec!["stock".to_owned()],
-            outsiders: vec![Outsider {
-                application: application.to_owned(),
-                writes: 1,
-            }],
+            outsiders: vec![Outsider { application: application.to_owned(), writes: 1 }],
             outside: None,
             starters: Vec::new(),
             unfit: false,
@@ -432,10 +393,7 @@ mod tests {
         let [stock, _] = &all.guards[..] else {
             panic!("{:?}", all.guards);
         };
-        assert_eq!(
-            (stock.under, stock.without, stock.outsiders[0].writes),
-            (50, 2, 2)
-        );
+        assert_eq!((stock.under, stock.without, stock.outsiders[0].writes), (50, 2, 2));
         let said = "# stock:{id}: 50 of 52 writes under the lock; without it: importer (2)";
         assert!(all.toml.contains(said), "{}", all.toml);
         assert_eq!(all.toml.matches("[[guard]]").count(), 1, "{}", all.toml);

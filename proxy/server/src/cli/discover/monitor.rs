@@ -36,11 +36,7 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<(Discovery, b
     let is_implied = config.namespaces.iter().any(|one| one.line.is_none());
     let is_claimed = |key: &[u8]| !is_implied && namespaces.find(key).is_some();
     let (monitor, gone) = on_a_runtime(watched(&address, args.max_rate, time, &is_claimed))?;
-    let names: Vec<String> = config
-        .namespaces
-        .iter()
-        .map(|one| one.name.clone())
-        .collect();
+    let names: Vec<String> = config.namespaces.iter().map(|one| one.name.clone()).collect();
     let passed = begun.elapsed().as_millis();
     let watched = Watched {
         for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
@@ -64,10 +60,7 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<(Discovery, b
         guards: &DataGuards::new(guards.map(GuardConfig::guard).collect()),
         guard_names: &guard_names,
     };
-    Ok((
-        told(&monitor.collector, &governed, &watched),
-        gone.is_none(),
-    ))
+    Ok((told(&monitor.collector, &governed, &watched), gone.is_none()))
 }
 
 async fn watched(
@@ -91,10 +84,8 @@ async fn watched(
             let found = fields.find_map(|field| field.strip_prefix(name));
             found.unwrap_or_default().to_owned()
         };
-        let all: Vec<(String, String)> = list
-            .lines()
-            .map(|line| (field(line, "addr="), field(line, "name=")))
-            .collect();
+        let all: Vec<(String, String)> =
+            list.lines().map(|line| (field(line, "addr="), field(line, "name="))).collect();
         for (from, name) in &all {
             monitor.name(from, name);
         }
@@ -102,9 +93,7 @@ async fn watched(
     }
     if let Value::Error(text) = own.ask(&["MONITOR"]).await? {
         let text = String::from_utf8_lossy(&text).into_owned();
-        return Err(ApiError::Declined(format!(
-            "the server refuses MONITOR: {text}"
-        )));
+        return Err(ApiError::Declined(format!("the server refuses MONITOR: {text}")));
     }
     let end = Instant::now() + time;
     let (mut looked, mut before) = (Instant::now(), 0);
@@ -142,9 +131,7 @@ fn too_fast(rate: u64, max_rate: u64) -> ApiError {
 /// Commands a second, as the server says.
 async fn rate(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
     let info = own.ask(&["INFO", "stats"]).await?;
-    let text = info
-        .as_bytes()
-        .map(|info| String::from_utf8_lossy(info).into_owned());
+    let text = info.as_bytes().map(|info| String::from_utf8_lossy(info).into_owned());
     let text = text.unwrap_or_default();
     let mut lines = text.lines();
     let rate = lines.find_map(|line| line.strip_prefix("instantaneous_ops_per_sec:"));

@@ -11,11 +11,9 @@ use crate::net::tls::Unobserved;
 
 /// The configuration, and the server that is meant.
 pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
-    let config = load_config(args.fleet.api().config())
-        .map_err(|error| ApiError::Usage(error.to_string()))?;
+    let config = load_config(args.fleet.api().config()).map_err(|error| ApiError::Usage(error.to_string()))?;
     let backend = match &args.backend_url {
-        Some(url) => config::parse_backend(url)
-            .map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,
+        Some(url) => config::parse_backend(url).map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,
         None => config.backend.clone(),
     };
     match backend {
@@ -25,8 +23,7 @@ pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError>
             let login = login.filter(|_| args.backend_url.is_none());
             let files = config.backend_tls.clone();
             let address = Address::new(url, login, files.as_ref(), Arc::new(Unobserved));
-            let address =
-                address.map_err(|error| ApiError::Usage(format!("backend_tls: {error}")))?;
+            let address = address.map_err(|error| ApiError::Usage(format!("backend_tls: {error}")))?;
             Ok((config, address))
         }
         Backend::Private => Err(ApiError::Usage(
@@ -36,12 +33,8 @@ pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError>
 }
 
 /// Runs to its end what asks the server.
-pub(super) fn on_a_runtime<T>(
-    asking: impl Future<Output = Result<T, ApiError>>,
-) -> Result<T, ApiError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+pub(super) fn on_a_runtime<T>(asking: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ApiError::Usage(error.to_string()))?;
     runtime.block_on(asking)
 }

@@ -15,11 +15,7 @@ use crate::config::Backend;
 const FENCE: &str = "LOCKWARDEN_FENCE";
 
 /// What we log in with.
-const SECRETS: [&str; 3] = [
-    "LOCKWARDEN_ADMIN_TOKEN",
-    "LOCKWARDEN_BACKEND_PASSWORD",
-    "REDISCLI_AUTH",
-];
+const SECRETS: [&str; 3] = ["LOCKWARDEN_ADMIN_TOKEN", "LOCKWARDEN_BACKEND_PASSWORD", "REDISCLI_AUTH"];
 /// May have a password in it.
 const BACKEND: &str = "LOCKWARDEN_BACKEND";
 
@@ -31,14 +27,8 @@ pub(super) enum Secrets {
 }
 
 /// The signals that people and service managers send.
-const FORWARDED: [libc::c_int; 6] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-];
+const FORWARDED: [libc::c_int; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
 /// A running command.
 pub(super) struct Child {
@@ -52,14 +42,8 @@ pub(super) struct Child {
 impl Child {
     /// Starts the command. Where the fencing token is not known the variable is absent, even if we were
     /// started with one. What we were given to log in with is not handed on, unless that is asked for.
-    pub(super) fn start(
-        words: &[OsString],
-        fence: Option<u64>,
-        secrets: Secrets,
-    ) -> io::Result<Child> {
-        let (program, arguments) = words
-            .split_first()
-            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    pub(super) fn start(words: &[OsString], fence: Option<u64>, secrets: Secrets) -> io::Result<Child> {
+        let (program, arguments) = words.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let own_group = !shares_terminal();
         let mut command = Command::new(program);
         command.args(arguments);
@@ -85,11 +69,7 @@ impl Child {
             .id()
             .and_then(|id| libc::pid_t::try_from(id).ok())
             .ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok(Child {
-            process,
-            id,
-            own_group,
-        })
+        Ok(Child { process, id, own_group })
     }
 
     /// Its end. May be asked for again.

@@ -14,7 +14,8 @@ use crate::session::lease_questions::IN_NO_NAMESPACE;
 use crate::text::terminal::complain;
 
 /// Extends the lease if it is still ours.
-const EXTEND: &[u8] = b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
+const EXTEND: &[u8] =
+    b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
 /// Gives the lock back if it is still ours.
 const RELEASE: &[u8] =
     b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
@@ -110,9 +111,7 @@ impl Lease {
                 Ok(Value::Null) if in_doubt && self.was_ours(tried).await => return Ok(true),
                 Ok(Value::Null) => None,
                 Ok(Value::Error(text)) => {
-                    return Err(Failure::Refused(
-                        String::from_utf8_lossy(&text).into_owned(),
-                    ));
+                    return Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned()));
                 }
                 // SET answers OK and nothing else.
                 Ok(_) => {
@@ -122,10 +121,7 @@ impl Lease {
                 Err(BackendError::Login(text)) => return Err(Failure::Refused(text)),
                 Err(error) => {
                     // What did not even connect was not sent.
-                    in_doubt |= !matches!(
-                        error,
-                        BackendError::Connect { .. } | BackendError::Handshake { .. }
-                    );
+                    in_doubt |= !matches!(error, BackendError::Connect { .. } | BackendError::Handshake { .. });
                     Some(error)
                 }
             };
@@ -140,8 +136,7 @@ impl Lease {
 
     async fn try_once(&mut self) -> Result<Value, BackendError> {
         let (key, token, ttl) = self.words();
-        self.ask(&[b"SET", &key, token.as_bytes(), b"NX", b"PX", ttl.as_bytes()])
-            .await
+        self.ask(&[b"SET", &key, token.as_bytes(), b"NX", b"PX", ttl.as_bytes()]).await
     }
 
     /// A try that was not answered may be the reason why the next is told that the lock is held.
@@ -174,10 +169,7 @@ impl Lease {
     /// granted over a connection that broke has none to tell. Redis itself does not know the question.
     pub(super) async fn fence(&mut self) -> Option<u64> {
         let key = self.key.clone();
-        match self
-            .ask_within(ONE_TRY, &[b"LOCKWARDEN", b"FENCE", &key])
-            .await
-        {
+        match self.ask_within(ONE_TRY, &[b"LOCKWARDEN", b"FENCE", &key]).await {
             Ok(Value::Integer(fence)) => u64::try_from(fence).ok(),
             Ok(_) | Err(_) => None,
         }
@@ -285,20 +277,14 @@ impl Lease {
         if self.address.url.db != 0 {
             let db = self.address.url.db.to_string();
             if let Value::Error(text) = connection.ask(&["SELECT", &db]).await? {
-                return Err(BackendError::Login(
-                    String::from_utf8_lossy(&text).into_owned(),
-                ));
+                return Err(BackendError::Login(String::from_utf8_lossy(&text).into_owned()));
             }
         }
         Ok(connection)
     }
 
     fn words(&self) -> (Vec<u8>, String, String) {
-        (
-            self.key.clone(),
-            self.token.clone(),
-            self.ttl.as_millis().to_string(),
-        )
+        (self.key.clone(), self.token.clone(), self.ttl.as_millis().to_string())
     }
 }
 

@@ -48,9 +48,7 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
     let screen = Screen::there_is();
     let text = match (args.output.output, &answers.answers[..]) {
         (Format::Json, _) => answers.json(),
-        (Format::Text, [one]) if !answers.are_of_fleet() => {
-            listed(&one.answer, &args.filter, screen)
-        }
+        (Format::Text, [one]) if !answers.are_of_fleet() => listed(&one.answer, &args.filter, screen),
         (Format::Text, _) => listed_of_fleet(&answers, &args.filter, screen),
     };
     output::print(&text)?;
@@ -138,10 +136,7 @@ pub(crate) fn merged<'a>(
 fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) -> String {
     let all = answers.answers.iter();
     let rows = merged(all.map(|one| (one.proxy.as_deref(), &one.answer)));
-    let notices = answers
-        .answers
-        .iter()
-        .map(|one| notices(one.proxy.as_deref(), &one.answer, screen));
+    let notices = answers.answers.iter().map(|one| notices(one.proxy.as_deref(), &one.answer, screen));
     let notices: String = notices.collect();
     if rows.is_empty() {
         return format!("{}{notices}", nothing(filter));

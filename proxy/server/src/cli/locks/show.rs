@@ -11,9 +11,7 @@ use super::list::{client, fence, left, state};
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiArgs, ApiClient, ApiError, path};
 use crate::cli::output;
-use crate::cli::output::{
-    Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain,
-};
+use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
 use crate::text::escape::spell;
 use crate::text::numbers::{number, time_of_day};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
@@ -41,8 +39,7 @@ pub(crate) struct ShowArgs {
 pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     let key = spelled(&args.which.key);
     let db = args.which.db.to_string();
-    let detail: LockDetail =
-        ApiClient::new(&args.api)?.get(&path(&["locks", &key], &[("db", &db)]))?;
+    let detail: LockDetail = ApiClient::new(&args.api)?.get(&path(&["locks", &key], &[("db", &db)]))?;
     let text = match args.output.output {
         Format::Json => output::json(&detail),
         Format::Text => told(&detail, Screen::there_is()),
@@ -56,19 +53,14 @@ pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
 
 /// The key as the API spells it. What is text is taken to be a copy from a list.
 pub(super) fn spelled(key: &OsStr) -> String {
-    key.to_str()
-        .map_or_else(|| spell(key.as_bytes()), str::to_owned)
+    key.to_str().map_or_else(|| spell(key.as_bytes()), str::to_owned)
 }
 
 fn told(detail: &LockDetail, screen: Screen) -> String {
     let mut text = String::new();
     head(&mut text, detail, screen);
     for remark in &detail.remarks {
-        line(
-            &mut text,
-            "remark",
-            &screen.paint(&plain(remark), Paint::Doubtful),
-        );
+        line(&mut text, "remark", &screen.paint(&plain(remark), Paint::Doubtful));
     }
     if !detail.waiters.is_empty() {
         text.push('\n');
@@ -105,10 +97,7 @@ fn lease(text: &mut String, lock: &Lock, screen: Screen) {
     let holder = match &lock.holder {
         Some(holder) => {
             let library = holder.library.as_deref().map(|name| format!(", {name}"));
-            let user = holder
-                .user
-                .as_deref()
-                .map(|name| format!(", as user {name}"));
+            let user = holder.user.as_deref().map(|name| format!(", as user {name}"));
             let certificate = holder.certificate.as_deref();
             let certificate = certificate.filter(|name| *name != holder.application);
             let certificate = certificate.map(|name| format!(", certificate {name}"));
@@ -123,25 +112,10 @@ fn lease(text: &mut String, lock: &Lock, screen: Screen) {
         None => format!("not seen (found by {})", lock.seen),
     };
     line(text, "holder", &plain(&holder));
-    line(
-        text,
-        "held for",
-        &format!(
-            "{}, since {} UTC",
-            duration(lock.age_ms),
-            time_of_day(lock.since)
-        ),
-    );
+    line(text, "held for", &format!("{}, since {} UTC", duration(lock.age_ms), time_of_day(lock.since)));
     let (remaining, paint) = left(lock);
-    let of = lock
-        .ttl_ms
-        .map(|ms| format!(" of {}", duration(ms)))
-        .unwrap_or_default();
-    line(
-        text,
-        "TTL left",
-        &screen.paint(&format!("{remaining}{of}"), paint),
-    );
+    let of = lock.ttl_ms.map(|ms| format!(" of {}", duration(ms))).unwrap_or_default();
+    line(text, "TTL left", &screen.paint(&format!("{remaining}{of}"), paint));
     line(text, "fence", &fence(lock.fence));
     if let Some(token) = &lock.token {
         line(text, "token", &format!("fingerprint {}", plain(token)));
@@ -169,21 +143,10 @@ fn said(holds: &Holds) -> Option<String> {
 
 fn waiters(text: &mut String, detail: &LockDetail, screen: Screen) {
     // The proxy's clock is not in the answer; its newest moment is as near as it gets.
-    let now = detail
-        .lock
-        .as_ref()
-        .map_or(0, |lock| lock.since + lock.age_ms);
-    let mut table = Table::new(&[
-        ("WAITING", Column::Cut),
-        ("SINCE", Column::Right),
-        ("TRIES", Column::Right),
-    ]);
+    let now = detail.lock.as_ref().map_or(0, |lock| lock.since + lock.age_ms);
+    let mut table = Table::new(&[("WAITING", Column::Cut), ("SINCE", Column::Right), ("TRIES", Column::Right)]);
     for waiter in &detail.waiters {
-        table.row([
-            cell(client(&waiter.client)),
-            cell(ago(waiter.since, now)),
-            cell(number(waiter.tries)),
-        ]);
+        table.row([cell(client(&waiter.client)), cell(ago(waiter.since, now)), cell(number(waiter.tries))]);
     }
     text.push_str(&table.show(screen));
 }
@@ -199,10 +162,7 @@ fn timeline(text: &mut String, moments: &[Moment], screen: Screen) {
         ("", Column::Left),
     ]);
     for moment in moments {
-        let who = moment
-            .client
-            .as_ref()
-            .map_or("the proxy".to_owned(), client);
+        let who = moment.client.as_ref().map_or("the proxy".to_owned(), client);
         table.row([
             cell(time_of_day(moment.at)),
             (moment.event.clone(), paint(moment)),

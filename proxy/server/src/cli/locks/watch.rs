@@ -70,10 +70,7 @@ pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ApiError> {
     loop {
         let text = match redraws {
             true => format!("\x1b[H\x1b[2J{}", screenful(&locks, args)),
-            false => changes(&before, &locks)
-                .iter()
-                .map(|change| spoken(change, args.output.output))
-                .collect(),
+            false => changes(&before, &locks).iter().map(|change| spoken(change, args.output.output)).collect(),
         };
         if !output::print(&text)? {
             return Ok(ExitCode::SUCCESS);
@@ -116,10 +113,7 @@ fn remembered(locks: Locks) -> Known {
 fn changes<'a>(before: &'a Known, locks: &'a Locks) -> Vec<Change<'a>> {
     let at = locks.now;
     let mut changes = Vec::new();
-    let mut gone: HashMap<_, _> = before
-        .iter()
-        .map(|((db, key), lock)| ((*db, key.as_str()), lock))
-        .collect();
+    let mut gone: HashMap<_, _> = before.iter().map(|((db, key), lock)| ((*db, key.as_str()), lock)).collect();
     for lock in &locks.locks {
         let what = match gone.remove(&(lock.db, lock.key.as_str())) {
             None => What::Held,
@@ -132,11 +126,7 @@ fn changes<'a>(before: &'a Known, locks: &'a Locks) -> Vec<Change<'a>> {
     let mut gone: Vec<_> = gone.into_values().collect();
     // They come out of a map, which has no order.
     gone.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
-    changes.extend(gone.into_iter().map(|lock| Change {
-        at,
-        what: What::Gone,
-        lock,
-    }));
+    changes.extend(gone.into_iter().map(|lock| Change { at, what: What::Gone, lock }));
     changes
 }
 
@@ -168,12 +158,7 @@ fn spoken(change: &Change<'_>, format: Format) -> String {
         What::Changed => "state",
         What::Gone => "gone",
     };
-    format!(
-        "{} {word:<5} {} {}\n",
-        time_of_day(*at),
-        plain(&lock.key),
-        plain(&rest)
-    )
+    format!("{} {word:<5} {} {}\n", time_of_day(*at), plain(&lock.key), plain(&rest))
 }
 
 #[cfg(test)]
@@ -201,34 +186,17 @@ mod tests {
     }
 
     fn look(locks: Vec<Lock>) -> Locks {
-        Locks {
-            now: 50_000,
-            matching: locks.len() as u64,
-            locks,
-            notices: Vec::new(),
-        }
+        Locks { now: 50_000, matching: locks.len() as u64, locks, notices: Vec::new() }
     }
 
     #[test]
     fn two_looks_are_told_apart_lock_by_lock() {
         let mut worse = lock("lock:b", 2);
         worse.state = LockState::Overlap;
-        let before = remembered(look(vec![
-            lock("lock:a", 1),
-            lock("lock:b", 2),
-            lock("lock:c", 3),
-            lock("lock:same", 4),
-        ]));
-        let now = look(vec![
-            lock("lock:a", 9),
-            worse,
-            lock("lock:d", 5),
-            lock("lock:same", 4),
-        ]);
-        let told: Vec<_> = changes(&before, &now)
-            .iter()
-            .map(|change| spoken(change, Format::Text))
-            .collect();
+        let before =
+            remembered(look(vec![lock("lock:a", 1), lock("lock:b", 2), lock("lock:c", 3), lock("lock:same", 4)]));
+        let now = look(vec![lock("lock:a", 9), worse, lock("lock:d", 5), lock("lock:same", 4)]);
+        let told: Vec<_> = changes(&before, &now).iter().map(|change| spoken(change, Format::Text)).collect();
         assert_eq!(
             told,
             [

@@ -72,8 +72,7 @@ const REFUSALS: &[(&str, Side, u8)] = &[
 ];
 
 /// The column that each list is sorted by at first, and whether from the largest on: problems, the busiest, the latest.
-pub(super) const FIRST_SORT: [(&str, bool); 3] =
-    [("STATE", false), ("OPS/S", true), ("WHEN", false)];
+pub(super) const FIRST_SORT: [(&str, bool); 3] = [("STATE", false), ("OPS/S", true), ("WHEN", false)];
 
 impl Shown {
     /// What these proxies say; `before` is what applications had done at the look before, and is brought up to date.
@@ -100,15 +99,9 @@ impl Shown {
             for application in &look.applications {
                 let operations = operations(application);
                 let name = (proxy.to_owned(), application.application.clone());
-                let rate = before
-                    .get(&name)
-                    .and_then(|then| rate(*then, (operations, now)));
+                let rate = before.get(&name).and_then(|then| rate(*then, (operations, now)));
                 done.insert(name, (operations, now));
-                add(
-                    1,
-                    application.application.clone(),
-                    row_of_application(application, rate),
-                );
+                add(1, application.application.clone(), row_of_application(application, rate));
             }
             for moment in &look.refusals {
                 let id = moment.id.clone().unwrap_or_default();
@@ -139,10 +132,7 @@ fn empty(columns: &[(&'static str, Side, u8)], of_fleet: bool) -> Table {
     let proxy = of_fleet.then_some(("PROXY", CUT, 8));
     let columns = proxy.iter().chain(columns);
     let columns = columns.map(|&(head, side, spare)| Column { head, side, spare });
-    Table {
-        columns: columns.collect(),
-        rows: Vec::new(),
-    }
+    Table { columns: columns.collect(), rows: Vec::new() }
 }
 
 fn figures(answers: &Answers<Look>) -> Vec<(String, Paint)> {
@@ -166,21 +156,9 @@ fn figures(answers: &Answers<Look>) -> Vec<(String, Paint)> {
     ]);
     figures.extend(looks().filter_map(primary));
     figures.extend([
-        counted(
-            sum(|one| one.totals.refused_last_hour),
-            "refused 1 h",
-            Paint::Bad,
-        ),
-        counted(
-            sum(|one| one.totals.would_refuse_last_hour),
-            "would refuse 1 h",
-            Paint::Doubtful,
-        ),
-        counted(
-            sum(|one| one.totals.overlaps_last_day),
-            "overlaps 24 h",
-            Paint::Bad,
-        ),
+        counted(sum(|one| one.totals.refused_last_hour), "refused 1 h", Paint::Bad),
+        counted(sum(|one| one.totals.would_refuse_last_hour), "would refuse 1 h", Paint::Doubtful),
+        counted(sum(|one| one.totals.overlaps_last_day), "overlaps 24 h", Paint::Bad),
         counted(sum(|one| one.totals.without_ttl), "no TTL", Paint::Doubtful),
     ]);
     figures
@@ -196,11 +174,7 @@ fn of_failovers(overview: &Overview) -> Vec<(String, Paint)> {
     };
     let totals = &overview.totals;
     add(totals.lost_last_day, "lost in failovers 24 h", Paint::Bad);
-    add(
-        totals.unknown,
-        "unknown since the failover",
-        Paint::Doubtful,
-    );
+    add(totals.unknown, "unknown since the failover", Paint::Doubtful);
     let in_quarantine = overview.namespaces.iter().filter_map(|namespace| {
         let quarantine = namespace.quarantine.as_ref()?;
         let words = format!("{}: {}", namespace.name, quarantine.words());
@@ -285,20 +259,12 @@ fn row_of_application(application: &Application, rate: Option<u64>) -> Vec<Cell>
         Cell::text(&application.application),
         Cell::number(application.connections, number(application.connections)),
         match rate {
-            Some(tenths) => {
-                Cell::number(tenths, format!("{}.{}", number(tenths / 10), tenths % 10))
-            }
+            Some(tenths) => Cell::number(tenths, format!("{}.{}", number(tenths / 10), tenths % 10)),
             None => Cell::number(0, "-"),
         },
         Cell::number(operations(application), number(operations(application))),
-        Cell::number(
-            sum(|usage| usage.acquired),
-            number(sum(|usage| usage.acquired)),
-        ),
-        Cell::number(
-            sum(|usage| usage.contended),
-            number(sum(|usage| usage.contended)),
-        ),
+        Cell::number(sum(|usage| usage.acquired), number(sum(|usage| usage.acquired))),
+        Cell::number(sum(|usage| usage.contended), number(sum(|usage| usage.contended))),
         noted(refusals("enforce"), Paint::Bad),
         noted(refusals("monitor"), Paint::Doubtful),
         Cell::text(ready).painted(paint),

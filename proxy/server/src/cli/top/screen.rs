@@ -71,15 +71,7 @@ pub(super) struct Board {
 
 impl Board {
     pub(super) fn new(colours: bool) -> Board {
-        let place = Place {
-            sort: Sort {
-                column: 0,
-                descending: false,
-            },
-            chosen: 0,
-            name: None,
-            top: 0,
-        };
+        let place = Place { sort: Sort { column: 0, descending: false }, chosen: 0, name: None, top: 0 };
         Board {
             colours,
             shown: Shown::default(),
@@ -100,9 +92,7 @@ impl Board {
     /// Shows what was answered, unless that is held for the moment.
     pub(super) fn show(&mut self, answers: &Answers<Look>) {
         let silent = answers.silent();
-        self.troubles = silent
-            .map(|(proxy, error)| format!("{proxy}: {error}"))
-            .collect();
+        self.troubles = silent.map(|(proxy, error)| format!("{proxy}: {error}")).collect();
         self.is_old = answers.answers.is_empty();
         if self.is_paused || self.is_old {
             return;
@@ -123,12 +113,7 @@ impl Board {
     }
 
     fn sort_as_at_first(&mut self) {
-        for ((place, table), (head, descending)) in self
-            .places
-            .iter_mut()
-            .zip(&self.shown.tables)
-            .zip(FIRST_SORT)
-        {
+        for ((place, table), (head, descending)) in self.places.iter_mut().zip(&self.shown.tables).zip(FIRST_SORT) {
             let mut heads = table.columns.iter();
             let column = heads.position(|column| column.head == head).unwrap_or(0);
             place.sort = Sort { column, descending };
@@ -248,10 +233,7 @@ impl Board {
     /// Draws everything.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
         let area = frame.area();
-        let mut rows = Rows {
-            left: area,
-            high: area.height >= HIGH,
-        };
+        let mut rows = Rows { left: area, high: area.height >= HIGH };
         // The list gets what the others leave; on a low screen they leave it more.
         let head = rows.take_top(1);
         let tabs = rows.take_top(1);
@@ -311,30 +293,16 @@ impl Board {
             lines.insert(0, text);
         }
         let style = self.style(Paint::Bad);
-        lines
-            .into_iter()
-            .map(|line| Line::styled(line, style))
-            .collect()
+        lines.into_iter().map(|line| Line::styled(line, style)).collect()
     }
 
     fn help(&self, width: u16) -> Line<'static> {
         if self.is_typing {
-            let text = format!(
-                "filter: {}_   Enter keeps it, Esc takes it away",
-                plain(&self.filter)
-            );
+            let text = format!("filter: {}_   Enter keeps it, Esc takes it away", plain(&self.filter));
             return Line::styled(text, self.style(Paint::Head));
         }
-        let keys = [
-            "q quit",
-            "Tab list",
-            "←→ sort by",
-            "r reverse",
-            "/ filter",
-            "↑↓ choose",
-            "p pause",
-            "Esc no filter",
-        ];
+        let keys =
+            ["q quit", "Tab list", "←→ sort by", "r reverse", "/ filter", "↑↓ choose", "p pause", "Esc no filter"];
         let dim = Style::new().add_modifier(Modifier::DIM);
         let parts = keys.into_iter().map(|key| (key.to_owned(), dim));
         joined(parts.collect(), "  ", width)
@@ -347,17 +315,9 @@ impl Board {
         let row = row.and_then(|at| self.table().rows.get(*at));
         let cells = row.map_or(&[][..], |row| &row.cells);
         let dim = Style::new().add_modifier(Modifier::DIM);
-        let spans = self
-            .table()
-            .columns
-            .iter()
-            .zip(cells)
-            .flat_map(|(column, cell)| {
-                [
-                    Span::styled(format!("{} ", column.head), dim),
-                    Span::raw(format!("{}  ", cell.text)),
-                ]
-            });
+        let spans = self.table().columns.iter().zip(cells).flat_map(|(column, cell)| {
+            [Span::styled(format!("{} ", column.head), dim), Span::raw(format!("{}  ", cell.text))]
+        });
         Paragraph::new(Line::from_iter(spans)).wrap(Wrap { trim: true })
     }
 
@@ -393,9 +353,8 @@ impl Board {
         let bold = self.style(Paint::Head);
         let rows = on_screen.iter().enumerate().map(|(at, row)| {
             let cells = &table.rows[*row].cells;
-            let cells = fitted.iter().map(|(column, width)| {
-                self.cell(&cells[*column], table.columns[*column].side, *width)
-            });
+            let cells =
+                fitted.iter().map(|(column, width)| self.cell(&cells[*column], table.columns[*column].side, *width));
             let row = table::Row::new(cells.collect::<Vec<_>>());
             match place.top + at == place.chosen {
                 true => row.style(Style::new().add_modifier(Modifier::REVERSED)),
@@ -440,10 +399,7 @@ struct Rows {
 impl Rows {
     fn take_top(&mut self, lines: u16) -> Rect {
         let lines = lines.min(self.left.height);
-        let taken = Rect {
-            height: lines,
-            ..self.left
-        };
+        let taken = Rect { height: lines, ..self.left };
         self.left.y += lines;
         self.left.height -= lines;
         taken
@@ -452,11 +408,7 @@ impl Rows {
     fn take_bottom(&mut self, lines: u16) -> Rect {
         let lines = lines.min(self.left.height);
         self.left.height -= lines;
-        Rect {
-            y: self.left.y + self.left.height,
-            height: lines,
-            ..self.left
-        }
+        Rect { y: self.left.y + self.left.height, height: lines, ..self.left }
     }
 }
 
@@ -564,9 +516,8 @@ mod tests {
         terminal.draw(|frame| board.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer();
         let lines = buffer.content().chunks(usize::from(width.max(1)));
-        let line = |cells: &[ratatui_core::buffer::Cell]| -> String {
-            cells.iter().map(|cell| cell.symbol()).collect()
-        };
+        let line =
+            |cells: &[ratatui_core::buffer::Cell]| -> String { cells.iter().map(|cell| cell.symbol()).collect() };
         lines.map(line).collect()
     }
 
@@ -600,20 +551,14 @@ mod tests {
         let mut board = Board::new(true);
         board.show(&look(10, 5000));
         let lines = drawn(&mut board, 80, 24);
-        assert!(
-            lines[0].starts_with("lockwarden top · redis://r down: gone · held 2"),
-            "{lines:#?}"
-        );
+        assert!(lines[0].starts_with("lockwarden top · redis://r down: gone · held 2"), "{lines:#?}");
         board.fail(&ApiError::Unreachable {
             address: "here\u{1b}[2J".to_owned(),
             source: io::ErrorKind::TimedOut.into(),
         });
         let lines = drawn(&mut board, 80, 24);
         assert!(lines[21].contains("this is what was so"), "{lines:#?}");
-        assert!(
-            lines[22].contains(r"here\x1b[2J cannot be reached"),
-            "{lines:#?}"
-        );
+        assert!(lines[22].contains(r"here\x1b[2J cannot be reached"), "{lines:#?}");
         assert!(lines[3].contains("lock:a"), "what was known stays");
     }
 

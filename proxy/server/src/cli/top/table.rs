@@ -60,12 +60,7 @@ impl Cell {
     fn new(text: &str, number: Option<u64>, paint: Paint) -> Cell {
         let text = plain(text).into_owned();
         let width = Span::raw(&text).width();
-        Cell {
-            width: u16::try_from(width).unwrap_or(u16::MAX),
-            text,
-            paint,
-            number,
-        }
+        Cell { width: u16::try_from(width).unwrap_or(u16::MAX), text, paint, number }
     }
 }
 
@@ -100,9 +95,7 @@ impl Table {
             let mut cells = row.cells.iter();
             filter.is_empty() || cells.any(|cell| cell.text.to_lowercase().contains(&filter))
         };
-        let mut order: Vec<usize> = (0..self.rows.len())
-            .filter(|at| contains(&self.rows[*at]))
-            .collect();
+        let mut order: Vec<usize> = (0..self.rows.len()).filter(|at| contains(&self.rows[*at])).collect();
         let cell = |at: usize| self.rows[at].cells.get(sort.column);
         order.sort_by(|one, other| {
             let ordering = match (cell(*one), cell(*other)) {
@@ -119,9 +112,7 @@ impl Table {
 
     /// Which columns fit into a line, and how wide each is.
     pub(super) fn fit(&self, shown: &[usize], width: u16) -> Vec<(usize, u16)> {
-        let natural: Vec<u16> = (0..self.columns.len())
-            .map(|column| self.natural(column, shown))
-            .collect();
+        let natural: Vec<u16> = (0..self.columns.len()).map(|column| self.natural(column, shown)).collect();
         let least = |column: usize| match self.columns[column].side {
             Side::Cut => natural[column].min(NARROWEST),
             Side::Left | Side::Right => natural[column],
@@ -135,10 +126,7 @@ impl Table {
                 None => break,
             }
         }
-        let mut fitted: Vec<(usize, u16)> = chosen
-            .into_iter()
-            .map(|column| (column, natural[column]))
-            .collect();
+        let mut fitted: Vec<(usize, u16)> = chosen.into_iter().map(|column| (column, natural[column])).collect();
         // What is left to take away: the widest of those that may be cut first, then whatever is widest.
         for narrowest in [NARROWEST, 1] {
             loop {
@@ -164,12 +152,8 @@ impl Table {
 
     fn natural(&self, column: usize, shown: &[usize]) -> u16 {
         let head = self.columns[column].head.len();
-        let head = u16::try_from(head)
-            .unwrap_or(u16::MAX)
-            .saturating_add(ARROW);
-        let cells = shown
-            .iter()
-            .filter_map(|at| self.rows.get(*at)?.cells.get(column));
+        let head = u16::try_from(head).unwrap_or(u16::MAX).saturating_add(ARROW);
+        let cells = shown.iter().filter_map(|at| self.rows.get(*at)?.cells.get(column));
         cells.map(|cell| cell.width).max().unwrap_or(0).max(head)
     }
 }
@@ -202,18 +186,10 @@ mod tests {
         let column = |head, side, spare| Column { head, side, spare };
         let row = |key: &str, age: u64, state: &str| Row {
             name: key.to_owned(),
-            cells: vec![
-                Cell::text(key),
-                Cell::number(age, format!("{age} s")),
-                Cell::text(state),
-            ],
+            cells: vec![Cell::text(key), Cell::number(age, format!("{age} s")), Cell::text(state)],
         };
         Table {
-            columns: vec![
-                column("KEY", Side::Cut, 0),
-                column("AGE", Side::Right, 1),
-                column("STATE", Side::Left, 2),
-            ],
+            columns: vec![column("KEY", Side::Cut, 0), column("AGE", Side::Right, 1), column("STATE", Side::Left, 2)],
             rows: vec![
                 row("lock:b", 9, "held"),
                 row("lock:a-much-longer-name-of-a-key", 10, "HELD"),

@@ -40,21 +40,14 @@ fn the_defaults_are_those_that_hold() {
     }
     let (written, findings) = loaded(&text);
     let mut written = written.unwrap_or_else(|| panic!("{findings:?}\n{text}"));
-    assert!(
-        written.settings().iter().all(|setting| setting.is_default),
-        "{:?}",
-        written.settings()
-    );
+    assert!(written.settings().iter().all(|setting| setting.is_default), "{:?}", written.settings());
     let (nothing, _) = loaded_with(None, &Overrides::default(), &[]);
     let nothing = nothing.unwrap();
     written.source = None;
     written.said = nothing.said.clone();
     let namespaces = |config: &Config| format!("{:?}", config.namespaces[0]);
     let end_of_rules = |text: String| text.split(", line: ").next().unwrap_or("").to_owned();
-    assert_eq!(
-        end_of_rules(namespaces(&written)),
-        end_of_rules(namespaces(&nothing))
-    );
+    assert_eq!(end_of_rules(namespaces(&written)), end_of_rules(namespaces(&nothing)));
     written.namespaces = nothing.namespaces.clone();
     assert_eq!(written, nothing);
 }
@@ -72,11 +65,8 @@ fn each_value_says_who_said_it_last() {
         modes: vec!["stock=enforce".to_owned()],
         ..Overrides::default()
     };
-    let env = [
-        ("LOCKWARDEN_ADMIN", "127.0.0.1:7002"),
-        ("LOCKWARDEN_ALLOW_OPEN", "1"),
-        ("LOCKWARDEN_MODE", "orders=monitor"),
-    ];
+    let env =
+        [("LOCKWARDEN_ADMIN", "127.0.0.1:7002"), ("LOCKWARDEN_ALLOW_OPEN", "1"), ("LOCKWARDEN_MODE", "orders=monitor")];
     let settings = settings(Some(text), &overrides, &env);
     let (orders, stock) = (Some("namespace orders"), Some("namespace stock"));
     for (table, key, value, origin) in [
@@ -88,12 +78,7 @@ fn each_value_says_who_said_it_last() {
         (None, "sweep", "\"1m\"", "default"),
         (orders, "keys", "[\"lock:*\"]", "c.toml:9"),
         (orders, "mode", "\"monitor\"", "LOCKWARDEN_MODE"),
-        (
-            orders,
-            "settings.ttl-ceiling.ceiling",
-            "\"60s\"",
-            "c.toml:12",
-        ),
+        (orders, "settings.ttl-ceiling.ceiling", "\"60s\"", "c.toml:12"),
         (stock, "mode", "\"enforce\"", "--mode"),
         // A mode for everybody ends it.
         (stock, "enforce_for", "(nobody)", "default"),
@@ -108,9 +93,7 @@ fn each_value_says_who_said_it_last() {
 #[test]
 fn a_strict_durability_brings_a_quarantine_that_is_told() {
     let quarantine = |durability: &str| {
-        let text = format!(
-            "[[namespace]]\nname = \"orders\"\nkeys = [\"lock:*\"]\ndurability = \"{durability}\"\n"
-        );
+        let text = format!("[[namespace]]\nname = \"orders\"\nkeys = [\"lock:*\"]\ndurability = \"{durability}\"\n");
         let all = settings(Some(&text), &Overrides::default(), &[]);
         let (config, _) = loaded(&text);
         let (value, _) = told(&all, Some("namespace orders"), "quarantine");
@@ -139,9 +122,8 @@ fn no_secret_is_told() {
                 [[namespace]]\nname = \"orders\"\nkeys = [\"lock:*\"]\npolicies = [\"mine\"]\n\
                 [namespace.settings.mine]\nkey = \"geheim4\"\n\
                 [[policy]]\nname = \"mine\"\nmodule = \"mine.wasm\"\n";
-    let everything = |overrides: &Overrides, env: &[(&str, &str)]| {
-        format!("{:?}", settings(Some(text), overrides, env))
-    };
+    let everything =
+        |overrides: &Overrides, env: &[(&str, &str)]| format!("{:?}", settings(Some(text), overrides, env));
     let by_file = everything(&Overrides::default(), &[]);
     let env = [
         ("LOCKWARDEN_ADMIN_TOKEN", "geheim5-0123456789"),

@@ -14,13 +14,8 @@ fn the_example_loads_without_a_finding() {
     assert_eq!(loaded.findings, []);
     let config = loaded.config.unwrap();
     assert_eq!(config.backend, Backend::Private);
-    let [namespace] = &config.namespaces[..] else {
-        panic!("one namespace")
-    };
-    assert_eq!(
-        (&*namespace.name, namespace.mode),
-        ("default", Mode::Enforce)
-    );
+    let [namespace] = &config.namespaces[..] else { panic!("one namespace") };
+    assert_eq!((&*namespace.name, namespace.mode), ("default", Mode::Enforce));
     let setting = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let expected = vec![setting("ceiling", "60s"), setting("default", "30s")];
     assert_eq!(namespace.settings["ttl-ceiling"], expected);
@@ -42,10 +37,7 @@ fn what_the_example_comments_out_is_valid_too() {
         .collect();
     let (config, found) = loaded(&uncommented.join("\n"));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        found[0]
-            .ends_with("policy \"team-a-naming\" is in no namespace's chain, so it is never asked")
-    );
+    assert!(found[0].ends_with("policy \"team-a-naming\" is in no namespace's chain, so it is never asked"));
     let config = config.unwrap();
     assert_eq!((config.namespaces.len(), config.policies.len()), (2, 1));
     // The defaults that the example writes down are the defaults there are.
@@ -59,32 +51,14 @@ fn what_the_example_comments_out_is_valid_too() {
             config.metrics_max_namespaces,
             config.administration
         ),
-        (
-            bare.drain,
-            bare.companion_prefix,
-            bare.allow_open,
-            bare.metrics_max_namespaces,
-            bare.administration
-        )
+        (bare.drain, bare.companion_prefix, bare.allow_open, bare.metrics_max_namespaces, bare.administration)
     );
     let (written, built_in) = (&config.namespaces[0], &bare.namespaces[0]);
     assert_eq!(written.policies, built_in.policies);
     assert_eq!(written.on_violation, built_in.on_violation);
     assert_eq!(
-        (
-            written.on_fault,
-            written.adopt,
-            written.counter_locks,
-            written.on_repeat,
-            written.hand_over
-        ),
-        (
-            built_in.on_fault,
-            built_in.adopt,
-            built_in.counter_locks,
-            built_in.on_repeat,
-            built_in.hand_over
-        )
+        (written.on_fault, written.adopt, written.counter_locks, written.on_repeat, written.hand_over),
+        (built_in.on_fault, built_in.adopt, built_in.counter_locks, built_in.on_repeat, built_in.hand_over)
     );
 }
 
@@ -95,16 +69,10 @@ fn settings_become_text_and_keep_their_places() {
     let (config, found) = loaded(text);
     assert_eq!(found, Vec::<String>::new());
     let namespace = &config.unwrap().namespaces[0];
-    let flat: Vec<_> = namespace.settings["ttl-ceiling"]
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
+    let flat: Vec<_> = namespace.settings["ttl-ceiling"].iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(flat, ["a=true", "b=1.5", "c=16", "d=x,y", "e=60s"]);
     let position = |line, column| Some(Position { line, column });
-    assert_eq!(
-        namespace.setting_position("ttl-ceiling", "e"),
-        position(9, 7)
-    );
+    assert_eq!(namespace.setting_position("ttl-ceiling", "e"), position(9, 7));
     assert_eq!(namespace.setting_position("ttl-ceiling", "f"), None);
     assert_eq!(namespace.policy_position("ttl-ceiling"), position(4, 21));
     assert_eq!(namespace.policy_position("fencing"), position(1, 1));
@@ -124,33 +92,13 @@ fn a_policy_module_is_found_beside_the_file_and_its_limits_are_read() {
     let (config, found) = loaded(&text);
     assert_eq!(found, Vec::<String>::new());
     let config = config.unwrap();
-    let [mine, other] = &config.policies[..] else {
-        panic!("two policies")
-    };
-    assert_eq!(
-        mine.module,
-        config.source.unwrap().parent().unwrap().join("p/mine.wasm")
-    );
+    let [mine, other] = &config.policies[..] else { panic!("two policies") };
+    assert_eq!(mine.module, config.source.unwrap().parent().unwrap().join("p/mine.wasm"));
     assert_eq!(mine.sha256.unwrap()[..4], [0x01, 0x23, 0x45, 0x67]);
-    assert_eq!(
-        (mine.deadline, mine.memory_bytes),
-        (Duration::from_millis(10), 64 << 10)
-    );
-    assert_eq!(
-        (mine.fuel, mine.position),
-        (
-            Some(5),
-            Some(Position {
-                line: 3,
-                column: 10
-            })
-        )
-    );
+    assert_eq!((mine.deadline, mine.memory_bytes), (Duration::from_millis(10), 64 << 10));
+    assert_eq!((mine.fuel, mine.position), (Some(5), Some(Position { line: 3, column: 10 })));
     assert_eq!(other.module, Path::new("/p/other.wasm"));
-    assert_eq!(
-        (other.deadline, other.memory_bytes),
-        (Duration::from_millis(2), 8 << 20)
-    );
+    assert_eq!((other.deadline, other.memory_bytes), (Duration::from_millis(2), 8 << 20));
     assert_eq!((other.fuel, other.sha256), (None, None));
 }
 
@@ -166,20 +114,12 @@ fn secrets_come_from_files_of_their_own_and_are_never_printed() {
     let loaded = load(Some(&path), &Overrides::default(), std::iter::empty());
     assert_eq!(loaded.findings, []);
     let config = loaded.config.unwrap();
-    assert_eq!(
-        config.admin_token.as_ref().map(Secret::expose),
-        Some("t0ken")
-    );
-    let Backend::Redis(url) = &config.backend else {
-        panic!("a URL was given")
-    };
+    assert_eq!(config.admin_token.as_ref().map(Secret::expose), Some("t0ken"));
+    let Backend::Redis(url) = &config.backend else { panic!("a URL was given") };
     assert_eq!(url.password.as_ref().map(Secret::expose), Some("pass word"));
     assert_eq!(url.to_string(), "redis://app@redis:7000/3");
     let printed = format!("{config:?}");
-    assert!(
-        !printed.contains("t0ken") && !printed.contains("pass word"),
-        "{printed}"
-    );
+    assert!(!printed.contains("t0ken") && !printed.contains("pass word"), "{printed}");
 
     for (content, wrong) in [
         (&b""[..], "token is empty"),
@@ -191,10 +131,7 @@ fn secrets_come_from_files_of_their_own_and_are_never_printed() {
         let loaded = load(Some(&path), &Overrides::default(), std::iter::empty());
         let found = lines(directory.path(), &loaded.findings);
         assert!(found.len() == 1 && found[0].contains(wrong), "{found:?}");
-        assert!(
-            found[0].starts_with("c.toml:4:20 error: admin_token_file: "),
-            "{found:?}"
-        );
+        assert!(found[0].starts_with("c.toml:4:20 error: admin_token_file: "), "{found:?}");
     }
 }
 
@@ -207,20 +144,11 @@ fn a_file_that_is_no_text_of_ours_is_one_finding() {
         assert!(loaded.config.is_none());
         lines(directory.path(), &loaded.findings)
     };
-    assert_eq!(
-        load(),
-        ["c.toml error: cannot read the file: No such file or directory (os error 2)"]
-    );
+    assert_eq!(load(), ["c.toml error: cannot read the file: No such file or directory (os error 2)"]);
     fs::write(&path, b"# ok\n# \xc3\xa9 \xff\n").unwrap();
-    assert_eq!(
-        load(),
-        ["c.toml:2:5 error: not UTF-8 text, which TOML has to be"]
-    );
+    assert_eq!(load(), ["c.toml:2:5 error: not UTF-8 text, which TOML has to be"]);
     fs::write(&path, vec![b'#'; (1 << 20) + 1]).unwrap();
-    assert_eq!(
-        load(),
-        ["c.toml error: the file is longer than 1048576 bytes"]
-    );
+    assert_eq!(load(), ["c.toml error: the file is longer than 1048576 bytes"]);
 }
 
 #[test]
@@ -228,45 +156,21 @@ fn hostile_files_cost_neither_the_stack_nor_the_day() {
     let deep_key = format!("a{} = 1", ".a".repeat(500_000));
     let deep_quoted = format!("x = {{ \"=\"{} = 1 }}", ".'='".repeat(200_000));
     let deep_list = format!("a = {}", "[".repeat(1_000_000));
-    let bad_entries = format!(
-        "[[namespace]]\nname=\"a\"\nkeys=[\"a\"]\npolicies=[{}]",
-        "1,".repeat(400_000)
-    );
+    let bad_entries = format!("[[namespace]]\nname=\"a\"\nkeys=[\"a\"]\npolicies=[{}]", "1,".repeat(400_000));
     let many_keys: String = (0..80_000).map(|key| format!("k{key} = 1\n")).collect();
     let settings: String = (0..60_000).map(|key| format!("k{key}={{}},")).collect();
-    let one_line = format!(
-        "[[namespace]]\nname=\"a\"\nkeys=[\"a\"]\n[namespace.settings]\nfencing={{{settings}}}"
-    );
+    let one_line = format!("[[namespace]]\nname=\"a\"\nkeys=[\"a\"]\n[namespace.settings]\nfencing={{{settings}}}");
     let globs = (0..100).map(|namespace| {
-        let globs: String = (0..1000)
-            .map(|glob| format!("\"{glob}{namespace}*\","))
-            .collect();
+        let globs: String = (0..1000).map(|glob| format!("\"{glob}{namespace}*\",")).collect();
         format!("[[namespace]]\nname=\"n{namespace}\"\nkeys=[{globs}]\n")
     });
-    for text in [
-        deep_key,
-        deep_quoted,
-        deep_list,
-        bad_entries,
-        many_keys,
-        one_line,
-        globs.collect(),
-    ] {
-        assert!(
-            text.len() < 1 << 20,
-            "{} bytes would not be read at all",
-            text.len()
-        );
+    for text in [deep_key, deep_quoted, deep_list, bad_entries, many_keys, one_line, globs.collect()] {
+        assert!(text.len() < 1 << 20, "{} bytes would not be read at all", text.len());
         let start = Instant::now();
         let (_, found) = loaded(&text);
         assert!(!found.is_empty(), "nothing found in {}", &text[..60]);
         assert!(found.len() <= 401 && found.iter().all(|line| line.len() < 1000));
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{:?} for {}",
-            start.elapsed(),
-            &text[..60]
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?} for {}", start.elapsed(), &text[..60]);
     }
 }
 
@@ -275,28 +179,17 @@ fn too_many_errors_are_counted_to_the_end() {
     let text: String = (0..250).map(|key| format!("k{key} = 1\n")).collect();
     let (_, found) = loaded(&text);
     assert_eq!(found.len(), 201);
-    assert_eq!(
-        found[200],
-        "c.toml error: and 50 more errors; mend these first"
-    );
+    assert_eq!(found[200], "c.toml error: and 50 more errors; mend these first");
 }
 
 #[test]
 fn more_namespaces_or_globs_than_the_bound_are_refused() {
     let many = "[[namespace]]\nname = \"a\"\nkeys = [\"a\"]\n".repeat(1001);
     expect_findings(&[
+        (&many, &["c.toml:1:1 error: namespace: 1001 of them are too many; 1000 is the most"]),
         (
-            &many,
-            &["c.toml:1:1 error: namespace: 1001 of them are too many; 1000 is the most"],
-        ),
-        (
-            &format!(
-                "[[namespace]]\nname = \"a\"\nkeys = [{}]",
-                "\"a\",".repeat(1001)
-            ),
-            &[
-                "c.toml:3:8 error: namespace \"a\": keys: 1001 entries are too many; 1000 is the most",
-            ],
+            &format!("[[namespace]]\nname = \"a\"\nkeys = [{}]", "\"a\",".repeat(1001)),
+            &["c.toml:3:8 error: namespace \"a\": keys: 1001 entries are too many; 1000 is the most"],
         ),
     ]);
 }

@@ -5,14 +5,9 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
     expect_findings(&[
         (
             r#"listen = "127.0.0.1""#,
-            &[
-                r#"c.toml:1:10 error: listen: "127.0.0.1" has no port; write one behind it, as in "127.0.0.1:6380""#,
-            ],
+            &[r#"c.toml:1:10 error: listen: "127.0.0.1" has no port; write one behind it, as in "127.0.0.1:6380""#],
         ),
-        (
-            r#"listen = "6380""#,
-            &[r#"c.toml:1:10 error: listen: "6380" is only a port; write "127.0.0.1:6380""#],
-        ),
+        (r#"listen = "6380""#, &[r#"c.toml:1:10 error: listen: "6380" is only a port; write "127.0.0.1:6380""#]),
         (
             r#"listen = ":6380""#,
             &[
@@ -21,9 +16,7 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
         ),
         (
             r#"listen = "localhost:6380""#,
-            &[
-                r#"c.toml:1:10 error: listen: "localhost:6380" is a host name; write "127.0.0.1:6380""#,
-            ],
+            &[r#"c.toml:1:10 error: listen: "localhost:6380" is a host name; write "127.0.0.1:6380""#],
         ),
         (
             r#"listen = "redis.internal:6380""#,
@@ -33,9 +26,7 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
         ),
         (
             "listen = 6380",
-            &[
-                r#"c.toml:1:10 error: listen: must be a string, not an integer; write listen = "127.0.0.1:6380""#,
-            ],
+            &[r#"c.toml:1:10 error: listen: must be a string, not an integer; write listen = "127.0.0.1:6380""#],
         ),
         (
             r#"admin = "on""#,
@@ -45,14 +36,9 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
         ),
         (
             "metrics = false",
-            &[
-                r#"c.toml:1:11 error: metrics: must be a string, not a boolean; write metrics = "127.0.0.1:9181""#,
-            ],
+            &[r#"c.toml:1:11 error: metrics: must be a string, not a boolean; write metrics = "127.0.0.1:9181""#],
         ),
-        (
-            "metrics_max_namespaces = 0",
-            &["c.toml:1:26 error: metrics_max_namespaces: 0 is outside 1 to 1000"],
-        ),
+        ("metrics_max_namespaces = 0", &["c.toml:1:26 error: metrics_max_namespaces: 0 is outside 1 to 1000"]),
         (
             r#"metrics_max_namespaces = "32""#,
             &[
@@ -61,9 +47,7 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
         ),
         (
             r#"allow_open = "yes""#,
-            &[
-                "c.toml:1:14 error: allow_open: must be true or false, not a string; write allow_open = false",
-            ],
+            &["c.toml:1:14 error: allow_open: must be true or false, not a string; write allow_open = false"],
         ),
         (
             r#"server_commands = "deny""#,
@@ -120,10 +104,7 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
                 r#"c.toml:1:20 error: companion_prefix: "" cannot be a prefix; use 1 to 32 printable ASCII characters without spaces and braces, as in "lw:""#,
             ],
         ),
-        (
-            "drain = 5",
-            &[r#"c.toml:1:9 error: drain: must be a string, not an integer; write drain = "5s""#],
-        ),
+        ("drain = 5", &[r#"c.toml:1:9 error: drain: must be a string, not an integer; write drain = "5s""#]),
         (
             r#"drain = "5""#,
             &[
@@ -136,10 +117,7 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
                 r#"c.toml:1:9 error: drain: "1.5s" is not a duration; write a whole number and ms, s, m, h or d, as in "60m""#,
             ],
         ),
-        (
-            r#"drain = "2h""#,
-            &[r#"c.toml:1:9 error: drain: "2h" is outside 0s to 60m"#],
-        ),
+        (r#"drain = "2h""#, &[r#"c.toml:1:9 error: drain: "2h" is outside 0s to 60m"#]),
         (
             r#"drain = "99999999999999999999d""#,
             &[
@@ -159,9 +137,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
     expect_findings(&[
         (
             r#"backend = "redis:6379""#,
-            &[
-                r#"c.toml:1:11 error: backend: "redis:6379" has no scheme; write "redis://redis:6379""#,
-            ],
+            &[r#"c.toml:1:11 error: backend: "redis:6379" has no scheme; write "redis://redis:6379""#],
         ),
         (
             r#"backend = "somewhere""#,
@@ -171,9 +147,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             r#"backend = "valkeys://:s3cret@redis""#,
-            &[
-                "c.toml:1:11 error: backend: write rediss:// for Valkey too; the protocol is the same",
-            ],
+            &["c.toml:1:11 error: backend: write rediss:// for Valkey too; the protocol is the same"],
         ),
         (
             r#"backend = "redis-sentinel://:s3cret@redis:none/mymaster""#,
@@ -205,9 +179,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             "backend = \"redis-sentinel://redis/mymaster\"\n[sentinel]\nuser = \"warden\"",
-            &[
-                "c.toml:2:1 error: sentinel: password_file is missing; write password_file = \"/run/secrets/sentinel\"",
-            ],
+            &["c.toml:2:1 error: sentinel: password_file is missing; write password_file = \"/run/secrets/sentinel\""],
         ),
         (
             r#"backend = "redis-cluster://redis""#,
@@ -229,9 +201,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             r#"backend = "valkey://redis""#,
-            &[
-                "c.toml:1:11 error: backend: write redis:// for Valkey too; the protocol is the same",
-            ],
+            &["c.toml:1:11 error: backend: write redis:// for Valkey too; the protocol is the same"],
         ),
         (
             r#"backend = "http://redis:80""#,
@@ -241,9 +211,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             r#"backend = "redis://:s3cret""#,
-            &[
-                "c.toml:1:11 error: backend: there is no usable host; write redis://[user[:password]@]host[:port][/db]",
-            ],
+            &["c.toml:1:11 error: backend: there is no usable host; write redis://[user[:password]@]host[:port][/db]"],
         ),
         (
             r#"backend = "redis://u:s3/cret@redis:0""#,
@@ -251,9 +219,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             r#"backend = "redis://redis:6379/s3cret""#,
-            &[
-                "c.toml:1:11 error: backend: the part behind the last / must be a database number, as in /0",
-            ],
+            &["c.toml:1:11 error: backend: the part behind the last / must be a database number, as in /0"],
         ),
         (
             r#"backend = "redis://redis/0?timeout=1""#,
@@ -263,27 +229,19 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             r#"backend = "redis://::1:6379""#,
-            &[
-                "c.toml:1:11 error: backend: an IPv6 address needs brackets, as in redis://[::1]:6379",
-            ],
+            &["c.toml:1:11 error: backend: an IPv6 address needs brackets, as in redis://[::1]:6379"],
         ),
         (
             r#"backend = "redis://[::g]""#,
-            &[
-                "c.toml:1:11 error: backend: the part in [ ] must be an IPv6 address, as in redis://[::1]:6379",
-            ],
+            &["c.toml:1:11 error: backend: the part in [ ] must be an IPv6 address, as in redis://[::1]:6379"],
         ),
         (
             r#"backend = "redis://""#,
-            &[
-                "c.toml:1:11 error: backend: there is no usable host; write redis://[user[:password]@]host[:port][/db]",
-            ],
+            &["c.toml:1:11 error: backend: there is no usable host; write redis://[user[:password]@]host[:port][/db]"],
         ),
         (
             r#"backend = "redis://u:%zz@redis""#,
-            &[
-                "c.toml:1:11 error: backend: the user or password has a % without two hex digits; write %25 for %",
-            ],
+            &["c.toml:1:11 error: backend: the user or password has a % without two hex digits; write %25 for %"],
         ),
         (
             r#"backend = "redis://app@redis""#,
@@ -293,9 +251,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         ),
         (
             r#"backend = ["redis://:s3cret@redis"]"#,
-            &[
-                r#"c.toml:1:11 error: backend: must be a string, not a list; write backend = "redis://127.0.0.1:6379""#,
-            ],
+            &[r#"c.toml:1:11 error: backend: must be a string, not a list; write backend = "redis://127.0.0.1:6379""#],
         ),
     ]);
 }
@@ -327,10 +283,7 @@ fn a_build_without_opentelemetry_says_so() {
 #[test]
 fn where_spans_go_and_which_are_slow_is_checked() {
     expect_findings(&[
-        (
-            "otel_endpoint = \"http://127.0.0.1:4318\"\notel_slow = \"off\"",
-            &[],
-        ),
+        ("otel_endpoint = \"http://127.0.0.1:4318\"\notel_slow = \"off\"", &[]),
         (
             r#"otel_endpoint = "http://127.0.0.1:4317""#,
             &[
@@ -345,9 +298,7 @@ fn where_spans_go_and_which_are_slow_is_checked() {
         ),
         (
             r#"otel_slow = "5ms""#,
-            &[
-                "c.toml:1:13 warning: otel_slow: no span is sent, because there is no otel_endpoint; name one",
-            ],
+            &["c.toml:1:13 warning: otel_slow: no span is sent, because there is no otel_endpoint; name one"],
         ),
     ]);
 }
@@ -358,18 +309,13 @@ fn a_backend_that_is_the_proxys_own_listener_is_refused() {
     for (text, address) in [
         ("backend = \"redis://127.0.0.1:6380\"", "127.0.0.1:6380"),
         ("backend = \"redis://LOCALHOST:6380\"", "127.0.0.1:6380"),
-        (
-            "backend = \"redis://localhost:7000\"\nlisten = \"0.0.0.0:7000\"\nallow_open = true",
-            "0.0.0.0:7000",
-        ),
+        ("backend = \"redis://localhost:7000\"\nlisten = \"0.0.0.0:7000\"\nallow_open = true", "0.0.0.0:7000"),
         (
             "backend = \"redis+unix:///run/own/redis.sock\"\n[[listener]]\naddress = \"unix:/run/own/redis.sock\"",
             "unix:/run/own/redis.sock",
         ),
     ] {
-        let told = format!(
-            "error: backend: {address} is where this proxy listens itself; name the address of Redis"
-        );
+        let told = format!("error: backend: {address} is where this proxy listens itself; name the address of Redis");
         assert!(said(text).contains(&told), "{text}: {}", said(text));
     }
     for text in [
@@ -384,24 +330,13 @@ fn a_backend_that_is_the_proxys_own_listener_is_refused() {
 #[test]
 fn an_unknown_key_is_answered_with_the_one_that_was_meant() {
     expect_findings(&[
-        (
-            r#"lisetn = "127.0.0.1:6380""#,
-            &[r#"c.toml:1:1 error: unknown key "lisetn"; did you mean "listen"?"#],
-        ),
-        (
-            r#"mode = "enforce""#,
-            &[r#"c.toml:1:1 error: unknown key "mode"; it belongs under a [[namespace]]"#],
-        ),
-        (
-            r#"module = "x.wasm""#,
-            &[r#"c.toml:1:1 error: unknown key "module"; it belongs under a [[policy]]"#],
-        ),
+        (r#"lisetn = "127.0.0.1:6380""#, &[r#"c.toml:1:1 error: unknown key "lisetn"; did you mean "listen"?"#]),
+        (r#"mode = "enforce""#, &[r#"c.toml:1:1 error: unknown key "mode"; it belongs under a [[namespace]]"#]),
+        (r#"module = "x.wasm""#, &[r#"c.toml:1:1 error: unknown key "module"; it belongs under a [[policy]]"#]),
         (
             r#"[metrics]
 max_namespaces = 3"#,
-            &[
-                r#"c.toml:1:1 error: metrics: must be a string, not a table; write metrics = "127.0.0.1:9181""#,
-            ],
+            &[r#"c.toml:1:1 error: metrics: must be a string, not a table; write metrics = "127.0.0.1:9181""#],
         ),
         (
             r#"[[namespace]]
@@ -461,9 +396,7 @@ admin_token = "s3cret word""#,
         ),
         (
             r#"admin = "127.0.0.1:6380""#,
-            &[
-                "c.toml:1:9 error: admin: 127.0.0.1:6380 is the address of listen too; give each its own port",
-            ],
+            &["c.toml:1:9 error: admin: 127.0.0.1:6380 is the address of listen too; give each its own port"],
         ),
         (
             r#"listen = "127.0.0.1:9180"
@@ -480,10 +413,7 @@ metrics = "127.0.0.1:9180""#,
                 r#"c.toml:1:15 error: admin_token: must be a string, not an integer; write admin_token = "<a long random text>""#,
             ],
         ),
-        (
-            r#"admin_token = """#,
-            &["c.toml:1:15 error: admin_token: is empty; leave it out if there is none"],
-        ),
+        (r#"admin_token = """#, &["c.toml:1:15 error: admin_token: is empty; leave it out if there is none"]),
         (
             r#"admin_token = "s3cret"
 admin_token_file = "nowhere"
@@ -495,9 +425,7 @@ admin = "0.0.0.0:9180""#,
         ),
         (
             r#"backend_password_file = "nowhere""#,
-            &[
-                "c.toml:1:25 error: backend_password_file: cannot read nowhere: No such file or directory (os error 2)",
-            ],
+            &["c.toml:1:25 error: backend_password_file: cannot read nowhere: No such file or directory (os error 2)"],
         ),
     ]);
 }
@@ -505,10 +433,7 @@ admin = "0.0.0.0:9180""#,
 #[test]
 fn an_error_of_syntax_has_its_line_and_column() {
     expect_findings(&[
-        (
-            r#"listen = "127.0.0.1:6380"#,
-            &[r#"c.toml:1:25 error: not valid TOML: invalid basic string, expected `"`"#],
-        ),
+        (r#"listen = "127.0.0.1:6380"#, &[r#"c.toml:1:25 error: not valid TOML: invalid basic string, expected `"`"#]),
         (
             r#"listen = "127.0.0.1:6380"
 listen = "127.0.0.1:6381"

@@ -28,26 +28,12 @@ fn without_a_file_one_namespace_is_watched_and_left_alone() {
     assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:6380");
     assert_eq!(config.backend.to_string(), "redis://127.0.0.1:6379/0");
     assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:9180");
-    assert_eq!(
-        (config.metrics, config.admin_token, config.source),
-        (None, None, None)
-    );
+    assert_eq!((config.metrics, config.admin_token, config.source), (None, None, None));
     assert_eq!(config.companion_prefix, "lw:");
-    assert_eq!(
-        config.administration.server_commands,
-        ServerCommands::Forward
-    );
-    assert!(
-        config.administration.admin_identities.is_empty()
-            && config.administration.trusted_functions.is_empty()
-    );
-    let [namespace] = &config.namespaces[..] else {
-        panic!("one namespace")
-    };
-    assert_eq!(
-        (&*namespace.name, &namespace.keys[..]),
-        ("default", &["lock:*".into()][..])
-    );
+    assert_eq!(config.administration.server_commands, ServerCommands::Forward);
+    assert!(config.administration.admin_identities.is_empty() && config.administration.trusted_functions.is_empty());
+    let [namespace] = &config.namespaces[..] else { panic!("one namespace") };
+    assert_eq!((&*namespace.name, &namespace.keys[..]), ("default", &["lock:*".into()][..]));
     assert_eq!((namespace.mode, namespace.line), (Mode::Monitor, None));
     assert_eq!(namespace.policies, BUILT_IN_POLICIES);
 }
@@ -59,19 +45,10 @@ fn each_layer_is_put_over_the_one_before() {
         (None, flags(None, &[]), &env[..0], 6380),
         (Some(TWO_NAMESPACES), flags(None, &[]), &env[..0], 1001),
         (Some(TWO_NAMESPACES), flags(None, &[]), &env[..], 1002),
-        (
-            Some(TWO_NAMESPACES),
-            flags(Some("127.0.0.1:1003"), &[]),
-            &env[..],
-            1003,
-        ),
+        (Some(TWO_NAMESPACES), flags(Some("127.0.0.1:1003"), &[]), &env[..], 1003),
     ] {
         let (config, found) = loaded_with(text, &overrides, env);
-        assert_eq!(
-            config.unwrap().listeners[0].address.tcp().unwrap().port(),
-            listen,
-            "{found:?}"
-        );
+        assert_eq!(config.unwrap().listeners[0].address.tcp().unwrap().port(), listen, "{found:?}");
     }
 }
 
@@ -84,11 +61,7 @@ fn a_mode_for_one_namespace_stands_over_one_for_all_within_a_layer() {
         ("orders=enforce, monitor", &[], [Enforce, Monitor]),
         ("monitor", &["enforce"], [Enforce, Enforce]),
         ("", &["stock=monitor", "enforce"], [Enforce, Monitor]),
-        (
-            "",
-            &["orders=enforce", "orders=monitor"],
-            [Monitor, Enforce],
-        ),
+        ("", &["orders=enforce", "orders=monitor"], [Monitor, Enforce]),
     ] {
         let env = [("LOCKWARDEN_MODE", env)];
         let (config, found) = loaded_with(Some(TWO_NAMESPACES), &flags(None, typed), &env);
@@ -152,10 +125,7 @@ fn the_backends_password_comes_from_the_latest_layer_that_has_one() {
     let (config, _) = loaded_with(Some(in_url), &Overrides::default(), &in_env);
     assert_eq!(password(config).as_deref(), Some("from-env"));
     let backend = Some("redis://:from-flag@redis".to_owned());
-    let overrides = Overrides {
-        backend,
-        ..Overrides::default()
-    };
+    let overrides = Overrides { backend, ..Overrides::default() };
     let (config, _) = loaded_with(Some(in_url), &overrides, &in_env);
     assert_eq!(password(config).as_deref(), Some("from-flag"));
 
@@ -164,8 +134,6 @@ fn the_backends_password_comes_from_the_latest_layer_that_has_one() {
     assert!(config.is_none());
     assert_eq!(
         found,
-        [
-            "LOCKWARDEN_BACKEND_PASSWORD error: the backend's URL has a password already; keep one of them"
-        ]
+        ["LOCKWARDEN_BACKEND_PASSWORD error: the backend's URL has a password already; keep one of them"]
     );
 }

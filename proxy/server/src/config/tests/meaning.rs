@@ -1,18 +1,15 @@
 use super::super::keys::TOP_KEYS;
 use super::super::reader::Key;
 use super::super::{
-    application, backend_login, certificate_login, enforce_for, guard, listener, namespace, policy,
-    sentinel, tls, user_map,
+    application, backend_login, certificate_login, enforce_for, guard, listener, namespace, policy, sentinel, tls,
+    user_map,
 };
 use super::*;
 
 /// A configuration in which every table is there, so that every key can be changed alone.
 const BASE: &[(&str, &[(&str, &str)])] = &[
     ("", &[("backend", "\"rediss://127.0.0.1:6379\"")]),
-    (
-        "[backend_login]",
-        &[("user", "\"warden\""), ("password_file", "\"a\"")],
-    ),
+    ("[backend_login]", &[("user", "\"warden\""), ("password_file", "\"a\"")]),
     ("[backend_tls]", &[("ca", "\"ca.pem\"")]),
     (
         "[tls]",
@@ -23,42 +20,12 @@ const BASE: &[(&str, &[(&str, &str)])] = &[
             ("client_cert", "\"ask\""),
         ],
     ),
-    (
-        "[[listener]]",
-        &[("address", "\"127.0.0.1:7001\""), ("tls", "true")],
-    ),
-    (
-        "[[guard]]",
-        &[
-            ("name", "\"stock\""),
-            ("keys", "[\"stock:{id}\"]"),
-            ("lock", "\"lock:{id}\""),
-        ],
-    ),
-    (
-        "[[user_map]]",
-        &[
-            ("user", "\"shop\""),
-            ("twin", "\"shop-lw\""),
-            ("twin_password_file", "\"a\""),
-        ],
-    ),
-    (
-        "[[application]]",
-        &[("name", "\"billing\""), ("user", "\"billing\"")],
-    ),
-    (
-        "[[certificate_login]]",
-        &[
-            ("name", "\"shop.*\""),
-            ("user", "\"shop\""),
-            ("password_file", "\"a\""),
-        ],
-    ),
-    (
-        "[[policy]]",
-        &[("name", "\"mine\""), ("module", "\"mine.wasm\"")],
-    ),
+    ("[[listener]]", &[("address", "\"127.0.0.1:7001\""), ("tls", "true")]),
+    ("[[guard]]", &[("name", "\"stock\""), ("keys", "[\"stock:{id}\"]"), ("lock", "\"lock:{id}\"")]),
+    ("[[user_map]]", &[("user", "\"shop\""), ("twin", "\"shop-lw\""), ("twin_password_file", "\"a\"")]),
+    ("[[application]]", &[("name", "\"billing\""), ("user", "\"billing\"")]),
+    ("[[certificate_login]]", &[("name", "\"shop.*\""), ("user", "\"shop\""), ("password_file", "\"a\"")]),
+    ("[[policy]]", &[("name", "\"mine\""), ("module", "\"mine.wasm\"")]),
     (
         "[[namespace]]",
         &[
@@ -75,14 +42,8 @@ type Case = (&'static str, &'static str, bool);
 
 /// The same where the primary is found by sentinels.
 const BY_SENTINELS: &[(&str, &[(&str, &str)])] = &[
-    (
-        "",
-        &[("backend", "\"redis-sentinel://127.0.0.1:26379/mymaster\"")],
-    ),
-    (
-        "[sentinel]",
-        &[("user", "\"warden\""), ("password_file", "\"a\"")],
-    ),
+    ("", &[("backend", "\"redis-sentinel://127.0.0.1:26379/mymaster\"")]),
+    ("[sentinel]", &[("user", "\"warden\""), ("password_file", "\"a\"")]),
 ];
 
 /// Each key with a value other than that of [`BASE`], and whether it changes what the configuration means for locks.
@@ -154,13 +115,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("key", "\"own.key\"", false),
         ],
     ),
-    (
-        "[sentinel]",
-        &[
-            ("user", "\"other\"", false),
-            ("password_file", "\"b\"", false),
-        ],
-    ),
+    ("[sentinel]", &[("user", "\"other\"", false), ("password_file", "\"b\"", false)]),
     (
         "[tls]",
         &[
@@ -199,11 +154,7 @@ const CASES: &[(&str, &[Case])] = &[
     ),
     (
         "[[user_map]]",
-        &[
-            ("user", "\"other\"", true),
-            ("twin", "\"other-lw\"", true),
-            ("twin_password_file", "\"b\"", false),
-        ],
+        &[("user", "\"other\"", true), ("twin", "\"other-lw\"", true), ("twin_password_file", "\"b\"", false)],
     ),
     (
         "[[application]]",
@@ -219,11 +170,7 @@ const CASES: &[(&str, &[Case])] = &[
     ),
     (
         "[[certificate_login]]",
-        &[
-            ("name", "\"other.*\"", true),
-            ("user", "\"other\"", true),
-            ("password_file", "\"b\"", false),
-        ],
+        &[("name", "\"other.*\"", true), ("user", "\"other\"", true), ("password_file", "\"b\"", false)],
     ),
     (
         "[[policy]]",
@@ -266,16 +213,8 @@ const CASES: &[(&str, &[Case])] = &[
         "enforce_for",
         &[
             ("clients", "{ clients = [\"a*\", \"b*\"] }", true),
-            (
-                "applications",
-                "{ clients = [\"a*\"], applications = [\"billing\"] }",
-                true,
-            ),
-            (
-                "certificates",
-                "{ clients = [\"a*\"], certificates = [\"*\"] }",
-                true,
-            ),
+            ("applications", "{ clients = [\"a*\"], applications = [\"billing\"] }", true),
+            ("certificates", "{ clients = [\"a*\"], certificates = [\"*\"] }", true),
             ("percent", "{ clients = [\"a*\"], percent = 7 }", true),
         ],
     ),
@@ -307,25 +246,13 @@ fn beside(table: &str, key: &str) -> &'static [(&'static str, &'static str)] {
         ("[backend_login]", "password_command") => &[("password_file", "")],
         ("[backend_tls]", "cert") => &[("key", "\"own.key\"")],
         ("[backend_tls]", "key") => &[("cert", "\"own.crt\"")],
-        ("[[listener]]", "mode" | "group") => {
-            &[("address", "\"unix:/run/lw.sock\""), ("tls", "false")]
+        ("[[listener]]", "mode" | "group") => &[("address", "\"unix:/run/lw.sock\""), ("tls", "false")],
+        ("[[listener]]", "advertise") => &[("present", "\"sentinel\""), ("names", "[\"mymaster\"]")],
+        ("[[listener]]", "peers") => {
+            &[("present", "\"sentinel\""), ("names", "[\"mymaster\"]"), ("advertise", "\"own.corp:6390\"")]
         }
-        ("[[listener]]", "advertise") => {
-            &[("present", "\"sentinel\""), ("names", "[\"mymaster\"]")]
-        }
-        ("[[listener]]", "peers") => &[
-            ("present", "\"sentinel\""),
-            ("names", "[\"mymaster\"]"),
-            ("advertise", "\"own.corp:6390\""),
-        ],
-        ("[[listener]]", "names") => &[
-            ("present", "\"sentinel\""),
-            ("advertise", "\"own.corp:6390\""),
-        ],
-        ("[[listener]]", "present") => &[
-            ("names", "[\"mymaster\"]"),
-            ("advertise", "\"own.corp:6390\""),
-        ],
+        ("[[listener]]", "names") => &[("present", "\"sentinel\""), ("advertise", "\"own.corp:6390\"")],
+        ("[[listener]]", "present") => &[("names", "[\"mymaster\"]"), ("advertise", "\"own.corp:6390\"")],
         _ => &[],
     }
 }
@@ -344,9 +271,8 @@ fn varied(table: &str, changes: &[(&str, &str)]) -> String {
     for (header, lines) in base {
         // With a password of its own, and without TLS, the backend has neither.
         let alone = ["backend_login", "backend_tls"];
-        let is_plain = changes
-            .iter()
-            .any(|(key, value)| *key == "backend" && value.starts_with("\"redis://127.0.0.1\""));
+        let is_plain =
+            changes.iter().any(|(key, value)| *key == "backend" && value.starts_with("\"redis://127.0.0.1\""));
         let is_left_out = is_plain && alone.contains(&header.trim_matches(['[', ']']));
         if is_left_out {
             continue;
@@ -354,11 +280,7 @@ fn varied(table: &str, changes: &[(&str, &str)]) -> String {
         text.push_str(&format!("{header}\n"));
         let changes = if *header == table { changes } else { &[] };
         let key = |key: &str| {
-            if inner {
-                "enforce_for".to_owned()
-            } else {
-                key.to_owned()
-            }
+            if inner { "enforce_for".to_owned() } else { key.to_owned() }
         };
         let is_changed = |line: &&(&str, &str)| changes.iter().any(|(one, _)| key(one) == line.0);
         for (key, value) in lines.iter().filter(|line| !is_changed(line)) {
@@ -379,14 +301,7 @@ fn meaning_with(text: &str, digest: &str) -> Meaning {
     }
     let localhost = vec!["localhost".to_owned()];
     let own = rcgen::generate_simple_self_signed(localhost).unwrap();
-    for name in [
-        "ca.pem",
-        "tls.crt",
-        "clients.pem",
-        "other.pem",
-        "other.crt",
-        "own.crt",
-    ] {
+    for name in ["ca.pem", "tls.crt", "clients.pem", "other.pem", "other.crt", "own.crt"] {
         fs::write(directory.path().join(name), own.cert.pem()).unwrap();
     }
     for name in ["tls.key", "other.key", "own.key"] {
@@ -396,9 +311,7 @@ fn meaning_with(text: &str, digest: &str) -> Meaning {
     fs::write(&path, text).unwrap();
     let loaded = load(Some(&path), &Overrides::default(), std::iter::empty());
     let report = lines(directory.path(), &loaded.findings);
-    let config = loaded
-        .config
-        .unwrap_or_else(|| panic!("{report:?}\n{text}"));
+    let config = loaded.config.unwrap_or_else(|| panic!("{report:?}\n{text}"));
     Meaning::of(&config, |_| Some(digest))
 }
 
@@ -450,18 +363,9 @@ const REST: &str = "[[namespace]]\nname = \"rest\"\nkeys = [\"lock:*\"]\n";
 fn the_order_of_namespaces_counts_where_they_share_keys() {
     let apart = hash(&[ORDERS, STOCK].concat());
     assert_eq!(apart, hash(&[STOCK, ORDERS].concat()));
-    assert_eq!(
-        hash(&[ORDERS, STOCK, REST].concat()),
-        hash(&[STOCK, ORDERS, REST].concat())
-    );
-    assert_ne!(
-        hash(&[ORDERS, STOCK, REST].concat()),
-        hash(&[ORDERS, REST, STOCK].concat())
-    );
-    assert_ne!(
-        hash(&[ORDERS, REST].concat()),
-        hash(&[REST, ORDERS].concat())
-    );
+    assert_eq!(hash(&[ORDERS, STOCK, REST].concat()), hash(&[STOCK, ORDERS, REST].concat()));
+    assert_ne!(hash(&[ORDERS, STOCK, REST].concat()), hash(&[ORDERS, REST, STOCK].concat()));
+    assert_ne!(hash(&[ORDERS, REST].concat()), hash(&[REST, ORDERS].concat()));
 }
 
 #[test]
@@ -477,9 +381,7 @@ fn where_there_are_too_many_globs_to_compare_every_order_counts() {
 
 #[test]
 fn what_only_looks_different_has_the_same_hash() {
-    let settings = |ceiling: &str| {
-        format!("{ORDERS}[namespace.settings.ttl-ceiling]\nceiling = \"{ceiling}\"\n")
-    };
+    let settings = |ceiling: &str| format!("{ORDERS}[namespace.settings.ttl-ceiling]\nceiling = \"{ceiling}\"\n");
     assert_eq!(hash(&settings("60s")), hash(&settings("1m")));
     assert_ne!(hash(&settings("60s")), hash(&settings("2m")));
     let other_order = STOCK.replace(
@@ -493,14 +395,8 @@ fn what_only_looks_different_has_the_same_hash() {
     );
     let durable = |text: &str| hash(&format!("{ORDERS}{text}\n"));
     let strict = durable("durability = \"strict:1:50ms\"");
-    assert_eq!(
-        strict,
-        durable("durability = \"strict:1:50ms\"\nquarantine = \"auto\"")
-    );
-    assert_ne!(
-        strict,
-        durable("durability = \"wait:1:50ms\"\nquarantine = \"auto\"")
-    );
+    assert_eq!(strict, durable("durability = \"strict:1:50ms\"\nquarantine = \"auto\""));
+    assert_ne!(strict, durable("durability = \"wait:1:50ms\"\nquarantine = \"auto\""));
     // Without a namespace the built-in one holds.
     let built_in = "[[namespace]]\nname = \"default\"\nkeys = [\"lock:*\"]\n";
     assert_eq!(hash(""), hash(built_in));

@@ -140,8 +140,5 @@ present = "sentinel"
     );
     assert!(config.is_none());
     let why = "listener #1: advertise: \"auto\" finds no address: no listener with an IP address, tls = true";
-    assert!(
-        findings.iter().any(|line| line.contains(why)),
-        "{findings:?}"
-    );
+    assert!(findings.iter().any(|line| line.contains(why)), "{findings:?}");
 }

@@ -18,18 +18,14 @@ fn a_namespace_is_checked_in_every_field() {
 name = "new orders"
 keys = ["lock:*"]
 "#,
-            &[
-                r#"c.toml:2:8 error: namespace #1: name: "new orders" is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -"#,
-            ],
+            &[r#"c.toml:2:8 error: namespace #1: name: "new orders" is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -"#],
         ),
         (
             r#"[[namespace]]
 name = "orders"
 keys = []
 "#,
-            &[
-                r#"c.toml:3:8 warning: namespace "orders": keys: the list is empty, so no key is a lock here"#,
-            ],
+            &[r#"c.toml:3:8 warning: namespace "orders": keys: the list is empty, so no key is a lock here"#],
         ),
         (
             r#"[[namespace]]
@@ -61,9 +57,7 @@ keys = ["b"]
 name = "a"
 keys = ["c"]
 "#,
-            &[
-                r#"c.toml:8:8 error: namespace "a": name: line 2 has a namespace of this name already; choose another"#,
-            ],
+            &[r#"c.toml:8:8 error: namespace "a": name: line 2 has a namespace of this name already; choose another"#],
         ),
         (
             r#"[[namespace]]
@@ -88,9 +82,7 @@ on_repeat = "granted"
         (
             r#"namespace = [{ name = "a", keys = ["a"], mode = "enforce" }, 5]
 "#,
-            &[
-                "c.toml:1:62 error: namespace: must hold only tables, not an integer; write [[namespace]]",
-            ],
+            &["c.toml:1:62 error: namespace: must hold only tables, not an integer; write [[namespace]]"],
         ),
         (
             r#"namespace = []
@@ -366,9 +358,7 @@ fn enforce_for_is_checked_as_a_whole() {
         assert_eq!(found, [expected], "for {line}");
         assert!(config.is_none());
     }
-    let (config, found) = loaded(&with(
-        "enforce_for = { certificates = [\"spiffe://corp/*\"] }",
-    ));
+    let (config, found) = loaded(&with("enforce_for = { certificates = [\"spiffe://corp/*\"] }"));
     assert!(found.is_empty(), "{found:?}");
     let enforce_for = config.and_then(|config| config.namespaces[0].enforce_for.clone());
     let expected = EnforceFor {
@@ -437,10 +427,7 @@ fn an_application_is_checked_in_every_field() {
     let many = "[[application]]\nname = \"a\"\nuser = \"a\"\n".repeat(1_001);
     let (config, found) = loaded(&many);
     assert!(config.is_none() && found.len() == 1, "{found:?}");
-    assert!(
-        found[0].contains("1001 of them are too many; 1000 is the most"),
-        "{found:?}"
-    );
+    assert!(found[0].contains("1001 of them are too many; 1000 is the most"), "{found:?}");
 }
 
 #[test]

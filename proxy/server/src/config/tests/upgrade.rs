@@ -94,18 +94,14 @@ fn the_history_ends_with_what_holds() {
         let first = |key: &str| key.split('.').next().unwrap_or_default().to_owned();
         let is_known = |key: &str| known.iter().any(|known| known.name == first(key));
         assert!(change.version <= Version::this(), "{change:?}");
-        let is_last = !changes[number + 1..]
-            .iter()
-            .any(|later| later.table == change.table && later.key == change.key);
+        let is_last = !changes[number + 1..].iter().any(|later| later.table == change.table && later.key == change.key);
         match &change.what {
             What::Default { was, now, .. } => {
                 assert_ne!(was, now, "{change:?}");
                 assert!(is_known(&change.key), "{change:?}");
                 let table = change.table.is_some();
                 let settings = built_in();
-                let default = settings
-                    .iter()
-                    .find(|one| one.table.is_some() == table && one.key == change.key);
+                let default = settings.iter().find(|one| one.table.is_some() == table && one.key == change.key);
                 // What belongs to a policy only that policy knows.
                 if let (Some(default), true) = (default, is_last) {
                     assert_eq!(&default.value, now, "{change:?}");
@@ -185,9 +181,7 @@ fn differences(text: &str, from: Option<&str>) -> Vec<String> {
         .iter()
         .map(|one| {
             let line = one.at.map_or(String::new(), |at| format!(":{}", at.line));
-            format!("{}{line} {}", one.change.key, one.tables.join(","))
-                .trim_end()
-                .to_owned()
+            format!("{}{line} {}", one.change.key, one.tables.join(",")).trim_end().to_owned()
         })
         .collect()
 }
@@ -232,16 +226,7 @@ fn only_what_changed_since_is_told() {
     ] {
         assert_eq!(differences(old, Some(from)).len(), told, "{from}");
     }
-    for wrong in [
-        "",
-        "0.1",
-        "0.1.0.0",
-        "v0.1.0",
-        "+1.0.0",
-        "2027-02-30",
-        "yesterday",
-        "2027-1-1",
-    ] {
+    for wrong in ["", "0.1", "0.1.0.0", "v0.1.0", "+1.0.0", "2027-02-30", "yesterday", "2027-1-1"] {
         assert!(wrong.parse::<WrittenFor>().is_err(), "{wrong}");
     }
 }

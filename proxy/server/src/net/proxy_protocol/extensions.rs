@@ -70,9 +70,7 @@ fn put_once<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
 fn common_name(ssl: &[u8]) -> Option<Option<CertificateName>> {
     let (&client, rest) = ssl.split_first()?;
     let (verify, parts) = rest.split_first_chunk::<4>()?;
-    let is_verified = client & OVER_SSL != 0
-        && client & GAVE_CERTIFICATE != 0
-        && u32::from_be_bytes(*verify) == 0;
+    let is_verified = client & OVER_SSL != 0 && client & GAVE_CERTIFICATE != 0 && u32::from_be_bytes(*verify) == 0;
     let mut name = None;
     for part in Entries(parts) {
         let (kind, value) = part?;

@@ -3,10 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn complete(header: &[u8], source: Option<&str>) {
-    let said = Said {
-        source: source.map(|source| source.parse().unwrap()),
-        extensions: Extensions::default(),
-    };
+    let said = Said { source: source.map(|source| source.parse().unwrap()), extensions: Extensions::default() };
     complete_as(header, said);
 }
 
@@ -32,21 +29,12 @@ const OVER_IPV4: &[u8] = &[10, 1, 2, 3, 10, 9, 9, 9, 0x9c, 0x40, 0x18, 0xeb];
 
 #[test]
 fn headers_say_where_a_client_comes_from() {
-    complete(
-        b"PROXY TCP4 10.1.2.3 10.9.9.9 40000 6379\r\n",
-        Some("10.1.2.3:40000"),
-    );
-    complete(
-        b"PROXY TCP6 2001:db8::1 ::1 40000 6379\r\n",
-        Some("[2001:db8::1]:40000"),
-    );
+    complete(b"PROXY TCP4 10.1.2.3 10.9.9.9 40000 6379\r\n", Some("10.1.2.3:40000"));
+    complete(b"PROXY TCP6 2001:db8::1 ::1 40000 6379\r\n", Some("[2001:db8::1]:40000"));
     complete(b"PROXY UNKNOWN\r\n", None);
     complete(b"PROXY UNKNOWN ff:ff anything 1 2 3\r\n", None);
 
-    complete(
-        &version_2(0x21, TCP_OVER_IPV4, OVER_IPV4),
-        Some("10.1.2.3:40000"),
-    );
+    complete(&version_2(0x21, TCP_OVER_IPV4, OVER_IPV4), Some("10.1.2.3:40000"));
     let mut over_ipv6 = [0; 36];
     over_ipv6[15] = 1;
     over_ipv6[33] = 7;
@@ -65,24 +53,14 @@ fn extensions_say_the_name_in_a_certificate_and_the_endpoint() {
     assert!(whole.common_name.is_some() && whole.endpoint.is_some());
     let with = |family: u8, addresses: &[u8], source: Option<&str>| {
         let body = [addresses, NAME_AND_ENDPOINT].concat();
-        let said = Said {
-            source: source.map(|source| source.parse().unwrap()),
-            extensions: whole.clone(),
-        };
+        let said = Said { source: source.map(|source| source.parse().unwrap()), extensions: whole.clone() };
         complete_as(&version_2(0x21, family, &body), said);
     };
     with(TCP_OVER_IPV4, OVER_IPV4, Some("10.1.2.3:40000"));
     with(TCP_OVER_IPV6, &[0; 36], Some("[::]:0"));
     with(UNIX_STREAM, &[0; 216], None);
     // Of the balancer's own connection, and of one without a known kind of address, nothing is taken.
-    complete(
-        &version_2(
-            0x20,
-            TCP_OVER_IPV4,
-            &[OVER_IPV4, NAME_AND_ENDPOINT].concat(),
-        ),
-        None,
-    );
+    complete(&version_2(0x20, TCP_OVER_IPV4, &[OVER_IPV4, NAME_AND_ENDPOINT].concat()), None);
     complete(&version_2(0x21, UNSPECIFIED, NAME_AND_ENDPOINT), None);
 }
 
@@ -90,10 +68,7 @@ fn extensions_say_the_name_in_a_certificate_and_the_endpoint() {
 fn other_extensions_are_passed_over_whatever_they_are() {
     let with = |extensions: &[u8]| {
         let body = [OVER_IPV4, extensions].concat();
-        complete(
-            &version_2(0x21, TCP_OVER_IPV4, &body),
-            Some("10.1.2.3:40000"),
-        );
+        complete(&version_2(0x21, TCP_OVER_IPV4, &body), Some("10.1.2.3:40000"));
     };
     with(&[0xea, 0, 3, b'v', b'p', b'c']);
     with(&[0x20, 0, 1, 7]);

@@ -7,9 +7,7 @@ use std::time::{Instant, SystemTime};
 use arc_swap::ArcSwap;
 use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{
-    NoServerSessionStorage, ProducesTickets, UnbufferedServerConnection, WebPkiClientVerifier,
-};
+use rustls::server::{NoServerSessionStorage, ProducesTickets, UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ServerConfig, SupportedProtocolVersion, version};
 use tokio::net::TcpStream;
@@ -78,16 +76,9 @@ struct Material {
 }
 
 impl Acceptor {
-    pub(crate) fn new(
-        files: ListenerFiles,
-        observer: Arc<dyn Observe>,
-    ) -> Result<Acceptor, TlsError> {
+    pub(crate) fn new(files: ListenerFiles, observer: Arc<dyn Observe>) -> Result<Acceptor, TlsError> {
         let material = read(&files, None)?;
-        Ok(Acceptor {
-            files,
-            current: ArcSwap::from_pointee(material),
-            observer,
-        })
+        Ok(Acceptor { files, current: ArcSwap::from_pointee(material), observer })
     }
 
     /// Reads the files again; answers whether they have changed. What cannot be used changes nothing.
@@ -108,20 +99,14 @@ impl Acceptor {
     }
 
     /// Shakes hands; `said` has come already. Answers whom the client's certificate names.
-    pub(crate) async fn accept(
-        &self,
-        socket: TcpStream,
-        said: &[u8],
-    ) -> Result<(TlsStream, Shown), HandshakeError> {
+    pub(crate) async fn accept(&self, socket: TcpStream, said: &[u8]) -> Result<(TlsStream, Shown), HandshakeError> {
         let (began, within) = (Instant::now(), HANDSHAKE_WITHIN);
         let accepted = match tokio::time::timeout(within, self.shake_hands(socket, said)).await {
             Ok(accepted) => accepted,
             Err(_) => Err(HandshakeError::Late(within)),
         };
         let outcome = match &accepted {
-            Ok((stream, _)) => Some(Outcome::Ok {
-                resumed: stream.was_resumed(),
-            }),
+            Ok((stream, _)) => Some(Outcome::Ok { resumed: stream.was_resumed() }),
             Err(error) => error.outcome(),
         };
         if let Some(outcome) = outcome {
@@ -130,11 +115,7 @@ impl Acceptor {
         accepted
     }
 
-    async fn shake_hands(
-        &self,
-        socket: TcpStream,
-        said: &[u8],
-    ) -> Result<(TlsStream, Shown), HandshakeError> {
+    async fn shake_hands(&self, socket: TcpStream, said: &[u8]) -> Result<(TlsStream, Shown), HandshakeError> {
         let first = match said.first() {
             Some(first) => *first,
             None => {

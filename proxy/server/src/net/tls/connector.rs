@@ -11,8 +11,7 @@ use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, RootCertStore,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, RootCertStore, SignatureScheme,
 };
 use tokio::net::TcpStream;
 
@@ -34,12 +33,7 @@ pub(crate) struct BackendFiles {
 impl Default for BackendFiles {
     /// What a URL alone says.
     fn default() -> BackendFiles {
-        BackendFiles {
-            ca: Authority::System,
-            server_name: None,
-            verify: Verify::Full,
-            own: None,
-        }
+        BackendFiles { ca: Authority::System, server_name: None, verify: Verify::Full, own: None }
     }
 }
 
@@ -90,17 +84,11 @@ impl Connector {
         observer: Arc<dyn Observe>,
     ) -> Result<Connector, TlsError> {
         let name = files.server_name.as_deref().or(host);
-        let name = name.map(|name| {
-            ServerName::try_from(name.to_owned()).map_err(|_| TlsError::ServerName(name.to_owned()))
-        });
+        let name =
+            name.map(|name| ServerName::try_from(name.to_owned()).map_err(|_| TlsError::ServerName(name.to_owned())));
         let name = name.transpose()?;
         let material = read(&files)?;
-        Ok(Connector {
-            files,
-            name,
-            current: ArcSwap::from_pointee(material),
-            observer,
-        })
+        Ok(Connector { files, name, current: ArcSwap::from_pointee(material), observer })
     }
 
     /// Reads the files again; answers whether they have changed. What cannot be used changes nothing.
@@ -120,44 +108,27 @@ impl Connector {
     }
 
     /// Shakes hands with this host. How long that may take is the caller's to say.
-    pub(crate) async fn connect(
-        &self,
-        socket: TcpStream,
-        host: &str,
-    ) -> Result<TlsStream, HandshakeError> {
-        let mut watch = Watch {
-            observer: &*self.observer,
-            began: Instant::now(),
-            outcome: Some(Outcome::Timeout),
-        };
+    pub(crate) async fn connect(&self, socket: TcpStream, host: &str) -> Result<TlsStream, HandshakeError> {
+        let mut watch = Watch { observer: &*self.observer, began: Instant::now(), outcome: Some(Outcome::Timeout) };
         let connected = self.shake_hands(socket, host).await;
         watch.outcome = match &connected {
-            Ok(stream) => Some(Outcome::Ok {
-                resumed: stream.was_resumed(),
-            }),
+            Ok(stream) => Some(Outcome::Ok { resumed: stream.was_resumed() }),
             Err(error) => error.outcome(),
         };
         connected
     }
 
-    async fn shake_hands(
-        &self,
-        socket: TcpStream,
-        host: &str,
-    ) -> Result<TlsStream, HandshakeError> {
+    async fn shake_hands(&self, socket: TcpStream, host: &str) -> Result<TlsStream, HandshakeError> {
         let config = self.current.load().config.clone();
         let name = match &self.name {
             Some(name) => name.clone(),
-            None => ServerName::try_from(host.to_owned())
-                .map_err(|_| HandshakeError::Name(host.to_owned()))?,
+            None => ServerName::try_from(host.to_owned()).map_err(|_| HandshakeError::Name(host.to_owned()))?,
         };
         let session = UnbufferedClientConnection::new(config, name);
         let session = session.map_err(HandshakeError::Tls)?;
         let connected = TlsStream::connect(socket, session).await;
         connected.map_err(|error| match error {
-            HandshakeError::Tls(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-                HandshakeError::Plain
-            }
+            HandshakeError::Tls(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => HandshakeError::Plain,
             other => other,
         })
     }
@@ -194,9 +165,7 @@ fn read(files: &BackendFiles) -> Result<Material, TlsError> {
     let verifier = WebPkiServerVerifier::builder_with_provider(authorities.roots, provider());
     let verifier = verifier.build()?;
     let builder = match files.verify {
-        Verify::Full => builder
-            .dangerous()
-            .with_custom_certificate_verifier(verifier),
+        Verify::Full => builder.dangerous().with_custom_certificate_verifier(verifier),
         Verify::Ca => {
             let any = Arc::new(AnyHost(verifier));
             builder.dangerous().with_custom_certificate_verifier(any)
@@ -208,12 +177,7 @@ fn read(files: &BackendFiles) -> Result<Material, TlsError> {
         None => builder.with_no_client_auth(),
     };
     config.enable_early_data = false;
-    Ok(Material {
-        config: Arc::new(config),
-        digest: sources.digest(),
-        own_ends,
-        authorities_end: authorities.ends,
-    })
+    Ok(Material { config: Arc::new(config), digest: sources.digest(), own_ends, authorities_end: authorities.ends })
 }
 
 /// Whom the system believes. One that cannot be used is passed over, as every program of the system does.
@@ -226,10 +190,7 @@ fn of_system(sources: &mut Sources) -> Result<Authorities, TlsError> {
     }
     match roots.is_empty() {
         true => Err(TlsError::NoSystemAuthorities),
-        false => Ok(Authorities {
-            roots: Arc::new(roots),
-            ends: None,
-        }),
+        false => Ok(Authorities { roots: Arc::new(roots), ends: None }),
     }
 }
 
@@ -247,10 +208,7 @@ impl ServerCertVerifier for AnyHost {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         // The name is looked at last, when all else is good.
-        match self
-            .0
-            .verify_server_cert(shown, between, name, stapled, now)
-        {
+        match self.0.verify_server_cert(shown, between, name, stapled, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

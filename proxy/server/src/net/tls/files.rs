@@ -24,21 +24,13 @@ const MAX_FILE: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     #[error("{key}: cannot read {}: {source}", path.display())]
-    Unreadable {
-        key: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unreadable { key: &'static str, path: PathBuf, source: io::Error },
     #[error("{key}: {} is longer than {MAX_FILE} bytes", path.display())]
     TooLong { key: &'static str, path: PathBuf },
     #[error("{key}: there is no certificate in {}; it has to be PEM text, with BEGIN CERTIFICATE", path.display())]
     NoCertificate { key: &'static str, path: PathBuf },
     #[error("{key}: {} has a certificate that cannot be used: {source}", path.display())]
-    BadCertificate {
-        key: &'static str,
-        path: PathBuf,
-        source: Error,
-    },
+    BadCertificate { key: &'static str, path: PathBuf, source: Error },
     #[error("key: there is no private key in {}; it has to be PEM text, with BEGIN PRIVATE KEY, and without a password", .0.display())]
     NoKey(PathBuf),
     #[error("key: {} cannot be used: {source}", path.display())]
@@ -46,11 +38,7 @@ pub(crate) enum TlsError {
     #[error("key does not belong to cert ({})", .0.display())]
     KeyMismatch(PathBuf),
     #[error("{key} ended {} ({})", humantime::format_rfc3339_seconds(*at), path.display())]
-    CertificateEnded {
-        key: &'static str,
-        path: PathBuf,
-        at: SystemTime,
-    },
+    CertificateEnded { key: &'static str, path: PathBuf, at: SystemTime },
     #[error("ca = \"system\" found no certificates; name a file")]
     NoSystemAuthorities,
     #[error("client_ca: {0}")]
@@ -76,8 +64,7 @@ impl Sources {
     /// Reads a file that the key of the configuration names.
     fn read(&mut self, key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
         let mut bytes = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
+        let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
         if let Err(source) = read {
             let path = path.to_owned();
             return Err(TlsError::Unreadable { key, path, source });
@@ -96,79 +83,43 @@ impl Sources {
         self.digest.update(bytes);
     }
 
-    fn certificates(
-        &mut self,
-        key: &'static str,
-        path: &Path,
-    ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    fn certificates(&mut self, key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         let bytes = self.read(key, path)?;
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) | Err(_) => Err(TlsError::NoCertificate {
-                key,
-                path: path.to_owned(),
-            }),
+            Ok(_) | Err(_) => Err(TlsError::NoCertificate { key, path: path.to_owned() }),
         }
     }
 
     /// A certificate of ours with what issued it, and its key.
-    pub(super) fn certified(
-        &mut self,
-        cert: &Path,
-        key: &Path,
-    ) -> Result<OwnCertificate, TlsError> {
+    pub(super) fn certified(&mut self, cert: &Path, key: &Path) -> Result<OwnCertificate, TlsError> {
         let chain = self.certificates("cert", cert)?;
         let text = self.read("key", key)?;
         let private = PrivateKeyDer::from_pem_slice(&text);
         let private = private.map_err(|_| TlsError::NoKey(key.to_owned()))?;
         let ends = chain.first().and_then(certificate::end);
         if let Some(at) = ends.filter(|at| *at <= SystemTime::now()) {
-            return Err(TlsError::CertificateEnded {
-                key: "cert",
-                path: cert.to_owned(),
-                at,
-            });
+            return Err(TlsError::CertificateEnded { key: "cert", path: cert.to_owned(), at });
         }
         let certified = CertifiedKey::from_der(chain, private, &provider());
         let certified = certified.map_err(|source| match source {
             Error::InconsistentKeys(_) => TlsError::KeyMismatch(cert.to_owned()),
-            Error::InvalidCertificate(_) => TlsError::BadCertificate {
-                key: "cert",
-                path: cert.to_owned(),
-                source,
-            },
-            source => TlsError::BadKey {
-                path: key.to_owned(),
-                source,
-            },
+            Error::InvalidCertificate(_) => TlsError::BadCertificate { key: "cert", path: cert.to_owned(), source },
+            source => TlsError::BadKey { path: key.to_owned(), source },
         })?;
-        Ok(OwnCertificate {
-            key: Arc::new(certified),
-            ends,
-        })
+        Ok(OwnCertificate { key: Arc::new(certified), ends })
     }
 
     /// Those who may have issued the certificates of others.
-    pub(super) fn authorities(
-        &mut self,
-        key: &'static str,
-        path: &Path,
-    ) -> Result<Authorities, TlsError> {
+    pub(super) fn authorities(&mut self, key: &'static str, path: &Path) -> Result<Authorities, TlsError> {
         let found = self.certificates(key, path)?;
         let ends = found.iter().filter_map(certificate::end).min();
         let mut roots = RootCertStore::empty();
         for one in found {
-            roots.add(one).map_err(|source| TlsError::BadCertificate {
-                key,
-                path: path.to_owned(),
-                source,
-            })?;
+            roots.add(one).map_err(|source| TlsError::BadCertificate { key, path: path.to_owned(), source })?;
         }
-        Ok(Authorities {
-            roots: Arc::new(roots),
-            ends,
-        })
+        Ok(Authorities { roots: Arc::new(roots), ends })
     }
 
     /// What all files together said.

@@ -23,9 +23,7 @@ pub(crate) enum HandshakeError {
     /// The certificate was good when the session began that was to be resumed.
     #[error("the certificate has ended since the session began")]
     EndedSince,
-    #[error(
-        "no certificate can be for {0}: that is no name of a host; set backend_tls: server_name"
-    )]
+    #[error("no certificate can be for {0}: that is no name of a host; set backend_tls: server_name")]
     Name(String),
     #[error("{}", words(.0))]
     Tls(Error),
@@ -66,12 +64,9 @@ impl HandshakeError {
             HandshakeError::Plain => Outcome::Protocol,
             HandshakeError::Late(_) => Outcome::Timeout,
             HandshakeError::EndedSince => Outcome::Expired,
-            HandshakeError::Ended | HandshakeError::Io(_) | HandshakeError::Name(_) => {
-                Outcome::Other
-            }
+            HandshakeError::Ended | HandshakeError::Io(_) | HandshakeError::Name(_) => Outcome::Other,
             HandshakeError::Tls(error) => match error {
-                Error::NoCertificatesPresented
-                | Error::AlertReceived(AlertDescription::CertificateRequired) => {
+                Error::NoCertificatesPresented | Error::AlertReceived(AlertDescription::CertificateRequired) => {
                     Outcome::NoCertificate
                 }
                 Error::InvalidCertificate(CertificateError::UnknownIssuer)
@@ -99,9 +94,7 @@ fn words(error: &Error) -> String {
     match error {
         Error::NoCertificatesPresented => "the client showed no certificate".to_owned(),
         Error::InvalidCertificate(error) => match error {
-            CertificateError::UnknownIssuer => {
-                "its certificate was issued by nobody who is believed here".to_owned()
-            }
+            CertificateError::UnknownIssuer => "its certificate was issued by nobody who is believed here".to_owned(),
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "its certificate has ended".to_owned()
             }

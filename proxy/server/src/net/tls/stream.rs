@@ -14,8 +14,7 @@ use std::task::{Context, Poll, ready};
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
-    WriteTraffic,
+    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus, WriteTraffic,
 };
 use rustls::{CommonState, HandshakeKind};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -170,9 +169,7 @@ fn step<D>(
         }
         ConnectionState::EncodeTlsData(mut data) => {
             let start = outgoing.len();
-            if let Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) =
-                data.encode(&mut [])
-            {
+            if let Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) = data.encode(&mut []) {
                 outgoing.resize(start + required_size, 0);
                 let written = data.encode(&mut outgoing[start..]).unwrap_or(0);
                 outgoing.truncate(start + written);
@@ -194,18 +191,12 @@ fn step<D>(
         }
         // A replayed acquire would be a second one, so none is ever offered.
         ConnectionState::ReadEarlyData(_) => {
-            return (
-                discard,
-                Err(rustls::Error::General("early data".to_owned())),
-            );
+            return (discard, Err(rustls::Error::General("early data".to_owned())));
         }
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Next::Rest,
         // A state that a later version of the library may have.
         _ => {
-            return (
-                discard,
-                Err(rustls::Error::General("an unknown state".to_owned())),
-            );
+            return (discard, Err(rustls::Error::General("an unknown state".to_owned())));
         }
     };
     (discard, Ok(next))
@@ -435,11 +426,7 @@ impl TlsStream {
     }
 
     /// Opens what is whole of it; answers how many bytes are done with.
-    fn process(
-        &mut self,
-        bytes: &mut [u8],
-        sink: &mut impl Sink,
-    ) -> (usize, Result<(), rustls::Error>) {
+    fn process(&mut self, bytes: &mut [u8], sink: &mut impl Sink) -> (usize, Result<(), rustls::Error>) {
         let mut done = 0;
         let mut failed = None;
         loop {
@@ -447,12 +434,8 @@ impl TlsStream {
             let rest = &mut bytes[done..];
             let (outgoing, has_ended) = (&mut self.outgoing.bytes, &mut self.has_ended);
             let (discard, next) = match &mut self.session {
-                Session::Server(session) => {
-                    step(session.process_tls_records(rest), outgoing, has_ended, sink)
-                }
-                Session::Client(session) => {
-                    step(session.process_tls_records(rest), outgoing, has_ended, sink)
-                }
+                Session::Server(session) => step(session.process_tls_records(rest), outgoing, has_ended, sink),
+                Session::Client(session) => step(session.process_tls_records(rest), outgoing, has_ended, sink),
             };
             done += discard;
             match (next, failed.take()) {
@@ -489,11 +472,7 @@ impl TlsStream {
     }
 
     /// Ready when something was taken. Where it was not, the next call has to begin with the same bytes.
-    pub(crate) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_write_ready(cx))?;
             match self.try_write(bytes) {
@@ -532,17 +511,15 @@ impl TlsStream {
         loop {
             let (discard, next) = match &mut self.session {
                 Session::Server(session) => match session.process_tls_records(partial) {
-                    UnbufferedStatus {
-                        state: Ok(ConnectionState::WriteTraffic(traffic)),
-                        ..
-                    } => return write_record(traffic, bytes, what, into),
+                    UnbufferedStatus { state: Ok(ConnectionState::WriteTraffic(traffic)), .. } => {
+                        return write_record(traffic, bytes, what, into);
+                    }
                     status => step(status, outgoing, has_ended, plain),
                 },
                 Session::Client(session) => match session.process_tls_records(partial) {
-                    UnbufferedStatus {
-                        state: Ok(ConnectionState::WriteTraffic(traffic)),
-                        ..
-                    } => return write_record(traffic, bytes, what, into),
+                    UnbufferedStatus { state: Ok(ConnectionState::WriteTraffic(traffic)), .. } => {
+                        return write_record(traffic, bytes, what, into);
+                    }
                     status => step(status, outgoing, has_ended, plain),
                 },
             };
@@ -562,10 +539,7 @@ impl TlsStream {
     /// would turn the notice down, which cannot be told from turning a reply down.
     pub(crate) fn say_goodbye(&mut self) {
         let is_over = self.has_ended || self.has_failed;
-        if mem::replace(&mut self.said_goodbye, true)
-            || is_over
-            || self.outgoing.flush(&self.socket).is_err()
-        {
+        if mem::replace(&mut self.said_goodbye, true) || is_over || self.outgoing.flush(&self.socket).is_err() {
             return;
         }
         // What does not go out now is lost with the connection, as the last bytes of a full socket are.
@@ -659,11 +633,7 @@ impl Sink for Room<'_, '_> {
 }
 
 impl AsyncRead for TlsStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         let before = buffer.filled().len();
         while stream.take(buffer).is_none() {

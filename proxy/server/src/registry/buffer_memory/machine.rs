@@ -14,9 +14,7 @@ const SHARE: u64 = 4;
 pub(crate) fn usual_limit() -> usize {
     let groups = groups(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
     let limits = groups.iter().filter_map(|file| limit_in(file));
-    let machine = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| total(&text));
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let memory = limits.chain(machine).min().unwrap_or(UNKNOWN);
     usize::try_from(memory / SHARE).unwrap_or(usize::MAX)
 }
@@ -28,9 +26,7 @@ fn limit_in(file: &Path) -> Option<u64> {
 
 /// `MemTotal` in bytes.
 fn total(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }

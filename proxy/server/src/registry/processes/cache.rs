@@ -16,8 +16,7 @@ pub(super) fn inodes(pairs: &HashSet<Pair>) -> HashMap<Pair, u64> {
     let mut inodes = HashMap::new();
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
         let mut text = String::new();
-        let read =
-            fs::File::open(table).and_then(|file| file.take(MAX_TABLE).read_to_string(&mut text));
+        let read = fs::File::open(table).and_then(|file| file.take(MAX_TABLE).read_to_string(&mut text));
         if read.is_ok() {
             let rows = text.lines().skip(1).filter_map(socket);
             inodes.extend(rows.filter(|(pair, _)| pairs.contains(pair)));
@@ -73,18 +72,8 @@ mod tests {
         assert_eq!(socket(row), Some((pair, 40212)));
         let mapped = address("0000000000000000FFFF00000100007F:1F90");
         assert_eq!(mapped, Some(parse("127.0.0.1:8080")));
-        assert_eq!(
-            address("00000000000000000000000001000000:0001"),
-            Some(parse("[::1]:1"))
-        );
-        for bad in [
-            "",
-            "x",
-            "0100007F",
-            "0100007:1",
-            "é100007F:1F90",
-            "0100007F:12345",
-        ] {
+        assert_eq!(address("00000000000000000000000001000000:0001"), Some(parse("[::1]:1")));
+        for bad in ["", "x", "0100007F", "0100007:1", "é100007F:1F90", "0100007F:12345"] {
             assert_eq!(address(bad), None, "{bad}");
         }
         assert_eq!(socket("  sl  local_address rem_address"), None);

@@ -22,8 +22,7 @@ pub(super) const KEPT: Duration = Duration::from_secs(5);
 const MAX_KEPT: usize = 1024;
 
 /// What was found lately of the processes that one comes from.
-static LATELY: LazyLock<Mutex<HashMap<Running, (Instant, Lineage)>>> =
-    LazyLock::new(Mutex::default);
+static LATELY: LazyLock<Mutex<HashMap<Running, (Instant, Lineage)>>> = LazyLock::new(Mutex::default);
 
 /// The longest line that the kernel writes of a process, bytes: 52 numbers and a name.
 const MAX_STAT: usize = 2048;
@@ -63,12 +62,7 @@ impl Running {
 
     /// What tells it from every other process, of other machines, too.
     pub(crate) fn process(&self) -> Process {
-        Process::of(&[
-            &MACHINE,
-            PROCESS_NAMESPACE.as_bytes(),
-            &self.number.to_be_bytes(),
-            self.started.as_bytes(),
-        ])
+        Process::of(&[&MACHINE, PROCESS_NAMESPACE.as_bytes(), &self.number.to_be_bytes(), self.started.as_bytes()])
     }
 
     /// Its number, which means it as long as it is alive.
@@ -100,10 +94,7 @@ impl Running {
         if let Some(known) = self.lineage_lately().filter(|_| self.is_alive()) {
             return known;
         }
-        let mut lineage = Lineage {
-            processes: vec![self.clone()],
-            is_whole: false,
-        };
+        let mut lineage = Lineage { processes: vec![self.clone()], is_whole: false };
         let Some(own) = stat(self.number).filter(|stat| stat.started == self.started) else {
             return lineage;
         };
@@ -119,10 +110,7 @@ impl Running {
             if stat.session != own.session {
                 break;
             }
-            let ancestor = Running {
-                number: parent,
-                started: stat.started,
-            };
+            let ancestor = Running { number: parent, started: stat.started };
             if let Some(known) = ancestor.lineage_lately() {
                 lineage.processes.extend(known.processes);
                 lineage.processes.truncate(MAX_ANCESTORS + 1);
@@ -160,10 +148,7 @@ impl Lineage {
         for (place, process) in self.processes.iter().enumerate() {
             let kept = lately.get(process);
             if kept.is_none_or(|(found, _)| found.elapsed() >= KEPT) {
-                let lineage = Lineage {
-                    processes: self.processes[place..].to_vec(),
-                    is_whole: true,
-                };
+                let lineage = Lineage { processes: self.processes[place..].to_vec(), is_whole: true };
                 lately.insert(process.clone(), (now, lineage));
             }
         }
@@ -195,12 +180,7 @@ fn parse(text: &str) -> Option<Stat> {
     let parent = words.next()?.parse().ok()?;
     let session = words.nth(1)?.parse().ok()?;
     let started = words.nth(15)?.to_owned();
-    Some(Stat {
-        state,
-        parent,
-        session,
-        started,
-    })
+    Some(Stat { state, parent, session, started })
 }
 
 #[cfg(test)]
@@ -220,10 +200,7 @@ mod tests {
 
     #[test]
     fn a_process_lives_until_it_ends_and_comes_from_this_one() {
-        let mut child = Command::new("cat")
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("cat can be started");
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat can be started");
         let child_of_ours = Running::of(child.id()).expect("it waits for its input");
         let ours = Running::of(std::process::id()).expect("this one runs");
         let lineage = child_of_ours.lineage();

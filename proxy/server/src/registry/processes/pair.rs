@@ -12,11 +12,7 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn new(client: SocketAddr, local: SocketAddr) -> Pair {
-        let plain =
-            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        Pair {
-            client: plain(client),
-            local: plain(local),
-        }
+        let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Pair { client: plain(client), local: plain(local) }
     }
 }

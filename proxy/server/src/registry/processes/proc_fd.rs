@@ -48,15 +48,9 @@ struct Known {
 impl Known {
     /// Where its next sockets may be.
     fn likely(&self) -> Vec<u32> {
-        let next = self
-            .lately
-            .iter()
-            .max()
-            .map_or(0, |last| last.saturating_add(1));
+        let next = self.lately.iter().max().map_or(0, |last| last.saturating_add(1));
         let lately = self.lately.iter().copied();
-        lately
-            .chain(next..next.saturating_add(MORE_LIKELY))
-            .collect()
+        lately.chain(next..next.saturating_add(MORE_LIKELY)).collect()
     }
 }
 
@@ -111,10 +105,7 @@ impl Search {
         // Of a client that was there for one command nothing is left to look at.
         let is_there = |known: &Known| fs::metadata(format!("/proc/{}", known.number)).is_ok();
         self.known.retain(is_there);
-        let likely = self
-            .known
-            .iter()
-            .map(|known| (known.number, known.likely()));
+        let likely = self.known.iter().map(|known| (known.number, known.likely()));
         for (number, files) in likely.collect::<Vec<_>>() {
             self.look_at(number, files.into_iter(), &mut hunt);
         }
@@ -211,10 +202,7 @@ impl Search {
     fn remember(&mut self, number: u32, files: impl Iterator<Item = u32>) {
         let at = self.known.iter().position(|known| known.number == number);
         let known = at.and_then(|at| self.known.remove(at));
-        let mut known = known.unwrap_or_else(|| Known {
-            number,
-            lately: VecDeque::new(),
-        });
+        let mut known = known.unwrap_or_else(|| Known { number, lately: VecDeque::new() });
         for file in files {
             known.lately.retain(|other| *other != file);
             known.lately.push_front(file);
@@ -284,10 +272,7 @@ mod tests {
         search.remember(7, [9].into_iter());
         let numbers: Vec<u32> = search.known.iter().map(|known| known.number).collect();
         assert_eq!(numbers, [7, 8]);
-        assert_eq!(
-            search.known[0].likely(),
-            [9, 4, 3, 10, 11, 12, 13, 14, 15, 16, 17]
-        );
+        assert_eq!(search.known[0].likely(), [9, 4, 3, 10, 11, 12, 13, 14, 15, 16, 17]);
         assert_eq!(search.known[1].lately.len(), MAX_LATELY);
         for number in 0..2000 {
             search.remember(number, std::iter::once(u32::MAX));

@@ -76,11 +76,8 @@ impl Inodes {
         };
         match diag.ask(pair) {
             Ok(answer) => {
-                self.way = if was_proven || answer != Answer::NotThere {
-                    Way::Proven(diag)
-                } else {
-                    Way::Unproven(diag)
-                };
+                self.way =
+                    if was_proven || answer != Answer::NotThere { Way::Proven(diag) } else { Way::Unproven(diag) };
                 Some(answer)
             }
             Err(error) => {

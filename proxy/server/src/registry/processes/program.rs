@@ -60,9 +60,7 @@ fn read(running: &Running) -> Option<Program> {
     let name = name_of(&file("comm")?, &file("cmdline")?)?;
     let place = file("cgroup").and_then(|cgroup| place_of(&cgroup));
     // Looked at after the files: the number may have been given to another process meanwhile.
-    running
-        .is_alive()
-        .then(|| Program::new(&name, place.as_deref()))
+    running.is_alive().then(|| Program::new(&name, place.as_deref()))
 }
 
 /// The program's name; `None` where there is not even one of the kernel's.
@@ -80,11 +78,7 @@ fn name_of(comm: &[u8], command_line: &[u8]) -> Option<String> {
         return Some(script);
     }
     let is_cut = comm.len() == MAX_COMM && called.starts_with(comm);
-    let name = if is_cut || comm.is_empty() {
-        called
-    } else {
-        comm
-    };
+    let name = if is_cut || comm.is_empty() { called } else { comm };
     (!name.is_empty()).then(|| cut(name))
 }
 
@@ -103,20 +97,8 @@ struct Interpreter {
 }
 
 const INTERPRETERS: &[Interpreter] = &[
-    Interpreter {
-        names: &["python", "pypy"],
-        run: &["-m"],
-        code: &["-c"],
-        valued: &["-W", "-X"],
-        verbs: &[],
-    },
-    Interpreter {
-        names: &["php"],
-        run: &["-f"],
-        code: &["-r", "-a"],
-        valued: &["-d", "-c", "-z"],
-        verbs: &[],
-    },
+    Interpreter { names: &["python", "pypy"], run: &["-m"], code: &["-c"], valued: &["-W", "-X"], verbs: &[] },
+    Interpreter { names: &["php"], run: &["-f"], code: &["-r", "-a"], valued: &["-d", "-c", "-z"], verbs: &[] },
     Interpreter {
         names: &["node", "nodejs", "bun", "deno"],
         run: &[],
@@ -124,20 +106,8 @@ const INTERPRETERS: &[Interpreter] = &[
         valued: &["-r", "--require", "--import", "--loader", "-C"],
         verbs: &["run"],
     },
-    Interpreter {
-        names: &["ruby", "jruby"],
-        run: &[],
-        code: &["-e"],
-        valued: &["-I", "-r", "-C"],
-        verbs: &[],
-    },
-    Interpreter {
-        names: &["perl"],
-        run: &[],
-        code: &["-e", "-E"],
-        valued: &["-I"],
-        verbs: &[],
-    },
+    Interpreter { names: &["ruby", "jruby"], run: &[], code: &["-e"], valued: &["-I", "-r", "-C"], verbs: &[] },
+    Interpreter { names: &["perl"], run: &[], code: &["-e", "-E"], valued: &["-I"], verbs: &[] },
     Interpreter {
         names: &["java"],
         run: &["-jar", "-m", "--module"],
@@ -145,13 +115,7 @@ const INTERPRETERS: &[Interpreter] = &[
         valued: &["-cp", "-classpath", "--class-path", "-p", "--module-path"],
         verbs: &[],
     },
-    Interpreter {
-        names: &["dotnet"],
-        run: &[],
-        code: &[],
-        valued: &[],
-        verbs: &["exec"],
-    },
+    Interpreter { names: &["dotnet"], run: &[], code: &[], valued: &[], verbs: &["exec"] },
     Interpreter {
         names: &["sh", "bash", "dash", "zsh", "ksh"],
         run: &[],
@@ -168,9 +132,7 @@ impl Interpreter {
         let is_version = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
         let end = called.iter().rposition(|byte| !is_version(byte))? + 1;
         let name = &called[..end];
-        INTERPRETERS
-            .iter()
-            .find(|one| one.names.iter().any(|known| known.as_bytes() == name))
+        INTERPRETERS.iter().find(|one| one.names.iter().any(|known| known.as_bytes() == name))
     }
 
     /// What it runs, and the role that this was given: `estate.py orders`.
@@ -205,9 +167,7 @@ impl Interpreter {
 /// right behind the script is looked at: what follows an option may be a password.
 fn is_role(word: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_lowercase() || b"_:-".contains(byte);
-    word.len() <= MAX_ROLE
-        && word.first().is_some_and(u8::is_ascii_lowercase)
-        && word.iter().all(is_plain)
+    word.len() <= MAX_ROLE && word.first().is_some_and(u8::is_ascii_lowercase) && word.iter().all(is_plain)
 }
 
 /// The innermost service unit or container of a process, by the names of its control groups.
@@ -215,9 +175,7 @@ fn place_of(cgroup: &[u8]) -> Option<String> {
     let lines = cgroup.split(|byte| *byte == b'\n');
     // `0::/system.slice/orders.service`, or one such line for each controller.
     let paths = lines.filter_map(|line| line.splitn(3, |byte| *byte == b':').nth(2));
-    paths
-        .filter_map(|path| path.rsplit(|byte| *byte == b'/').find_map(place_named))
-        .next()
+    paths.filter_map(|path| path.rsplit(|byte| *byte == b'/').find_map(place_named)).next()
 }
 
 fn place_named(group: &[u8]) -> Option<String> {
@@ -258,86 +216,24 @@ mod tests {
     #[test]
     fn an_interpreter_is_known_by_what_it_runs_and_by_the_role_that_follows() {
         for (comm, words, expected) in [
-            (
-                "python3",
-                &[
-                    "python3",
-                    "-B",
-                    "/srv/estate.py",
-                    "orders",
-                    "127.0.0.1:6380",
-                ][..],
-                "estate.py orders",
-            ),
-            (
-                "python3",
-                &[
-                    "/usr/bin/python3.11",
-                    "-W",
-                    "ignore",
-                    "-m",
-                    "celery",
-                    "-A",
-                    "shop",
-                ],
-                "celery",
-            ),
-            (
-                "python3",
-                &["python3", "worker.py", "10.0.0.1"],
-                "worker.py",
-            ),
-            (
-                "python3",
-                &["python3", "worker.py", "--password", "hunter"],
-                "worker.py",
-            ),
-            (
-                "python3",
-                &["python3", "import.py", "2026-11-22"],
-                "import.py",
-            ),
+            ("python3", &["python3", "-B", "/srv/estate.py", "orders", "127.0.0.1:6380"][..], "estate.py orders"),
+            ("python3", &["/usr/bin/python3.11", "-W", "ignore", "-m", "celery", "-A", "shop"], "celery"),
+            ("python3", &["python3", "worker.py", "10.0.0.1"], "worker.py"),
+            ("python3", &["python3", "worker.py", "--password", "hunter"], "worker.py"),
+            ("python3", &["python3", "import.py", "2026-11-22"], "import.py"),
             ("orders.py", &["python3", "./orders.py"], "orders.py"),
-            (
-                "python3",
-                &["python3", "-c", "import redis", "secret"],
-                "python3",
-            ),
+            ("python3", &["python3", "-c", "import redis", "secret"], "python3"),
             ("python3", &["python3"], "python3"),
             ("python3", &["python3", "-"], "python3"),
-            (
-                "php",
-                &["php", "-d", "memory_limit=1G", "artisan", "queue:work"],
-                "artisan queue:work",
-            ),
-            (
-                "php-fpm8.2",
-                &["php-fpm: pool shop                 "],
-                "php-fpm: pool shop",
-            ),
-            (
-                "node",
-                &["node", "-r", "dotenv/config", "/app/server.js"],
-                "server.js",
-            ),
-            (
-                "java",
-                &["java", "-Xmx1g", "-cp", "a.jar:b.jar", "com.shop.Main"],
-                "com.shop.Main",
-            ),
-            (
-                "java",
-                &["java", "-jar", "/opt/app.jar", "--server.port=1"],
-                "app.jar",
-            ),
+            ("php", &["php", "-d", "memory_limit=1G", "artisan", "queue:work"], "artisan queue:work"),
+            ("php-fpm8.2", &["php-fpm: pool shop                 "], "php-fpm: pool shop"),
+            ("node", &["node", "-r", "dotenv/config", "/app/server.js"], "server.js"),
+            ("java", &["java", "-Xmx1g", "-cp", "a.jar:b.jar", "com.shop.Main"], "com.shop.Main"),
+            ("java", &["java", "-jar", "/opt/app.jar", "--server.port=1"], "app.jar"),
             ("dotnet", &["dotnet", "exec", "Shop.dll"], "Shop.dll"),
             ("bash", &["-bash"], "bash"),
             ("redis-cli", &["redis-cli", "get", "a"], "redis-cli"),
-            (
-                "a-long-name-is-",
-                &["/opt/a-long-name-is-cut"],
-                "a-long-name-is-cut",
-            ),
+            ("a-long-name-is-", &["/opt/a-long-name-is-cut"], "a-long-name-is-cut"),
             ("renamed", &["/opt/program", "x"], "renamed"),
             ("pythonic", &["pythonic", "a.py"], "pythonic"),
         ] {
@@ -351,10 +247,7 @@ mod tests {
         let shown = name("python3", &["python3", &endless]).expect("a name");
         assert_eq!(shown.len(), MAX_NAME);
         assert_eq!(name("a\u{1b}[2Jb", &[""]).as_deref(), Some(r"a\x1b[2Jb"));
-        assert_eq!(
-            name("python3", &["python3", "\u{1b}]0;x\u{7}.py", "r\u{1b}"]).as_deref(),
-            Some(r"\x1b]0;x\x07.py")
-        );
+        assert_eq!(name("python3", &["python3", "\u{1b}]0;x\u{7}.py", "r\u{1b}"]).as_deref(), Some(r"\x1b]0;x\x07.py"));
         assert_eq!(name_of(b"", b""), None);
         assert_eq!(name_of(b"\xff\n", b"\0\0\0").as_deref(), Some(r"\xff"));
     }
@@ -363,47 +256,19 @@ mod tests {
     fn a_service_or_container_is_found_in_the_names_of_control_groups() {
         let id = "3f2a1b4c5d6e".to_owned() + &"0".repeat(52);
         for (cgroup, expected) in [
+            ("0::/system.slice/orders.service\n".to_owned(), Some("orders.service")),
+            ("0::/system.slice/system-worker.slice/worker@3.service/inner\n".to_owned(), Some("worker@3.service")),
+            ("0::/user.slice/user-1000.slice/session-3.scope\n".to_owned(), None),
+            ("0::/user.slice/user-1000.slice/user@1000.service/init.scope\n".to_owned(), None),
             (
-                "0::/system.slice/orders.service\n".to_owned(),
-                Some("orders.service"),
-            ),
-            (
-                "0::/system.slice/system-worker.slice/worker@3.service/inner\n".to_owned(),
-                Some("worker@3.service"),
-            ),
-            (
-                "0::/user.slice/user-1000.slice/session-3.scope\n".to_owned(),
-                None,
-            ),
-            (
-                "0::/user.slice/user-1000.slice/user@1000.service/init.scope\n".to_owned(),
-                None,
-            ),
-            (
-                "0::/user.slice/user-1000.slice/user@1000.service/app.slice/sync.service\n"
-                    .to_owned(),
+                "0::/user.slice/user-1000.slice/user@1000.service/app.slice/sync.service\n".to_owned(),
                 Some("sync.service"),
             ),
-            (
-                format!("0::/system.slice/docker-{id}.scope\n"),
-                Some("3f2a1b4c5d6e"),
-            ),
-            (
-                format!("0::/machine.slice/libpod-{id}.scope/container\n"),
-                Some("3f2a1b4c5d6e"),
-            ),
-            (
-                format!("0::/machine.slice/libpod-conmon-{id}.scope\n"),
-                None,
-            ),
-            (
-                format!("0::/kubepods.slice/pod1.slice/cri-containerd-{id}.scope\n"),
-                Some("3f2a1b4c5d6e"),
-            ),
-            (
-                format!("12:pids:/docker/{id}\n1:name=systemd:/docker/{id}\n"),
-                Some("3f2a1b4c5d6e"),
-            ),
+            (format!("0::/system.slice/docker-{id}.scope\n"), Some("3f2a1b4c5d6e")),
+            (format!("0::/machine.slice/libpod-{id}.scope/container\n"), Some("3f2a1b4c5d6e")),
+            (format!("0::/machine.slice/libpod-conmon-{id}.scope\n"), None),
+            (format!("0::/kubepods.slice/pod1.slice/cri-containerd-{id}.scope\n"), Some("3f2a1b4c5d6e")),
+            (format!("12:pids:/docker/{id}\n1:name=systemd:/docker/{id}\n"), Some("3f2a1b4c5d6e")),
             (format!("0::/x{id}\n"), None),
             ("0::/\n".to_owned(), None),
             (String::new(), None),

@@ -193,16 +193,8 @@ mod tests {
     #[test]
     fn an_answer_is_taken_only_for_the_socket_that_was_asked_for() {
         for (family, one, other) in [
-            (
-                AF_INET,
-                pair("127.0.0.1:7", "127.0.0.2:8"),
-                pair("127.0.0.1:7", "127.0.0.1:8"),
-            ),
-            (
-                AF_INET6,
-                pair("[::1]:7", "[::1]:8"),
-                pair("[::1]:8", "[::1]:7"),
-            ),
+            (AF_INET, pair("127.0.0.1:7", "127.0.0.2:8"), pair("127.0.0.1:7", "127.0.0.1:8")),
+            (AF_INET6, pair("[::1]:7", "[::1]:8"), pair("[::1]:8", "[::1]:7")),
         ] {
             let answer = answered(&request(&one, 5), family, 4711);
             assert_eq!(read(&answer, &one, 5).unwrap(), Answer::Inode(4711));
@@ -215,10 +207,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_address_is_the_same_in_ipv6_spelling() {
-        let (short, long) = (
-            pair("127.0.0.1:7", "127.0.0.1:8"),
-            pair("[::ffff:127.0.0.1]:7", "[::ffff:127.0.0.1]:8"),
-        );
+        let (short, long) = (pair("127.0.0.1:7", "127.0.0.1:8"), pair("[::ffff:127.0.0.1]:7", "[::ffff:127.0.0.1]:8"));
         assert_eq!(short, long);
         let mut answer = answered(&request(&short, 1), AF_INET6, 4711);
         for at in [TOLD_ID + 4, TOLD_ID + 20] {
@@ -237,15 +226,9 @@ mod tests {
             read(&answer, &one, 1)
         };
         assert_eq!(failed(-ENOENT).unwrap(), Answer::NotThere);
-        assert_eq!(
-            failed(-1).unwrap_err().kind(),
-            io::ErrorKind::PermissionDenied
-        );
+        assert_eq!(failed(-1).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         for strange in [0, 7, i32::MIN] {
-            assert_eq!(
-                failed(strange).unwrap_err().kind(),
-                io::ErrorKind::InvalidData
-            );
+            assert_eq!(failed(strange).unwrap_err().kind(), io::ErrorKind::InvalidData);
         }
     }
 

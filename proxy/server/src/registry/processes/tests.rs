@@ -27,10 +27,7 @@ fn ends(client: &TcpStream) -> Pair {
 
 fn inode(socket: &TcpStream) -> u64 {
     let link = fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
-    let digits = link
-        .to_str()
-        .unwrap()
-        .trim_matches(|c: char| !c.is_ascii_digit());
+    let digits = link.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit());
     digits.parse().unwrap()
 }
 
@@ -47,10 +44,7 @@ fn a_socket_that_a_child_has_as_well_is_its_parents() {
     SockRef::from(&one).set_cloexec(false).unwrap();
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let file = format!("/proc/{}/fd/{}", child.id(), one.as_raw_fd());
-    assert_eq!(
-        fs::read_link(file).unwrap(),
-        std::path::Path::new(&format!("socket:[{}]", inode(&one)))
-    );
+    assert_eq!(fs::read_link(file).unwrap(), std::path::Path::new(&format!("socket:[{}]", inode(&one))));
     let found = Finder::default().find(&[pair]);
     let ours = Running::of(std::process::id()).unwrap().process();
     assert_eq!(found.get(&pair), Some(&ours));
@@ -95,11 +89,7 @@ fn the_kernel_tells_the_same_as_its_table_in_every_family() {
     streams.extend(six.iter().map(|six| connect(six).0));
     for stream in &streams {
         let (pair, expected) = (ends(stream), inode(stream));
-        assert_eq!(
-            diag.ask(&pair).unwrap(),
-            Answer::Inode(expected),
-            "{pair:?}"
-        );
+        assert_eq!(diag.ask(&pair).unwrap(), Answer::Inode(expected), "{pair:?}");
         assert_eq!(listed(pair), Some(expected), "{pair:?}");
     }
     // A closed connection's rest has no inode, and nobody was ever connected to port 1.
@@ -131,11 +121,7 @@ fn two_clients_with_the_same_address_are_told_apart_by_the_proxys() {
     let pairs = [ends(&first), ends(&second)];
     assert_eq!(pairs[0].client, pairs[1].client);
     // The second is handed to another process.
-    let mut sleeper = Command::new("sleep")
-        .arg("1000")
-        .stdin(Stdio::from(OwnedFd::from(second)))
-        .spawn()
-        .unwrap();
+    let mut sleeper = Command::new("sleep").arg("1000").stdin(Stdio::from(OwnedFd::from(second))).spawn().unwrap();
     let found = Finder::default().find(&pairs);
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
@@ -167,8 +153,7 @@ fn many_connections_of_one_process_are_found_together_one_by_one_and_after_a_cha
 #[test]
 #[ignore = "prints figures, and leaves 50,000 sockets waiting for a minute"]
 fn what_a_look_up_costs() {
-    let listeners =
-        ["127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"].map(|it| TcpListener::bind(it).unwrap());
+    let listeners = ["127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"].map(|it| TcpListener::bind(it).unwrap());
     let open: Vec<_> = (0..1000)
         .map(|_| {
             let client = connect(&listeners[0]);
@@ -188,17 +173,8 @@ fn what_a_look_up_costs() {
         let mut diag = Diag::open().unwrap();
         let mut next = pairs.iter().cycle();
         let mut one = || *next.next().unwrap();
-        println!(
-            "{}",
-            read_to_string("/proc/net/sockstat")
-                .unwrap()
-                .lines()
-                .nth(1)
-                .unwrap()
-        );
-        cost("the inode, by the table", 20, || {
-            assert!(listed(one()).is_some())
-        });
+        println!("{}", read_to_string("/proc/net/sockstat").unwrap().lines().nth(1).unwrap());
+        cost("the inode, by the table", 20, || assert!(listed(one()).is_some()));
         cost("the inode, asked for", 10_000, || {
             assert!(matches!(diag.ask(&one()), Ok(Answer::Inode(_))));
         });
@@ -208,10 +184,7 @@ fn what_a_look_up_costs() {
     let mut next = pairs.iter().cycle();
     let mut one = || inodes[next.next().unwrap()];
     cost("the process, nothing known", 20, || {
-        assert_eq!(
-            Search::default().find([one()].into_iter()).processes.len(),
-            1
-        );
+        assert_eq!(Search::default().find([one()].into_iter()).processes.len(), 1);
     });
     let mut search = Search::default();
     search.find([one()].into_iter());
@@ -219,41 +192,27 @@ fn what_a_look_up_costs() {
         assert_eq!(search.find([one()].into_iter()).processes.len(), 1);
     });
     cost("the processes of 256, nothing known", 20, || {
-        assert_eq!(
-            Search::default()
-                .find((0..256).map(|_| one()))
-                .processes
-                .len(),
-            256
-        );
+        assert_eq!(Search::default().find((0..256).map(|_| one())).processes.len(), 256);
     });
     let mut finder = Finder::default();
     let mut newcomers = Vec::new();
     for stays in [true, false] {
         let kind = if stays { "stays" } else { "is closed" };
-        cost(
-            &format!("a new connection that {kind}, all of it"),
-            200,
-            || {
-                let (client, pair) = connect(&listeners[1]);
-                let accepted = listeners[1].accept().unwrap();
-                assert_eq!(finder.find(&[pair]).len(), 1);
-                if stays {
-                    newcomers.push((client, accepted));
-                }
-            },
-        );
+        cost(&format!("a new connection that {kind}, all of it"), 200, || {
+            let (client, pair) = connect(&listeners[1]);
+            let accepted = listeners[1].accept().unwrap();
+            assert_eq!(finder.find(&[pair]).len(), 1);
+            if stays {
+                newcomers.push((client, accepted));
+            }
+        });
     }
 }
 
 /// A client that connects to this port, and lives until its input ends.
 fn short_lived(port: u16) -> Child {
     let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; read -r line");
-    Command::new("bash")
-        .args(["-c", &script])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap()
+    Command::new("bash").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap()
 }
 
 /// What it costs to find the process of a client that was started for one command, with those that it comes from, and its name.
@@ -290,9 +249,7 @@ fn what_a_client_of_one_command_costs() {
 #[tokio::test]
 async fn where_a_client_behind_a_unix_socket_comes_from_is_looked_up_when_it_is_wanted() {
     let processes = Processes::start().unwrap();
-    let ours = UnixPeer {
-        process: Some(std::process::id()),
-    };
+    let ours = UnixPeer { process: Some(std::process::id()) };
     let arrival = Arrival::direct(PeerAddress::Unix(ours));
     let session = SessionId(crate::random::sixteen());
     let peer = ClientConnection::new(session, Holder::new(), arrival, None, Arc::default());

@@ -54,12 +54,7 @@ impl KeptLease {
     }
 
     /// A lease that was granted now and that nobody keeps alive yet.
-    pub(crate) fn new(
-        holder: &Holder,
-        same_client: SameClient,
-        renewal: Renewal,
-        now: Instant,
-    ) -> KeptLease {
+    pub(crate) fn new(holder: &Holder, same_client: SameClient, renewal: Renewal, now: Instant) -> KeptLease {
         let ttl = Duration::from_millis(renewal.ttl_ms.0);
         let listed = Listed::new(&same_client);
         KeptLease {
@@ -112,10 +107,6 @@ impl Listed {
     }
 
     fn new(same_client: &SameClient) -> Listed {
-        Listed {
-            worthwhile: !matches!(same_client, SameClient::Nobody),
-            written: false,
-            turn: None,
-        }
+        Listed { worthwhile: !matches!(same_client, SameClient::Nobody), written: false, turn: None }
     }
 }

@@ -78,8 +78,7 @@ impl Register {
     pub(super) fn put(&mut self, key: DbKey, mut lease: KeptLease, list: Instant) {
         lease.place = self.number();
         let (place, due) = ((lease.session, lease.place), lease.due);
-        self.listing
-            .wait(&key, &mut lease.listed, (list, lease.place));
+        self.listing.wait(&key, &mut lease.listed, (list, lease.place));
         self.by_session.insert(place, key.clone());
         self.leases.insert(key.clone(), lease);
         self.wait(&key, due);
@@ -93,8 +92,7 @@ impl Register {
         {
             let number = self.number();
             if let Some(lease) = self.leases.get_mut(&key) {
-                work.written
-                    .extend(self.listing.list(&key, lease, number, now));
+                work.written.extend(self.listing.list(&key, lease, number, now));
             }
         }
         self.listing.take_rest(&mut work, most, now);
@@ -109,13 +107,8 @@ impl Register {
     /// The way to wake each session.
     pub(super) fn nudges(&self) -> Vec<Arc<Wakeup>> {
         let mut last = None;
-        let firsts = self
-            .by_session
-            .iter()
-            .filter(|((session, _), _)| last.replace(*session) != Some(*session));
-        firsts
-            .filter_map(|(_, key)| Some(self.leases.get(key)?.wakeup.clone()))
-            .collect()
+        let firsts = self.by_session.iter().filter(|((session, _), _)| last.replace(*session) != Some(*session));
+        firsts.filter_map(|(_, key)| Some(self.leases.get(key)?.wakeup.clone())).collect()
     }
 
     /// The lease is over.

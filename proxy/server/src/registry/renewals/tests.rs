@@ -8,10 +8,7 @@ use lockwarden_lock::token::Identity;
 use super::*;
 
 fn holder(session: u64) -> Holder {
-    Holder {
-        session: SessionNumber(session),
-        wakeup: Arc::default(),
-    }
+    Holder { session: SessionNumber(session), wakeup: Arc::default() }
 }
 
 fn key(name: &'static str) -> DbKey {
@@ -23,13 +20,7 @@ fn add(kept: &Renewals, session: u64, name: &'static str, grant: u8, now: Instan
     add_for(kept, session, name, (grant, 3000), now)
 }
 
-fn add_for(
-    kept: &Renewals,
-    session: u64,
-    name: &'static str,
-    (grant, ttl_ms): (u8, u64),
-    now: Instant,
-) -> DbKey {
+fn add_for(kept: &Renewals, session: u64, name: &'static str, (grant, ttl_ms): (u8, u64), now: Instant) -> DbKey {
     let key = key(name);
     let renewal = Renewal {
         lock: key.key.clone(),
@@ -40,13 +31,7 @@ fn add_for(
         keep_alive_ttl: KeepAliveTtl::Proxy,
         outlive_ms: OutliveMs(600_000),
     };
-    kept.add(
-        &holder(session),
-        SameClient::Nobody,
-        key.clone(),
-        renewal,
-        now,
-    );
+    kept.add(&holder(session), SameClient::Nobody, key.clone(), renewal, now);
     key
 }
 
@@ -127,10 +112,7 @@ fn what_is_nearly_due_goes_along_with_what_is() {
     add(&kept, 1, "c", 1, now + 25 * MS);
     assert!(due(&kept, now + SECOND - MS, 9).is_empty());
     assert_eq!(due(&kept, now + SECOND, 9), ["a", "b"]);
-    assert_eq!(
-        kept.next_due(now + SECOND, true),
-        Some(now + SECOND + 25 * MS)
-    );
+    assert_eq!(kept.next_due(now + SECOND, true), Some(now + SECOND + 25 * MS));
 }
 
 #[test]
@@ -205,11 +187,7 @@ async fn the_renewing_task_is_woken_by_what_is_due_before_it_wakes_anyway() {
     kept.remove(&first, None);
     assert!(!is_woken().await, "it is due later");
     let (_, orphan) = kept.end_session(SessionNumber(1)).remove(0);
-    assert_eq!(
-        kept.next_due(now, true),
-        Some(due),
-        "it may wake for nothing"
-    );
+    assert_eq!(kept.next_due(now, true), Some(due), "it may wake for nothing");
     add(&kept, 1, "c", 1, now + 2 * MS);
     assert!(!is_woken().await);
     kept.adopt(&holder(2), first, orphan, now);

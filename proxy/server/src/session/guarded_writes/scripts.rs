@@ -34,10 +34,7 @@ pub(super) struct Written {
 impl Written {
     /// Of a script of which nothing is known.
     fn anything() -> Written {
-        Written {
-            named: Vec::new(),
-            computed: vec![(Vec::new(), Vec::new())],
-        }
+        Written { named: Vec::new(), computed: vec![(Vec::new(), Vec::new())] }
     }
 
     /// By the names in a text, in a call with these words.
@@ -59,11 +56,8 @@ impl Written {
 
     /// The guards that may be about a name that only the run tells.
     fn perhaps<'a>(&'a self, guards: &'a DataGuards) -> impl Iterator<Item = usize> + 'a {
-        let mut found: Vec<usize> = self
-            .computed
-            .iter()
-            .flat_map(|(beginning, ending)| guards.may_be_about(beginning, ending))
-            .collect();
+        let mut found: Vec<usize> =
+            self.computed.iter().flat_map(|(beginning, ending)| guards.may_be_about(beginning, ending)).collect();
         found.sort_unstable();
         found.dedup();
         found.into_iter()
@@ -79,13 +73,9 @@ impl Client {
                 return Written::default();
             }
         };
-        let count = request
-            .get(2)
-            .and_then(|word| std::str::from_utf8(word).ok());
+        let count = request.get(2).and_then(|word| std::str::from_utf8(word).ok());
         let words: Vec<&[u8]> = request.args().skip(3).collect();
-        let split = count
-            .and_then(|count| count.parse().ok())
-            .and_then(|count| words.split_at_checked(count));
+        let split = count.and_then(|count| count.parse().ok()).and_then(|count| words.split_at_checked(count));
         // Redis refuses such a call.
         let Some((keys, arguments)) = split else {
             return Written::default();
@@ -93,9 +83,7 @@ impl Client {
         let text = request.get(1).unwrap_or_default();
         let facts = match name {
             "eval" => Some(self.shared.script_cache.saw(text)),
-            "evalsha" => {
-                ScriptSha::from_hex(text).and_then(|sha| self.shared.script_cache.get(&sha))
-            }
+            "evalsha" => ScriptSha::from_hex(text).and_then(|sha| self.shared.script_cache.get(&sha)),
             _ => {
                 let library = self.shared.functions.get(text);
                 return match library {
@@ -112,15 +100,8 @@ impl Client {
     }
 
     /// Counts a script that may write guarded data whose names only its run tells: it is not checked.
-    pub(in crate::session) fn count_computed_data(
-        &mut self,
-        class: &Class<'_>,
-        request: &Request<'_>,
-    ) {
-        let is_refused = matches!(
-            class,
-            Class::Opaque(_) | Class::Error(_) | Class::TooLong(..)
-        );
+    pub(in crate::session) fn count_computed_data(&mut self, class: &Class<'_>, request: &Request<'_>) {
+        let is_refused = matches!(class, Class::Opaque(_) | Class::Error(_) | Class::TooLong(..));
         if self.active.load().guards.is_empty() || is_refused {
             return;
         }
@@ -137,11 +118,7 @@ impl Client {
     }
 
     /// Has the step of a script judge what the script may write of guarded data.
-    pub(in crate::session) fn judge_in_step(
-        &mut self,
-        command: &mut LockCommand,
-        write: GuardedWrite,
-    ) {
+    pub(in crate::session) fn judge_in_step(&mut self, command: &mut LockCommand, write: GuardedWrite) {
         let active = self.active();
         let LockOp::Wrapped { data, .. } = &mut command.op else {
             return;
@@ -197,28 +174,13 @@ impl Client {
 impl Session {
     /// A script whose guarded data was to be judged in its step goes to Redis without that. Returns whether that is refused, and its
     /// client was told so.
-    pub(in crate::session) fn data_goes_unjudged(
-        &mut self,
-        command: &Command,
-        active: &Active,
-        muted: Muted,
-    ) -> bool {
+    pub(in crate::session) fn data_goes_unjudged(&mut self, command: &Command, active: &Active, muted: Muted) -> bool {
         let Command::Lock(command) = command else {
             return false;
         };
-        let keys: Vec<_> = command
-            .op
-            .data()
-            .iter()
-            .map(|data| data.guarded.clone())
-            .collect();
+        let keys: Vec<_> = command.op.data().iter().map(|data| data.guarded.clone()).collect();
         let why = GuardUnchecked::WithLocks;
-        let write = GuardedWrite {
-            command: command.name,
-            keys,
-            unchecked: Some(why),
-            into: None,
-        };
+        let write = GuardedWrite { command: command.name, keys, unchecked: Some(why), into: None };
         !write.keys.is_empty() && self.cannot_check(&write, why, active, muted)
     }
 }

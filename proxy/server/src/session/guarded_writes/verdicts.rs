@@ -31,11 +31,7 @@ impl Client {
     }
 
     /// Monitor mode: a record was read ahead of a write.
-    pub(in crate::session) fn learn_of_head(
-        &mut self,
-        frame: &Bytes,
-        write: Option<Box<GuardedWrite>>,
-    ) {
+    pub(in crate::session) fn learn_of_head(&mut self, frame: &Bytes, write: Option<Box<GuardedWrite>>) {
         let head = match frame.starts_with(b"-") {
             true => None,
             false => Some(self.head(frame)),
@@ -47,10 +43,8 @@ impl Client {
         let active = self.active();
         let read = std::mem::take(&mut self.connection.read_heads);
         let locks = write.locks().into_iter().map(<[u8]>::to_vec);
-        let heads: Option<Heads> = locks
-            .zip(read)
-            .map(|(lock, head)| Some((lock, self.with_known_process(head?))))
-            .collect();
+        let heads: Option<Heads> =
+            locks.zip(read).map(|(lock, head)| Some((lock, self.with_known_process(head?)))).collect();
         match heads {
             Some(heads) => {
                 self.judge_write(&write, &heads, &active);
@@ -78,23 +72,13 @@ impl Client {
     }
 
     /// The same for each write of a block; the first refusal ends it.
-    pub(super) fn judge_block(
-        &mut self,
-        guarded: &GuardedBlock,
-        heads: &Heads,
-        active: &Active,
-    ) -> Option<String> {
+    pub(super) fn judge_block(&mut self, guarded: &GuardedBlock, heads: &Heads, active: &Active) -> Option<String> {
         let mut writes = guarded.writes.iter();
         writes.find_map(|write| self.judge_write(write, heads, active))
     }
 
     /// Counts and tells what is said to a write; returns the error line where it is refused.
-    pub(super) fn judge_write(
-        &mut self,
-        write: &GuardedWrite,
-        heads: &Heads,
-        active: &Active,
-    ) -> Option<String> {
+    pub(super) fn judge_write(&mut self, write: &GuardedWrite, heads: &Heads, active: &Active) -> Option<String> {
         let selected = IntoDatabase(Some(self.connection.selected));
         if write.into.is_some_and(|into| into != selected) {
             self.unchecked(write, GuardUnchecked::OtherDatabase, active);
@@ -119,9 +103,7 @@ impl Client {
     ) -> Option<String> {
         let guard = &active.guards.details[one.guard];
         self.judged_a_write(verdict, lock, head.as_ref(), active);
-        guard
-            .metrics
-            .wrote(mode_label(guard.rules.mode), result(verdict));
+        guard.metrics.wrote(mode_label(guard.rules.mode), result(verdict));
         let Verdict::Refused(why) = verdict else {
             return None;
         };
@@ -205,10 +187,7 @@ impl Client {
         let Some(namespace) = active.namespaces.find(lock) else {
             return id;
         };
-        let target = Target {
-            namespace,
-            key: Bytes::copy_from_slice(lock),
-        };
+        let target = Target { namespace, key: Bytes::copy_from_slice(lock) };
         let mode = guard.rules.mode;
         let why = (reason, None);
         self.log(&id, &target, command, why, "guard", mode, active);
@@ -246,12 +225,7 @@ impl Client {
     }
 
     /// The reply where records could not be read: nothing was written.
-    pub(super) fn unread(
-        &self,
-        write: &GuardedWrite,
-        unread: &Unread,
-        active: &Active,
-    ) -> BytesMut {
+    pub(super) fn unread(&self, write: &GuardedWrite, unread: &Unread, active: &Active) -> BytesMut {
         match unread {
             Unread::NoRights => {
                 self.unchecked(write, GuardUnchecked::NoRights, active);

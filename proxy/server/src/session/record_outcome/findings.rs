@@ -43,13 +43,7 @@ impl Client {
     /// An acquire was refused, because the lock is held. `own`: this very connection holds it, so
     /// several threads share it. A command on several locks is answered once for all of them, so what
     /// the connection knows of each is asked, too.
-    pub(super) fn refused_the_lock(
-        &mut self,
-        one: &Settled<'_>,
-        own: bool,
-        active: &Active,
-        now: Instant,
-    ) {
+    pub(super) fn refused_the_lock(&mut self, one: &Settled<'_>, own: bool, active: &Active, now: Instant) {
         if own && self.evidence.own(one.key, now).is_some() {
             self.observed(Observation::SharedSession, one.target, active);
         }
@@ -67,25 +61,14 @@ impl Client {
 
     /// A release that proved nothing, by a connection that neither took the lock nor tried to: where that
     /// happens again and again, locks are taken by one process and given back by another.
-    pub(super) fn handed_over(
-        &mut self,
-        one: &Settled<'_>,
-        reason: Reason,
-        active: &Active,
-        now: Instant,
-    ) {
+    pub(super) fn handed_over(&mut self, one: &Settled<'_>, reason: Reason, active: &Active, now: Instant) {
         let by_another = one.operation == Operation::Release
             && one.tokenless
             && reason == Reason::NotOwner
             && !self.evidence.was_refused(one.key)
             && self.evidence.own(one.key, now).is_none();
         let namespace = &active.namespace(one.target.namespace).name;
-        if by_another
-            && self
-                .shared
-                .hand_overs
-                .given_back(namespace, &one.target.key, now)
-        {
+        if by_another && self.shared.hand_overs.given_back(namespace, &one.target.key, now) {
             self.observed(Observation::HandedOver, one.target, active);
         }
     }
@@ -139,9 +122,7 @@ impl Client {
         // One that is kept alive has another end than the connection knows.
         let own = self.evidence.own(one.key, now).map(|own| own.grant);
         let current = self.shared.mirror.lease(one.key);
-        let runs = current.is_some_and(|lease| {
-            Some(lease.grant) == own && lease.ends.is_none_or(|ends| ends > now)
-        });
+        let runs = current.is_some_and(|lease| Some(lease.grant) == own && lease.ends.is_none_or(|ends| ends > now));
         if gives_back && (is_its || !runs) && self.evidence.comes_back(one.key, is_its, now) {
             self.observed(Observation::RanOutAlive, one.target, active);
         }
@@ -169,10 +150,7 @@ impl Client {
                 record.is_some_and(|record| record.is_indebted && record.session != session)
                     && self.evidence.own(&key, Instant::now()).is_none()
             }
-            Verdict::Late
-            | Verdict::Identity
-            | Verdict::Unlocked
-            | Verdict::Refused(Refusal::NotOwner) => false,
+            Verdict::Late | Verdict::Identity | Verdict::Unlocked | Verdict::Refused(Refusal::NotOwner) => false,
         };
         if is_found {
             let caller = self.caller();
@@ -201,8 +179,7 @@ impl Client {
                 let ceiling = Duration::from_millis(ms);
                 own.asked_end.is_some_and(|end| end > now + ceiling)
             });
-            let is_held =
-                current.is_some_and(|lease| lease.grant == own.grant && !lease.unwitnessed);
+            let is_held = current.is_some_and(|lease| lease.grant == own.grant && !lease.unwitnessed);
             if longer && is_held {
                 let key = key.key.clone();
                 outlived.push(Target { namespace, key });

@@ -38,11 +38,7 @@ impl Client {
         };
         let grant = granted.again.unwrap_or(drawn);
         let who = self.connection.who();
-        let lease = Undelivered {
-            key: one.key.clone(),
-            session: who.session,
-            grant: Some(grant),
-        };
+        let lease = Undelivered { key: one.key.clone(), session: who.session, grant: Some(grant) };
         self.pending_grants.granted(lease, one.spoken_after);
         let ttl = granted.ttl_ms.span();
         let own = Own {
@@ -58,12 +54,7 @@ impl Client {
         let ran_out = ran_out.then_some(now);
         self.evidence.granted(one.key.clone(), own, ran_out);
         self.has_taken_a_lock(one.key.db);
-        let event = LeaseEvent::Granted {
-            grant,
-            fence: granted.fence,
-            session: who.session,
-            ttl: one.left(ttl),
-        };
+        let event = LeaseEvent::Granted { grant, fence: granted.fence, session: who.session, ttl: one.left(ttl) };
         let ended = self.shared.mirror.apply(one.key, event, now);
         if let (Some(ended), true) = (ended, ran_out.is_some()) {
             effects::expired(&self.shared, one.key, &ended, active);
@@ -74,10 +65,7 @@ impl Client {
         if self.first_command == FirstCommand::AtHand && granted.again.is_none() {
             self.may_be_job(one, &who, grant, granted.asked_ms == AskedMs(0), active);
         }
-        let told = Who {
-            process: one.told,
-            ..who
-        };
+        let told = Who { process: one.told, ..who };
         let unnamed = who.client.with_process(Process::Pending);
         if one.told == Process::Pending && told.identity(&one.allowed.rules) == unnamed {
             let peer = self.connection.peer();
@@ -96,13 +84,7 @@ impl Client {
     }
 
     /// Whether the lease before had run out. Where no proxy has ended it, and its time was not over, somebody else has.
-    pub(super) fn ran_out_before(
-        &self,
-        one: &Settled<'_>,
-        granted: &Granted,
-        active: &Active,
-        now: Instant,
-    ) -> bool {
+    pub(super) fn ran_out_before(&self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) -> bool {
         let Ended::RanOut(since) = granted.ended else {
             return false;
         };
@@ -132,19 +114,16 @@ impl Client {
         active: &Active,
         now: Instant,
     ) -> Option<Answer> {
-        let Outcome::Absent {
-            ran_out: true,
-            unrecorded,
-        } = answer.outcome
-        else {
+        let Outcome::Absent { ran_out: true, unrecorded } = answer.outcome else {
             return None;
         };
         let own = self.evidence.own(key, now);
         let is_counted = own.is_some_and(|own| own.lapsed.is_some());
         let own = own.map(|own| own.grant);
-        let lease = self.shared.mirror.lease(key).filter(|lease| {
-            own.is_none_or(|own| own == lease.grant) && lease.surely_lasts(now + SURELY_BEFORE_END)
-        });
+        let lease =
+            self.shared.mirror.lease(key).filter(|lease| {
+                own.is_none_or(|own| own == lease.grant) && lease.surely_lasts(now + SURELY_BEFORE_END)
+            });
         match lease {
             _ if is_counted => {}
             Some(lease) => {
@@ -155,25 +134,12 @@ impl Client {
             }
             None => return None,
         }
-        let outcome = Outcome::Absent {
-            ran_out: false,
-            unrecorded,
-        };
-        Some(Answer {
-            outcome,
-            ..answer.clone()
-        })
+        let outcome = Outcome::Absent { ran_out: false, unrecorded };
+        Some(Answer { outcome, ..answer.clone() })
     }
 
     /// A lock was granted to the first command of a connection: that may be all that its client is there for.
-    pub(super) fn may_be_job(
-        &mut self,
-        one: &Settled<'_>,
-        who: &Who,
-        grant: Grant,
-        endless: bool,
-        active: &Active,
-    ) {
+    pub(super) fn may_be_job(&mut self, one: &Settled<'_>, who: &Who, grant: Grant, endless: bool, active: &Active) {
         let rules = &one.allowed.rules;
         let lineage = self.connection.peer().lineage();
         let is_elsewhere = !who.local && endless && who.is_distinctive(rules);
@@ -197,8 +163,7 @@ impl Client {
         let ttl = ttl_ms.span();
         let ends = ttl.map(|ttl| one.sent(now) + ttl);
         if own {
-            self.evidence
-                .extended(one.key, ends, one.stored.map(stored_form));
+            self.evidence.extended(one.key, ends, one.stored.map(stored_form));
         }
         let event = LeaseEvent::Extended { ttl: one.left(ttl) };
         self.shared.mirror.apply(one.key, event, now);
@@ -216,8 +181,7 @@ impl Client {
         let grant = self.evidence.own(one.key, now).map(|own| own.grant);
         match grant.filter(|_| own) {
             // Its terms are as they were, whatever is left of its TTL just now.
-            Some(grant)
-                if kept && asked_ms.is_none() && self.shared.renewals.keeps(one.key, grant) => {}
+            Some(grant) if kept && asked_ms.is_none() && self.shared.renewals.keeps(one.key, grant) => {}
             Some(grant) => {
                 let who = self.connection.who();
                 self.keep(one, &who, grant, ttl_ms, kept, one.sent(now));
@@ -229,15 +193,7 @@ impl Client {
     }
 
     /// Keep-alive begins or ends with the terms of the lease, whose TTL began to run after `since`: replicas may have been waited for since.
-    pub(super) fn keep(
-        &self,
-        one: &Settled<'_>,
-        who: &Who,
-        grant: Grant,
-        ttl_ms: TtlMs,
-        kept: bool,
-        since: Instant,
-    ) {
+    pub(super) fn keep(&self, one: &Settled<'_>, who: &Who, grant: Grant, ttl_ms: TtlMs, kept: bool, since: Instant) {
         if !kept || ttl_ms == TtlMs(0) {
             self.shared.renewals.remove(one.key, None);
             return;
@@ -264,16 +220,12 @@ impl Client {
             TrustAddress::Auto | TrustAddress::No if who.local => {
                 SameClient::Process(who.client, self.connection.peer().clone(), distinctive)
             }
-            TrustAddress::Auto | TrustAddress::No
-                if distinctive && rules.keep_alive_by == KeepAliveBy::Identity =>
-            {
+            TrustAddress::Auto | TrustAddress::No if distinctive && rules.keep_alive_by == KeepAliveBy::Identity => {
                 SameClient::Identity(who.client)
             }
             TrustAddress::Auto | TrustAddress::No => SameClient::Nobody,
         };
-        self.shared
-            .renewals
-            .add(&self.holder, same_client, one.key.clone(), renewal, since);
+        self.shared.renewals.add(&self.holder, same_client, one.key.clone(), renewal, since);
     }
 
     /// Whether the TTL is shorter than the one that was asked for, its grace left aside.

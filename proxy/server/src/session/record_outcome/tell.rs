@@ -51,17 +51,11 @@ impl Client {
         if let Some(would) = one.answer.would.filter(|_| !one.enforced) {
             let reason = would.reason;
             let policy = policy_of(reason, one.target, active);
-            let would = Denial {
-                reason,
-                detail: None,
-                policy: policy.into(),
-            };
+            let would = Denial { reason, detail: None, policy: policy.into() };
             let id = self.would_refuse(one.target, one.name, one.operation, &would, active);
             return (Some(id), Verdict::would_refuse(&would));
         }
-        details
-            .metrics
-            .decision(one.operation, decision, None, "", mode);
+        details.metrics.decision(one.operation, decision, None, "", mode);
         (None, Verdict::permitted(decision))
     }
 
@@ -76,9 +70,7 @@ impl Client {
     ) {
         let (happened, lease) = match &one.answer.outcome {
             // A script that takes locks and changed nothing met one that is held.
-            Outcome::Untouched { own, .. } if one.takes => {
-                (EventKind::Contended { own: *own }, Lease::default())
-            }
+            Outcome::Untouched { own, .. } if one.takes => (EventKind::Contended { own: *own }, Lease::default()),
             outcome => told(outcome, ProxyTime(one.now.unix_ms)),
         };
         let token = one.stored.or(one.named);
@@ -88,17 +80,10 @@ impl Client {
         entry.stands_for = one.answer.stands_for();
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);
-        entry.would_give = one
-            .would_give
-            .filter(|_| verdict.kind == DecisionKind::WouldModify);
+        entry.would_give = one.would_give.filter(|_| verdict.kind == DecisionKind::WouldModify);
         entry.verdict = Some(verdict);
         entry.token = token.map(|token| self.shared.events.fingerprint(&stored_form(token)));
-        let Lease {
-            fence,
-            ttl_ms,
-            asked_ms,
-            held_ms,
-        } = lease;
+        let Lease { fence, ttl_ms, asked_ms, held_ms } = lease;
         (entry.fence, entry.ttl_ms) = (fence, ttl_ms);
         (entry.asked_ms, entry.held_ms) = (asked_ms, held_ms);
         entry.took = Some(one.took);
@@ -117,23 +102,9 @@ impl Client {
         let policy = policy_of(refused.reason, one.target, active);
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
-        details.metrics.decision(
-            one.operation,
-            DecisionKind::Deny,
-            Some(refused.reason),
-            policy,
-            mode,
-        );
+        details.metrics.decision(one.operation, DecisionKind::Deny, Some(refused.reason), policy, mode);
         let id = refusal_id();
-        self.log(
-            &id,
-            one.target,
-            one.name,
-            (refused.reason, refused.held_ms()),
-            policy,
-            Mode::Enforce,
-            active,
-        );
+        self.log(&id, one.target, one.name, (refused.reason, refused.held_ms()), policy, Mode::Enforce, active);
         self.refused.push((one.target.key.clone(), id.clone()));
         let detail = one.others_stand.then_some(OTHERS_STAND);
         if one.others_stand {

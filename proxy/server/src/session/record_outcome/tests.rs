@@ -31,26 +31,14 @@ const CONFIGURATION: &str = r#"
 
 /// One request of each operation, with `KEY` and `OTHER` for lock keys.
 const REQUESTS: [(&str, &[&str]); 8] = [
-    (
-        "acquire",
-        &["SET", "KEY", "mine-0123456789abcdef", "NX", "PX", "5000"],
-    ),
+    ("acquire", &["SET", "KEY", "mine-0123456789abcdef", "NX", "PX", "5000"]),
     ("acquire without a TTL", &["SETNX", "KEY", "1"]),
     ("acquire several", &["MSETNX", "KEY", "1", "OTHER", "1"]),
     ("take over", &["GETSET", "KEY", "1790000000000"]),
     ("write", &["SET", "KEY", "mine-0123456789abcdef", "XX"]),
     ("extend", &["PEXPIRE", "KEY", "5000"]),
     ("release", &["DEL", "KEY"]),
-    (
-        "script",
-        &[
-            "EVAL",
-            "redis.call('incr', KEYS[2]) return redis.call('del', KEYS[1])",
-            "2",
-            "KEY",
-            "n",
-        ],
-    ),
+    ("script", &["EVAL", "redis.call('incr', KEYS[2]) return redis.call('del', KEYS[1])", "2", "KEY", "n"]),
 ];
 
 fn outcomes() -> Vec<(&'static str, Outcome)> {
@@ -65,26 +53,10 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         shared_token: false,
         asked_ms: AskedMs(5_000),
     };
-    let kept = Granted {
-        ttl_ms: TtlMs(30_000),
-        kept: true,
-        asked_ms: AskedMs(0),
-        ..granted.clone()
-    };
-    let after_one_that_ran_out = Granted {
-        ended: Ended::RanOut(RedisTime(1_789_999_999_000)),
-        ..granted.clone()
-    };
-    let again = Granted {
-        again: Some(Grant([9; 16])),
-        ..granted.clone()
-    };
-    let busy = |governed, own| Outcome::Busy {
-        governed,
-        adopted: false,
-        perhaps_own: false,
-        own,
-    };
+    let kept = Granted { ttl_ms: TtlMs(30_000), kept: true, asked_ms: AskedMs(0), ..granted.clone() };
+    let after_one_that_ran_out = Granted { ended: Ended::RanOut(RedisTime(1_789_999_999_000)), ..granted.clone() };
+    let again = Granted { again: Some(Grant([9; 16])), ..granted.clone() };
+    let busy = |governed, own| Outcome::Busy { governed, adopted: false, perhaps_own: false, own };
     let extended = |own| Outcome::Extended {
         ttl_ms: TtlMs(5_000),
         fence: FencingToken(7),
@@ -116,10 +88,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
     vec![
         ("granted", Outcome::Granted(granted)),
         ("granted and kept alive", Outcome::Granted(kept)),
-        (
-            "granted after one that ran out",
-            Outcome::Granted(after_one_that_ran_out),
-        ),
+        ("granted after one that ran out", Outcome::Granted(after_one_that_ran_out)),
         ("granted again", Outcome::Granted(again)),
         ("busy", busy(true, false)),
         ("busy with its own", busy(true, true)),
@@ -128,20 +97,8 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("extended for another", extended(false)),
         ("released", released(false)),
         ("taken over", released(true)),
-        (
-            "absent",
-            Outcome::Absent {
-                ran_out: false,
-                unrecorded: false,
-            },
-        ),
-        (
-            "ran out",
-            Outcome::Absent {
-                ran_out: true,
-                unrecorded: false,
-            },
-        ),
+        ("absent", Outcome::Absent { ran_out: false, unrecorded: false }),
+        ("ran out", Outcome::Absent { ran_out: true, unrecorded: false }),
         ("refused", refused(Reason::NotOwner, false)),
         ("refused and late", refused(Reason::Expired, true)),
         ("refused to overwrite", refused(Reason::Overwrite, false)),
@@ -149,13 +106,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("different", Outcome::Different { late: false }),
         ("different and late", Outcome::Different { late: true }),
         ("condition unmet", Outcome::ConditionUnmet),
-        (
-            "untouched",
-            Outcome::Untouched {
-                governed: true,
-                own: false,
-            },
-        ),
+        ("untouched", Outcome::Untouched { governed: true, own: false }),
         ("failed", Outcome::Failed),
     ]
 }
@@ -183,21 +134,9 @@ fn client_at(shared: &Arc<ProxyState>, address: &str) -> Client {
     let address: SocketAddr = address.parse().expect("an address");
     let (session, holder) = (SessionId(random::sixteen()), Holder::new());
     let arrival = Arrival::direct(address.into());
-    let connection = ClientConnection::new(
-        session,
-        holder.clone(),
-        arrival,
-        Some(address),
-        Arc::default(),
-    );
+    let connection = ClientConnection::new(session, holder.clone(), arrival, Some(address), Arc::default());
     let state = ConnectionState::new(Arc::new(connection), true);
-    Client::new(
-        shared.clone(),
-        holder,
-        address.into(),
-        state,
-        Arc::default(),
-    )
+    Client::new(shared.clone(), holder, address.into(), state, Arc::default())
 }
 
 /// Takes a request to the point where its step would be sent.
@@ -242,18 +181,10 @@ fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
 }
 
 fn answers(outcome: &Outcome, flight: &InFlight, would: Option<Would>) -> Answers {
-    let one = Answer {
-        outcome: outcome.clone(),
-        native: None,
-        would,
-        deed: None,
-        unrecorded: None,
-    };
+    let one = Answer { outcome: outcome.clone(), native: None, would, deed: None, unrecorded: None };
     let op = &flight.permitted.command().op;
     match op {
-        LockOp::Wrapped { .. } => {
-            Answers::Script(ScriptEnd::Returned, vec![one], Beside::default())
-        }
+        LockOp::Wrapped { .. } => Answers::Script(ScriptEnd::Returned, vec![one], Beside::default()),
         _ if op.targets().len() > 1 => Answers::Many(0, vec![one.clone(), one]),
         _ => Answers::One(one),
     }
@@ -281,12 +212,7 @@ fn counted(shared: &ProxyState) -> BTreeMap<String, f64> {
 }
 
 /// What follows from an outcome, in words; without the events, which stand between two marks in the log.
-fn follows(
-    shared: &Arc<ProxyState>,
-    (words, key): (&[&str], &str),
-    outcome: &Outcome,
-    is_holder: bool,
-) -> String {
+fn follows(shared: &Arc<ProxyState>, (words, key): (&[&str], &str), outcome: &Outcome, is_holder: bool) -> String {
     let (mut client, active) = (client(shared), shared.active.load_full());
     if is_holder {
         let flight = flight(&mut client, REQUESTS[0].1, key);
@@ -306,11 +232,7 @@ fn follows(
     for (series, now) in counted(shared) {
         let more = now - before.get(&series).copied().unwrap_or_default();
         if more > 0.0 {
-            let times = if more > 1.0 {
-                format!(" ×{more}")
-            } else {
-                String::new()
-            };
+            let times = if more > 1.0 { format!(" ×{more}") } else { String::new() };
             write!(told, "{series}{times} ").expect("memory");
         }
     }
@@ -325,10 +247,7 @@ fn follows(
         (shared.renewals.has(client.number), "renewed"),
         (grant.is_some(), "shown"),
     ];
-    let known = known
-        .iter()
-        .filter(|(is_so, _)| *is_so)
-        .map(|(_, word)| *word);
+    let known = known.iter().filter(|(is_so, _)| *is_so).map(|(_, word)| *word);
     write!(told, "| {}", known.collect::<Vec<_>>().join(" ")).expect("memory");
     client.shared.renewals.end_session(client.number);
     told
@@ -405,11 +324,7 @@ fn every_outcome_of_every_operation_means_what_its_line_says() {
     for (operation, words) in REQUESTS {
         for (name, outcome) in outcomes() {
             for is_holder in [false, true] {
-                let who = if is_holder {
-                    "its holder"
-                } else {
-                    "a stranger"
-                };
+                let who = if is_holder { "its holder" } else { "a stranger" };
                 let key = format!("lock:{operation}-{name}-{is_holder}").replace(' ', "-");
                 let follows = follows(&shared, (words, &key), &outcome, is_holder);
                 lines.push(format!("{operation} by {who}, {name}: {follows}"));
@@ -425,9 +340,5 @@ fn every_outcome_of_every_operation_means_what_its_line_says() {
     let expected: Vec<&str> = include_str!("tests/follows.txt").lines().collect();
     let differs = lines.iter().zip(&expected).find(|(now, line)| now != *line);
     let is_as_written = differs.is_none() && lines.len() == expected.len();
-    assert!(
-        is_as_written,
-        "{differs:?}; all that follows now:\n{}",
-        lines.join("\n")
-    );
+    assert!(is_as_written, "{differs:?}; all that follows now:\n{}", lines.join("\n"));
 }

@@ -26,22 +26,12 @@ pub(crate) struct BackendLink {
 impl BackendLink {
     /// A connection of its own, for good.
     pub(crate) fn own(link: Link) -> BackendLink {
-        BackendLink {
-            own: Some(link),
-            port: None,
-            shared: false,
-            has_spoken: false,
-        }
+        BackendLink { own: Some(link), port: None, shared: false, has_spoken: false }
     }
 
     /// A place on a shared one, until something needs more.
     pub(crate) fn shared(port: Attachment) -> BackendLink {
-        BackendLink {
-            own: None,
-            port: Some(port),
-            shared: true,
-            has_spoken: false,
-        }
+        BackendLink { own: None, port: Some(port), shared: true, has_spoken: false }
     }
 
     pub(crate) fn is_shared(&self) -> bool {

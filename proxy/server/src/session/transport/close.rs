@@ -78,8 +78,7 @@ impl<L> Transport<L> {
                     self.to_client.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready =
-                        tokio::time::timeout(LAST_REPLIES, self.client.ready(Interest::WRITABLE));
+                    let ready = tokio::time::timeout(LAST_REPLIES, self.client.ready(Interest::WRITABLE));
                     if !matches!(ready.await, Ok(Ok(_))) {
                         return End::Client;
                     }

@@ -79,21 +79,12 @@ mod tests {
                 "maint_notifications on x y MOVING-ENDPOINT-TYPE external-fqdn z 1",
                 Some("maint_notifications on x y MOVING-ENDPOINT-TYPE none z 1"),
             ),
-            (
-                "MAINT_NOTIFICATIONS ON",
-                Some("MAINT_NOTIFICATIONS ON moving-endpoint-type none"),
-            ),
-            (
-                "MAINT_NOTIFICATIONS ON moving-endpoint-type",
-                Some("MAINT_NOTIFICATIONS ON moving-endpoint-type"),
-            ),
+            ("MAINT_NOTIFICATIONS ON", Some("MAINT_NOTIFICATIONS ON moving-endpoint-type none")),
+            ("MAINT_NOTIFICATIONS ON moving-endpoint-type", Some("MAINT_NOTIFICATIONS ON moving-endpoint-type")),
             ("MAINT_NOTIFICATIONS OFF", None),
             ("MAINT_NOTIFICATIONS", None),
         ] {
-            let words: Vec<_> = asked
-                .split(' ')
-                .map(|word| Bytes::copy_from_slice(word.as_bytes()))
-                .collect();
+            let words: Vec<_> = asked.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
             let expected = expected.map(|line| line.split(' ').map(str::as_bytes).collect());
             assert_eq!(without_addresses(&words), expected, "{asked}");
         }
@@ -102,10 +93,7 @@ mod tests {
     #[test]
     fn only_notices_with_an_address_lead_away() {
         for (frame, expected) in [
-            (
-                ">4\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n$9\r\n10.0.0.1:\r\n",
-                true,
-            ),
+            (">4\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n$9\r\n10.0.0.1:\r\n", true),
             (">4\r\n+MOVING\r\n:15\r\n:30\r\n+a:1\r\n", true),
             (">4\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n_\r\n", false),
             (">4\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n$-1\r\n", false),
@@ -113,10 +101,7 @@ mod tests {
             (">3\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n", false),
             (">3\r\n$9\r\nSMIGRATED\r\n:15\r\n*0\r\n", true),
             (">4\r\n$9\r\nMIGRATING\r\n:15\r\n:30\r\n$1\r\n3\r\n", false),
-            (
-                ">3\r\n$7\r\nmessage\r\n$6\r\nMOVING\r\n$3\r\na:1\r\n",
-                false,
-            ),
+            (">3\r\n$7\r\nmessage\r\n$6\r\nMOVING\r\n$3\r\na:1\r\n", false),
             (">2\r\n$10\r\ninvalidate\r\n_\r\n", false),
             ("+MOVING\r\n", false),
             ("*4\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n+a:1\r\n", false),

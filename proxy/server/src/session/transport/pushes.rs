@@ -19,11 +19,7 @@ impl Channels {
     /// A request that names so many channels.
     pub(crate) fn new(kind: Channel, subscribe: bool, named: usize) -> Channels {
         let left = (named > 0).then_some(named as u64);
-        Channels {
-            kind,
-            subscribe,
-            left,
-        }
+        Channels { kind, subscribe, left }
     }
 
     fn word(&self) -> &'static [u8] {
@@ -122,9 +118,7 @@ impl Pushes {
                 Some(b"message" | b"pmessage" | b"smessage" | b"sunsubscribe") => true,
                 // A subscription inside a transaction has one place there, however many
                 // confirmations: the rest comes behind it.
-                Some(
-                    b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe",
-                ) => self.unknown,
+                Some(b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe") => self.unknown,
                 _ => false,
             },
             // The feed's lines begin with a time; replies to the few commands that may be sent
@@ -140,8 +134,7 @@ impl Pushes {
             self.confirming = self.confirming.saturating_sub(1);
             return Confirmation::Last;
         }
-        if !matches!(frame.first(), Some(b'>' | b'*')) || first_word(frame) != Some(waiting.word())
-        {
+        if !matches!(frame.first(), Some(b'>' | b'*')) || first_word(frame) != Some(waiting.word()) {
             return Confirmation::Other;
         }
         let total = match waiting.kind {
@@ -214,46 +207,25 @@ mod tests {
         let mut pushes = Pushes::default();
         let mut waiting = Channels::new(Channel::Channel, true, 2);
         let first = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut waiting, &first),
-            Confirmation::More
-        ));
+        assert!(matches!(pushes.confirm(&mut waiting, &first), Confirmation::More));
         let message = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut waiting, &message),
-            Confirmation::Other
-        ));
+        assert!(matches!(pushes.confirm(&mut waiting, &message), Confirmation::Other));
         assert!(pushes.is_push(&message));
         let second = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut waiting, &second),
-            Confirmation::Last
-        ));
+        assert!(matches!(pushes.confirm(&mut waiting, &second), Confirmation::Last));
     }
 
     #[test]
     fn leaving_every_channel_takes_as_many_confirmations_as_there_are() {
-        let mut pushes = Pushes {
-            channels: 2,
-            ..Pushes::default()
-        };
+        let mut pushes = Pushes { channels: 2, ..Pushes::default() };
         let mut waiting = Channels::new(Channel::Channel, false, 0);
         let first = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut waiting, &first),
-            Confirmation::More
-        ));
+        assert!(matches!(pushes.confirm(&mut waiting, &first), Confirmation::More));
         let last = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:0\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut waiting, &last),
-            Confirmation::Last
-        ));
+        assert!(matches!(pushes.confirm(&mut waiting, &last), Confirmation::Last));
         assert!(!pushes.are_possible());
         let array = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
-        assert!(
-            !pushes.is_push(&array),
-            "an ordinary reply once nothing is subscribed"
-        );
+        assert!(!pushes.is_push(&array), "an ordinary reply once nothing is subscribed");
     }
 
     #[test]
@@ -265,17 +237,11 @@ mod tests {
         pushes.confirm(&mut twice, &one);
         let mut other = Channels::new(Channel::Channel, false, 1);
         let still = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:1\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut other, &still),
-            Confirmation::Last
-        ));
+        assert!(matches!(pushes.confirm(&mut other, &still), Confirmation::Last));
         assert!(pushes.is_listening(), "a is subscribed");
         let mut all = Channels::new(Channel::Channel, false, 0);
         let none = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut all, &none),
-            Confirmation::Last
-        ));
+        assert!(matches!(pushes.confirm(&mut all, &none), Confirmation::Last));
         assert!(!pushes.is_listening());
     }
 
@@ -284,10 +250,7 @@ mod tests {
         let mut pushes = Pushes::default();
         let mut waiting = Channels::new(Channel::Pattern, true, 3);
         let error = frame("-NOPERM no\r\n");
-        assert!(matches!(
-            pushes.confirm(&mut waiting, &error),
-            Confirmation::Last
-        ));
+        assert!(matches!(pushes.confirm(&mut waiting, &error), Confirmation::Last));
     }
 
     #[test]

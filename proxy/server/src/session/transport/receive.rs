@@ -67,11 +67,7 @@ impl<L> Transport<L> {
         let (most, muted) = match self.expected.front() {
             Some(Expect::Relay { frames, muted }) if !may_be_push => (
                 // A push may stand between any two replies.
-                if self.pushes.are_possible() {
-                    1
-                } else {
-                    *frames
-                },
+                if self.pushes.are_possible() { 1 } else { *frames },
                 *muted,
             ),
             _ => return Ok(false),
@@ -142,20 +138,13 @@ impl<L> Transport<L> {
         }
         match self.expected.pop_front() {
             Some(Expect::Look(look, muted)) => Ok(Some(Reply { look, frame, muted })),
-            Some(Expect::Note(look)) => Ok(Some(Reply {
-                look,
-                frame,
-                muted: Muted::Yes,
-            })),
+            Some(Expect::Note(look)) => Ok(Some(Reply { look, frame, muted: Muted::Yes })),
             Some(Expect::Relay { frames, muted }) => {
                 if muted == Muted::No {
                     put(&mut self.to_client, &frame);
                 }
                 if frames > 1 {
-                    self.expected.push_front(Expect::Relay {
-                        frames: frames - 1,
-                        muted,
-                    });
+                    self.expected.push_front(Expect::Relay { frames: frames - 1, muted });
                 }
                 Ok(None)
             }

@@ -27,12 +27,7 @@ impl<L> Transport<L> {
 
     /// The same for a request that is all that its buffer holds, which is emptied. A long one goes where
     /// it is.
-    pub(crate) fn forward_whole(
-        &mut self,
-        leave: WholeBuffer,
-        buffer: &mut BytesMut,
-        muted: Muted,
-    ) -> Result<(), End> {
+    pub(crate) fn forward_whole(&mut self, leave: WholeBuffer, buffer: &mut BytesMut, muted: Muted) -> Result<(), End> {
         let Some(request) = leave.redeem(buffer) else {
             return Err(End::OutOfStep("another buffer than was let through".into()));
         };
@@ -50,14 +45,7 @@ impl<L> Transport<L> {
     }
 
     /// Sends what stands ahead of such a step; Redis's word on it is handed over.
-    pub(crate) fn guard(
-        &mut self,
-        guard: Guard,
-        lock: &[u8],
-        companion_prefix: &[u8],
-        look: L,
-        muted: Muted,
-    ) {
+    pub(crate) fn guard(&mut self, guard: Guard, lock: &[u8], companion_prefix: &[u8], look: L, muted: Muted) {
         self.write(|out| guard.put(out, lock, companion_prefix));
         self.expected.push_back(Expect::Look(look, muted));
     }
@@ -76,10 +64,7 @@ impl<L> Transport<L> {
 
     fn expect_relay(&mut self, muted: Muted) {
         match self.expected.back_mut() {
-            Some(Expect::Relay {
-                frames,
-                muted: before,
-            }) if *before == muted => *frames += 1,
+            Some(Expect::Relay { frames, muted: before }) if *before == muted => *frames += 1,
             _ => self.expected.push_back(Expect::Relay { frames: 1, muted }),
         }
     }
@@ -127,10 +112,7 @@ impl<L> Transport<L> {
         if queued.count > 0 {
             put(&mut self.to_backend, &queued.bytes);
             self.unsent += queued.count;
-            self.expected.push_back(Expect::Relay {
-                frames: queued.count,
-                muted: Muted::Yes,
-            });
+            self.expected.push_back(Expect::Relay { frames: queued.count, muted: Muted::Yes });
         }
     }
 

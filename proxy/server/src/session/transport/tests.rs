@@ -101,9 +101,7 @@ fn listing(frame: &[u8], then: impl FnOnce(PassThrough<'_>)) {
 async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
     let (mut transport, mut client, mut backend) = transport().await;
     transport.longest_collected = longest_collected;
-    listing(KEYS, |pass| {
-        transport.forward_listing(pass, Listing::Keys, Muted::No)
-    });
+    listing(KEYS, |pass| transport.forward_listing(pass, Listing::Keys, Muted::No));
     transport.relay_own(&OwnRequest::Ping, Muted::No);
     let sending = async {
         let mut requests = [0; KEYS.len() + PING.len()];
@@ -113,9 +111,7 @@ async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
         drop(backend);
     };
     let serving = async {
-        let end = transport
-            .next_event(&mut RequestBuffer::with(BytesMut::new()))
-            .await;
+        let end = transport.next_event(&mut RequestBuffer::with(BytesMut::new())).await;
         assert!(matches!(end, Err(End::Backend)), "{end:?}");
         drop(transport);
     };

@@ -94,10 +94,7 @@ impl<L> Transport<L> {
     }
 
     /// The same, until every request has been answered: then nothing.
-    pub(crate) async fn next_reply_due(
-        &mut self,
-        inbox: &mut RequestBuffer,
-    ) -> Result<Option<Reply<L>>, End> {
+    pub(crate) async fn next_reply_due(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Reply<L>>, End> {
         loop {
             if let Some(reply) = self.take_reply().await? {
                 return Ok(Some(reply));
@@ -169,11 +166,7 @@ impl<L> Transport<L> {
                 }
             }
         }
-        if !self.to_backend.is_empty()
-            && !self
-                .backend_link
-                .send(&mut self.to_backend, &mut self.unsent)
-        {
+        if !self.to_backend.is_empty() && !self.backend_link.send(&mut self.to_backend, &mut self.unsent) {
             // What it still had to say may be read; then reading says that it is gone.
             self.to_backend.clear();
             self.farewell = Farewell::Said;
@@ -198,11 +191,10 @@ impl<L> Transport<L> {
             true => MAX_UNREAD_OWN,
             false => MAX_UNREAD,
         };
-        let read_backend = unread <= MAX_UNREAD_WHEN_SHORT
-            || (unread <= most && (self.is_shared() || !self.account.is_short()));
+        let read_backend =
+            unread <= MAX_UNREAD_WHEN_SHORT || (unread <= most && (self.is_shared() || !self.account.is_short()));
         let held = unread + inbox.bytes.len() + self.to_backend.len() + self.from_backend.len();
-        self.account
-            .holds(held + self.local + self.backend_link.waiting());
+        self.account.holds(held + self.local + self.backend_link.waiting());
         let sockets = poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx));
         match patience {
             Some(left) if !left.is_zero() => {
@@ -236,9 +228,7 @@ impl<L> Transport<L> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), End>> {
         let mut woken = false;
-        if read_backend
-            && let Poll::Ready(goes_on) = self.backend_link.poll_replies(&mut self.from_backend, cx)
-        {
+        if read_backend && let Poll::Ready(goes_on) = self.backend_link.poll_replies(&mut self.from_backend, cx) {
             self.backend_closed = !goes_on;
             woken = true;
         }
@@ -278,11 +268,7 @@ impl<L> Transport<L> {
             self.aged |= said.aged;
             woken = true;
         }
-        if woken {
-            Poll::Ready(Ok(()))
-        } else {
-            Poll::Pending
-        }
+        if woken { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 

@@ -25,10 +25,7 @@ const MAX_IDS: usize = 64;
 /// been, or went wrong.
 pub(super) fn is_problem(entry: &LockEvent) -> bool {
     let judged = entry.verdict.as_ref().is_some_and(|said| match said.kind {
-        DecisionKind::Modify
-        | DecisionKind::WouldModify
-        | DecisionKind::Deny
-        | DecisionKind::WouldDeny => true,
+        DecisionKind::Modify | DecisionKind::WouldModify | DecisionKind::Deny | DecisionKind::WouldDeny => true,
         // Something is to be said of it: too few replicas confirmed it.
         DecisionKind::Allow => said.detail.is_some(),
     });
@@ -133,11 +130,7 @@ impl ProblemFolder {
 impl Folded {
     fn add(folded: &mut Option<Folded>, entry: &LockEvent) {
         let Some(folded) = folded else {
-            *folded = Some(Folded {
-                last: entry.clone(),
-                repeated: 1,
-                ids: Vec::new(),
-            });
+            *folded = Some(Folded { last: entry.clone(), repeated: 1, ids: Vec::new() });
             return;
         };
         let before = std::mem::replace(&mut folded.last, entry.clone());
@@ -157,12 +150,7 @@ mod tests {
         LockEvent {
             id: Some(id.into()),
             happened: EventKind::Refused,
-            verdict: Some(Verdict::refused(
-                DecisionKind::Deny,
-                Reason::NotOwner,
-                "owner-token",
-                None,
-            )),
+            verdict: Some(Verdict::refused(DecisionKind::Deny, Reason::NotOwner, "owner-token", None)),
             ..example(key)
         }
     }
@@ -219,22 +207,14 @@ mod tests {
 
     #[test]
     fn a_lock_that_does_its_work_is_no_problem() {
-        let entry = |happened| LockEvent {
-            happened,
-            ..example("lock:a")
-        };
+        let entry = |happened| LockEvent { happened, ..example("lock:a") };
         assert!(!is_problem(&entry(EventKind::Contended { own: false })));
-        assert!(!is_problem(&entry(EventKind::Released {
-            taken_over: false
-        })));
+        assert!(!is_problem(&entry(EventKind::Released { taken_over: false })));
         assert!(!is_problem(&entry(EventKind::Absent { ran_out: false })));
         assert!(is_problem(&entry(EventKind::Absent { ran_out: true })));
         assert!(is_problem(&entry(EventKind::Ungoverned)));
         assert!(!is_problem(&entry(EventKind::Different)));
-        let late = LockEvent {
-            overlap: true,
-            ..entry(EventKind::Different)
-        };
+        let late = LockEvent { overlap: true, ..entry(EventKind::Different) };
         assert!(is_problem(&late));
         let modified = LockEvent {
             verdict: Some(Verdict::permitted(DecisionKind::Modify)),

@@ -30,12 +30,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(dropped: IntCounter) -> Line {
-        Line {
-            waiting: Waiting::default(),
-            writable: AtomicBool::new(true),
-            seq: AtomicU64::new(0),
-            dropped,
-        }
+        Line { waiting: Waiting::default(), writable: AtomicBool::new(true), seq: AtomicU64::new(0), dropped }
     }
 
     /// Puts a record or notice into the queue, if there is room.
@@ -122,10 +117,7 @@ mod tests {
     #[test]
     fn who_does_not_write_costs_records_and_no_memory() {
         let (line, now) = (line(), Instant::now());
-        let long = Notice {
-            detail: Some("x".repeat(64 * 1024)),
-            ..Notice::default()
-        };
+        let long = Notice { detail: Some("x".repeat(64 * 1024)), ..Notice::default() };
         for _ in 0..200 {
             line.push(long.clone(), now);
         }

@@ -238,13 +238,7 @@ impl Notice {
     /// One that happens now.
     pub(crate) fn new(event: &str) -> Notice {
         let at = now_ms();
-        Notice {
-            v: VERSION,
-            time: utc(at),
-            at,
-            event: event.to_owned(),
-            ..Notice::default()
-        }
+        Notice { v: VERSION, time: utc(at), at, event: event.to_owned(), ..Notice::default() }
     }
 }
 

@@ -23,13 +23,8 @@ pub(crate) struct Unreadable {
 
 /// Every record with this id, or that stands for one with it, from the oldest to the newest; and how
 /// many files were read. `-` is standard input.
-pub(crate) fn records_with(
-    id: &str,
-    files: &[PathBuf],
-) -> Result<(Vec<Record>, usize), Unreadable> {
-    let has_it = |record: &Record| {
-        record.id.as_deref() == Some(id) || record.ids.iter().any(|known| known == id)
-    };
+pub(crate) fn records_with(id: &str, files: &[PathBuf]) -> Result<(Vec<Record>, usize), Unreadable> {
+    let has_it = |record: &Record| record.id.as_deref() == Some(id) || record.ids.iter().any(|known| known == id);
     records(id.as_bytes(), has_it, files)
 }
 
@@ -58,19 +53,13 @@ fn records(
     for path in files {
         if path.as_os_str() == "-" {
             let there = wanted(&mut io::stdin().lock());
-            found.extend(there.map_err(|source| Unreadable {
-                path: path.clone(),
-                source,
-            })?);
+            found.extend(there.map_err(|source| Unreadable { path: path.clone(), source })?);
             read += 1;
             continue;
         }
         read += 1;
         let there = File::open(path).and_then(|file| wanted(&mut BufReader::new(file)));
-        found.extend(there.map_err(|source| Unreadable {
-            path: path.clone(),
-            source,
-        })?);
+        found.extend(there.map_err(|source| Unreadable { path: path.clone(), source })?);
         for full in (1..).map(|n| rotated(path, n)) {
             match File::open(&full).and_then(|file| wanted(&mut BufReader::new(file))) {
                 Ok(there) => {
@@ -130,18 +119,11 @@ mod tests {
             "{\"at\":2,\"event\":\"lost\",\"lost\":3}\nno JSON, but AAAAAA\n{\"at\":2,\"key\":\"CCCCCC\"}\n",
         )
         .unwrap();
-        std::fs::write(
-            rotated(&path, 2),
-            "{\"at\":1,\"id\":\"AAAAAA\",\"key\":\"old\"}\n",
-        )
-        .unwrap();
+        std::fs::write(rotated(&path, 2), "{\"at\":1,\"id\":\"AAAAAA\",\"key\":\"old\"}\n").unwrap();
         let keys = |id: &str| {
             let (found, files) = records_with(id, std::slice::from_ref(&path)).unwrap();
             assert_eq!(files, 3);
-            found
-                .into_iter()
-                .map(|record| record.key)
-                .collect::<Vec<_>>()
+            found.into_iter().map(|record| record.key).collect::<Vec<_>>()
         };
         assert_eq!(keys("AAAAAA"), ["old", "new"]);
         assert_eq!(keys("BBBBBB"), ["new"]);

@@ -82,13 +82,7 @@ struct Open {
 
 impl LogFile {
     pub(super) fn new(path: PathBuf, limits: Limits) -> LogFile {
-        LogFile {
-            path,
-            limits,
-            open: None,
-            unsynced: false,
-            not_rotated: None,
-        }
+        LogFile { path, limits, open: None, unsynced: false, not_rotated: None }
     }
 
     /// Opens it now, so that a path which cannot be written is found at the start.
@@ -208,12 +202,8 @@ fn shift(path: &Path, keep: u32) -> io::Result<()> {
 
 fn open(path: &Path) -> io::Result<Open> {
     // Opening a FIFO waits for its reader, unless told not to.
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
+    let mut file =
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)?;
     let there = file.metadata()?;
     let (regular, mut size) = (there.is_file(), there.len());
     if there.file_type().is_fifo() || there.file_type().is_char_device() {
@@ -223,12 +213,7 @@ fn open(path: &Path) -> io::Result<Open> {
         file.write_all(b"\n")?;
         size += 1;
     }
-    Ok(Open {
-        size,
-        regular,
-        id: (there.dev(), there.ino()),
-        file,
-    })
+    Ok(Open { size, regular, id: (there.dev(), there.ino()), file })
 }
 
 /// Whether a file ends with a whole line, as it does unless the machine has crashed.
@@ -256,10 +241,7 @@ mod tests {
     use super::*;
 
     fn limits(max_size: u64, keep: u32) -> Limits {
-        Limits {
-            max_size: Some(max_size),
-            keep,
-        }
+        Limits { max_size: Some(max_size), keep }
     }
 
     fn text(path: &Path) -> String {
@@ -272,10 +254,7 @@ mod tests {
         let path = directory.path().join("audit.jsonl");
         let mut file = LogFile::new(path.clone(), limits(10, 2));
         for line in ["one 1\n", "two 2\n", "three\n", "four\n"] {
-            assert_eq!(
-                file.write(line.as_bytes(), Instant::now()).unwrap(),
-                line.len()
-            );
+            assert_eq!(file.write(line.as_bytes(), Instant::now()).unwrap(), line.len());
         }
         assert_eq!(text(&path), "four\n");
         assert_eq!(text(&rotated(&path, 1)), "three\n");

@@ -31,16 +31,8 @@ pub(crate) fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
     let mut lines = Vec::new();
     let mut say = |name: &'static str, words: String| {
         // A policy's own words are text of others.
-        let plain: String = words
-            .chars()
-            .map(|character| {
-                if character.is_control() {
-                    '?'
-                } else {
-                    character
-                }
-            })
-            .collect();
+        let plain: String =
+            words.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
         lines.push((name, plain));
     };
     say("when", record.time.replace('T', " ").replace('Z', " UTC"));
@@ -52,17 +44,10 @@ pub(crate) fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
         say("lease", stood);
     }
     if record.ran_out {
-        say(
-            "before",
-            "a lease ran out unreleased, which was noticed now".to_owned(),
-        );
+        say("before", "a lease ran out unreleased, which was noticed now".to_owned());
     }
     if record.overlap {
-        say(
-            "overlap",
-            "this client's own lease had run out, and it worked on: two did at the same time"
-                .to_owned(),
-        );
+        say("overlap", "this client's own lease had run out, and it worked on: two did at the same time".to_owned());
     }
     if let Some(said) = said(record) {
         say("said", said);
@@ -82,10 +67,7 @@ pub(crate) fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
     if let Some(advice) = advice(record) {
         say("do", advice.to_owned());
     }
-    Told {
-        headline: headline(record),
-        lines,
-    }
+    Told { headline: headline(record), lines }
 }
 
 fn headline(record: &Record) -> String {
@@ -135,9 +117,7 @@ fn who(client: &Client) -> String {
 }
 
 fn sent(record: &Record) -> String {
-    if let (Some(command), Some(wrote), Some(guard)) =
-        (&record.command, &record.wrote, &record.guard)
-    {
+    if let (Some(command), Some(wrote), Some(guard)) = (&record.command, &record.wrote, &record.guard) {
         return format!(
             "{command} {wrote} in database {}: guard {guard} keeps that for who holds {}",
             record.db, record.key
@@ -145,20 +125,14 @@ fn sent(record: &Record) -> String {
     }
     let mut words = match &record.command {
         Some(command) => format!("{command} {} in database {}", record.key, record.db),
-        None => format!(
-            "no command; the lock is {} in database {}",
-            record.key, record.db
-        ),
+        None => format!("no command; the lock is {} in database {}", record.key, record.db),
     };
     if let Some(operation) = &record.operation {
         let _ = write!(words, ", to a lock: {operation}");
     }
     match (&record.token, record.token_length) {
         (Some(token), Some(length)) => {
-            let _ = write!(
-                words,
-                ", with an owner token of {length} bytes (fingerprint {token})"
-            );
+            let _ = write!(words, ", with an owner token of {length} bytes (fingerprint {token})");
         }
         (Some(token), None) => {
             let _ = write!(words, ", with an owner token (fingerprint {token})");
@@ -175,23 +149,15 @@ fn sent(record: &Record) -> String {
 /// The lease that it was about.
 fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
     let fence = record.fence.map(|fence| format!("fencing token {fence}"));
-    let own = record
-        .own_fence
-        .map(|own| format!("this client's own had fencing token {own}"));
-    let held = record
-        .held_ms
-        .map(|held| format!("held for {}", span(held)));
+    let own = record.own_fence.map(|own| format!("this client's own had fencing token {own}"));
+    let held = record.held_ms.map(|held| format!("held for {}", span(held)));
     let left = record.ttl_ms.map(|ttl| match ttl {
         0 => "without a TTL from now on".to_owned(),
         ttl => format!("TTL from now on {}", span(ttl)),
     });
-    let would = record
-        .would_ttl_ms
-        .map(|ttl| format!("in enforce mode {}", span(ttl)));
+    let would = record.would_ttl_ms.map(|ttl| format!("in enforce mode {}", span(ttl)));
     let holder = holder.map(|holder| format!("granted to {}", who(holder)));
-    let parts = [holder, fence, held, left, would, own]
-        .into_iter()
-        .flatten();
+    let parts = [holder, fence, held, left, would, own].into_iter().flatten();
     let parts: Vec<String> = parts.collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -214,11 +180,7 @@ fn said(record: &Record) -> Option<String> {
     if let Some(detail) = &record.detail {
         let _ = write!(words, "; {detail}");
     }
-    let _ = write!(
-        words,
-        "; namespace {}, mode {}",
-        record.namespace, record.mode
-    );
+    let _ = write!(words, "; namespace {}, mode {}", record.namespace, record.mode);
     Some(words)
 }
 
@@ -262,9 +224,7 @@ fn answer(answer: &Answer) -> String {
 fn came_of_it(record: &Record) -> Option<&'static str> {
     match (record.decision.as_deref(), record.event.as_str()) {
         (Some("deny"), _) => Some("nothing was changed"),
-        (Some("would-deny"), _) => {
-            Some("Redis carried it out, because this namespace only watches this client")
-        }
+        (Some("would-deny"), _) => Some("Redis carried it out, because this namespace only watches this client"),
         (_, "broken") => Some("the lock is free; its former holder may not know yet"),
         (_, "unconfirmed") => Some("the client was told that it has not got the lock"),
         (_, "holder-lost") => Some("the lock is free when that TTL is over"),
@@ -335,9 +295,7 @@ fn advice(record: &Record) -> Option<&str> {
     }
     if record.wrote.is_some() {
         return Some(match reason_of(record)? {
-            Reason::StaleFence => {
-                "stop: what it read is old; take the lock again, read again, then write"
-            }
+            Reason::StaleFence => "stop: what it read is old; take the lock again, read again, then write",
             _ => "take the lock on the connection that writes, before it reads what it will write",
         });
     }
@@ -350,13 +308,7 @@ fn advice(record: &Record) -> Option<&str> {
 }
 
 /// Whose refusals have the reasons and the advice that are told here.
-const SHIPPED: [&str; 5] = [
-    "owner-token",
-    "ttl-ceiling",
-    "fencing",
-    "scripts",
-    "lockwarden",
-];
+const SHIPPED: [&str; 5] = ["owner-token", "ttl-ceiling", "fencing", "scripts", "lockwarden"];
 
 /// What to do about a refusal for this reason; a policy's own has its own words.
 pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
@@ -374,18 +326,12 @@ pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
             "wait until the deadline in the lock has passed, or let its TTL end it; take_over of the \
              owner-token policy says whether that is allowed"
         }
-        Reason::OpaqueWrite => {
-            "keep other data under another key, or leave this key out of the namespace"
-        }
+        Reason::OpaqueWrite => "keep other data under another key, or leave this key out of the namespace",
         Reason::NoTtl => "ask for a TTL: SET key value NX PX ms",
-        Reason::TtlTooLong => {
-            "ask for at most the ceiling and extend while you work, or raise the namespace's ceiling"
-        }
+        Reason::TtlTooLong => "ask for at most the ceiling and extend while you work, or raise the namespace's ceiling",
         Reason::SharedToken => "use a new random value for each acquire",
         Reason::StaleFence => "stop the work: another holder has begun it",
-        Reason::UnsafeScript => {
-            "use a compare-and-delete that docs/scripts.md knows, or opaque_scripts = \"wrap\""
-        }
+        Reason::UnsafeScript => "use a compare-and-delete that docs/scripts.md knows, or opaque_scripts = \"wrap\"",
         Reason::BulkDelete => {
             "wait until the locks are given back, delete by name, or flush as one of admin_identities"
         }
@@ -438,11 +384,8 @@ mod tests {
             repeated: Some(3),
             ..Record::default()
         };
-        let holder = Client {
-            address: "127.0.0.3:50110".to_owned(),
-            name: Some("stock-5".to_owned()),
-            ..Client::default()
-        };
+        let holder =
+            Client { address: "127.0.0.3:50110".to_owned(), name: Some("stock-5".to_owned()), ..Client::default() };
         assert_eq!(
             told(&record, Some(&holder), "AAAAAA").text("AAAAAA"),
             "AAAAAA: DEL lock:a was refused: not-owner\n\

@@ -57,11 +57,8 @@ impl Writer {
     /// Writes until it is told to stop.
     pub(super) fn run(mut self) {
         loop {
-            let patience = if self.failing {
-                AGAIN_AFTER
-            } else {
-                self.settle_at.saturating_duration_since(Instant::now())
-            };
+            let patience =
+                if self.failing { AGAIN_AFTER } else { self.settle_at.saturating_duration_since(Instant::now()) };
             let work = self.line.waiting.take(patience, !self.failing);
             let stopping = work.stopping;
             self.try_on(work);
@@ -185,10 +182,7 @@ mod tests {
     fn what_could_not_be_written_is_written_later_and_what_was_lost_is_told() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("not yet");
-        let limits = Limits {
-            max_size: None,
-            keep: 1,
-        };
+        let limits = Limits { max_size: None, keep: 1 };
         let path = inside.join("audit.jsonl");
         let counter = |name: &str| IntCounter::new(name, "in a test").unwrap();
         let (dropped, written) = (counter("dropped"), counter("written"));
@@ -210,10 +204,7 @@ mod tests {
         thread.join().unwrap();
 
         let text = fs::read_to_string(&path).unwrap();
-        let notices: Vec<Notice> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let notices: Vec<Notice> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let events: Vec<&str> = notices.iter().map(|notice| &*notice.event).collect();
         assert_eq!(events, ["started", "lost", "stopped"]);
         assert_eq!(notices[1].lost, Some(7));

@@ -40,11 +40,7 @@ impl<T: Clone> ByCaller<T> {
             self.0.clear();
         }
         let found = find(caller);
-        let known = Known {
-            caller: caller.clone(),
-            stamp,
-            found: found.clone(),
-        };
+        let known = Known { caller: caller.clone(), stamp, found: found.clone() };
         self.0.insert(caller.session, known);
         found
     }

@@ -110,12 +110,7 @@ impl LockEvent {
     }
 
     /// Something that happened to a lock of this namespace, of which no more is known.
-    pub(crate) fn new(
-        now: Moment,
-        happened: EventKind,
-        (namespace, mode): (Arc<str>, Mode),
-        key: DbKey,
-    ) -> LockEvent {
+    pub(crate) fn new(now: Moment, happened: EventKind, (namespace, mode): (Arc<str>, Mode), key: DbKey) -> LockEvent {
         LockEvent {
             at: now.at,
             at_ms: now.unix_ms,
@@ -258,37 +253,17 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// Allowed, as asked or with another TTL.
     pub(crate) fn permitted(kind: DecisionKind) -> Verdict {
-        Verdict {
-            kind,
-            reason: None,
-            policy: "".into(),
-            detail: None,
-        }
+        Verdict { kind, reason: None, policy: "".into(), detail: None }
     }
 
     /// Refused, or only said to be.
-    pub(crate) fn refused(
-        kind: DecisionKind,
-        reason: Reason,
-        policy: &str,
-        detail: Option<&str>,
-    ) -> Verdict {
-        Verdict {
-            kind,
-            reason: Some(reason),
-            policy: policy.into(),
-            detail: detail.map(Into::into),
-        }
+    pub(crate) fn refused(kind: DecisionKind, reason: Reason, policy: &str, detail: Option<&str>) -> Verdict {
+        Verdict { kind, reason: Some(reason), policy: policy.into(), detail: detail.map(Into::into) }
     }
 
     /// Let through where nothing is enforced.
     pub(crate) fn would_refuse(denial: &Denial) -> Verdict {
-        Verdict::refused(
-            DecisionKind::WouldDeny,
-            denial.reason,
-            &denial.policy,
-            denial.detail.as_deref(),
-        )
+        Verdict::refused(DecisionKind::WouldDeny, denial.reason, &denial.policy, denial.detail.as_deref())
     }
 }
 
@@ -382,13 +357,7 @@ impl Caller {
     pub(crate) fn may_be(&self, other: &Caller) -> bool {
         let processes = (self.known_by.process(), other.known_by.process());
         let differ = matches!(processes, (Process::Known(one), Process::Known(two)) if one != two);
-        let looks = |caller: &Caller| {
-            (
-                caller.user.clone(),
-                caller.name.clone(),
-                caller.address.host(),
-            )
-        };
+        let looks = |caller: &Caller| (caller.user.clone(), caller.name.clone(), caller.address.host());
         let certificate = self.known_by.certificate() == other.known_by.certificate();
         !differ && certificate && looks(self) == looks(other)
     }
@@ -425,10 +394,7 @@ impl Caller {
 /// A plain entry for tests.
 #[cfg(test)]
 pub(crate) fn example(key: &'static str) -> LockEvent {
-    let now = Moment {
-        at: Instant::now(),
-        unix_ms: 1_790_000_000_000,
-    };
+    let now = Moment { at: Instant::now(), unix_ms: 1_790_000_000_000 };
     let key = DbKey::new(0, Bytes::from_static(key.as_bytes()));
     let happened = EventKind::Contended { own: false };
     LockEvent {

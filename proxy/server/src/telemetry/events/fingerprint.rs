@@ -49,10 +49,7 @@ impl Fingerprints {
     pub(super) fn of(&self, token: &[u8]) -> Fingerprint {
         let digest = self.0.clone().chain_update(token).finalize();
         let hash = digest.iter().take(8);
-        Fingerprint {
-            hash: hash.fold(0, |hash, byte| hash << 8 | u64::from(*byte)),
-            length: token.len(),
-        }
+        Fingerprint { hash: hash.fold(0, |hash, byte| hash << 8 | u64::from(*byte)), length: token.len() }
     }
 }
 

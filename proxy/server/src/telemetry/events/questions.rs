@@ -3,9 +3,7 @@
 //! tokens are fingerprints here, too.
 
 use bytes::Bytes;
-use lockwarden_lock::decision::{
-    ClientDescription, Decide, Decision, Operation, Proofs, Question, Traits,
-};
+use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::token::stored_form;
 
@@ -45,11 +43,7 @@ pub(crate) struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(chain: &'a mut dyn Decide, fingerprints: &'a Fingerprints) -> Recorder<'a> {
-        Recorder {
-            chain,
-            fingerprints,
-            asked: Vec::new(),
-        }
+        Recorder { chain, fingerprints, asked: Vec::new() }
     }
 
     /// Every question so far, in order.
@@ -68,9 +62,7 @@ impl Decide for Recorder<'_> {
         let answer = self.chain.decide(namespace, question, describe);
         let token = question.owner_token.map(|token| Fingerprint {
             length: token.len(),
-            ..self
-                .fingerprints
-                .of(&stored_form(&Bytes::copy_from_slice(token)))
+            ..self.fingerprints.of(&stored_form(&Bytes::copy_from_slice(token)))
         });
         self.asked.push(Asked {
             operation: question.operation,

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use crate::sync::{
-    AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, Thread, park_timeout, sleep,
-};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, Thread, park_timeout, sleep};
 
 /// Entries are taken at most this often, many at once.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,10 +27,7 @@ pub(crate) struct Queue<T> {
 
 impl<T> Waiting<T> {
     pub(crate) fn new() -> Waiting<T> {
-        let queue = Queue {
-            entries: Vec::new(),
-            put: 0,
-        };
+        let queue = Queue { entries: Vec::new(), put: 0 };
         Waiting {
             queue: Mutex::new(queue),
             asleep: AtomicBool::new(false),

@@ -24,9 +24,7 @@ pub(crate) enum FilterError {
     #[error("there is no level; try info or debug")]
     Nothing,
     /// Changes for single modules have piled up.
-    #[error(
-        "the filter would be longer than {MAX_FILTER} bytes; give a level for all, such as info"
-    )]
+    #[error("the filter would be longer than {MAX_FILTER} bytes; give a level for all, such as info")]
     TooLong,
     /// The library does not take it.
     #[error("{0}")]
@@ -45,10 +43,7 @@ pub(crate) struct LogFilter {
 
 impl LogFilter {
     pub(super) fn new(current: String, apply: Apply) -> LogFilter {
-        LogFilter {
-            apply,
-            current: Mutex::new(current),
-        }
+        LogFilter { apply, current: Mutex::new(current) }
     }
 
     /// What is in force.
@@ -62,8 +57,7 @@ impl LogFilter {
     pub(crate) fn change(&self, order: &str) -> Result<(String, String), FilterError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let next = changed(&current, order)?;
-        let filter =
-            EnvFilter::try_new(&next).map_err(|error| FilterError::Library(error.to_string()))?;
+        let filter = EnvFilter::try_new(&next).map_err(|error| FilterError::Library(error.to_string()))?;
         // Whoever reads the log is to find the change in it, so it is told while that is logged.
         let is_told = tracing::enabled!(tracing::Level::WARN);
         let tell = || tracing::warn!(before = &**current, after = next, "log filter changed");
@@ -130,11 +124,7 @@ mod tests {
     fn a_level_for_all_replaces_and_a_module_is_put_over_what_is_there() {
         for (current, order, after) in [
             ("info", "debug", "debug"),
-            (
-                "info",
-                " lockwarden::session=debug ",
-                "info,lockwarden::session=debug",
-            ),
+            ("info", " lockwarden::session=debug ", "info,lockwarden::session=debug"),
             ("info,a=debug,b=warn", "a=trace", "info,b=warn,a=trace"),
             ("info,a=debug", "warn,b=debug", "warn,b=debug"),
             ("info,a=debug", "info", "info"),
@@ -145,19 +135,8 @@ mod tests {
 
     #[test]
     fn what_is_no_level_changes_nothing() {
-        for order in [
-            "debg",
-            "DEBUG!",
-            "a=loud",
-            "=debug",
-            "a b=info",
-            "[span]=info",
-            "a=b=info",
-        ] {
-            assert!(
-                matches!(changed("info", order), Err(FilterError::Word(_))),
-                "{order}"
-            );
+        for order in ["debg", "DEBUG!", "a=loud", "=debug", "a b=info", "[span]=info", "a=b=info"] {
+            assert!(matches!(changed("info", order), Err(FilterError::Word(_))), "{order}");
         }
         assert_eq!(changed("info", " , "), Err(FilterError::Nothing));
         let long = format!("{}=info", "x".repeat(MAX_FILTER));
@@ -167,10 +146,7 @@ mod tests {
     #[test]
     fn a_filter_that_cannot_be_applied_is_not_in_force() {
         let filter = LogFilter::new("info".to_owned(), Box::new(|_| Err("gone".to_owned())));
-        assert_eq!(
-            filter.change("debug"),
-            Err(FilterError::Library("gone".to_owned()))
-        );
+        assert_eq!(filter.change("debug"), Err(FilterError::Library("gone".to_owned())));
         assert_eq!(filter.current(), "info");
         let asked = Arc::new(Mutex::new(String::new()));
         let seen = asked.clone();

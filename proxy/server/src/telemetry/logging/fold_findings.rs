@@ -68,10 +68,7 @@ impl ObservationFolder {
             }),
             Turn::Fold(untold) => {
                 let before = untold.as_ref().map_or(0, |untold| untold.count);
-                *untold = Some(Untold {
-                    count: before + 1,
-                    last: example,
-                });
+                *untold = Some(Untold { count: before + 1, last: example });
                 None
             }
         }
@@ -115,11 +112,7 @@ mod tests {
     use super::*;
 
     fn example(key: &'static str) -> Example {
-        Example {
-            key: Bytes::from_static(key.as_bytes()),
-            name: Bytes::new(),
-            client: ([127, 0, 0, 1], 4711).into(),
-        }
+        Example { key: Bytes::from_static(key.as_bytes()), name: Bytes::new(), client: ([127, 0, 0, 1], 4711).into() }
     }
 
     #[test]
@@ -156,21 +149,11 @@ mod tests {
     #[test]
     fn another_kind_or_namespace_is_another_line() {
         let (folder, now) = (ObservationFolder::default(), Instant::now());
-        for (namespace, kind) in [
-            ("orders", Observation::Debt),
-            ("orders", Observation::Outlived),
-            ("stock", Observation::Debt),
-        ] {
-            assert!(
-                folder
-                    .observed(namespace, kind, example("a"), now)
-                    .is_some()
-            );
-            assert!(
-                folder
-                    .observed(namespace, kind, example("a"), now)
-                    .is_none()
-            );
+        for (namespace, kind) in
+            [("orders", Observation::Debt), ("orders", Observation::Outlived), ("stock", Observation::Debt)]
+        {
+            assert!(folder.observed(namespace, kind, example("a"), now).is_some());
+            assert!(folder.observed(namespace, kind, example("a"), now).is_none());
         }
     }
 }

@@ -63,10 +63,7 @@ pub(crate) struct Folded {
 impl RepeatFolder {
     /// A folder that has seen nothing.
     pub(crate) fn new() -> RepeatFolder {
-        RepeatFolder {
-            hasher: RandomState::new(),
-            folder: Mutex::new(Folder::new(WINDOW)),
-        }
+        RepeatFolder { hasher: RandomState::new(), folder: Mutex::new(Folder::new(WINDOW)) }
     }
 
     /// Whether this refusal gets a line: `Some(repeated)`, where `repeated` counts the same ones
@@ -136,14 +133,7 @@ mod tests {
     use super::*;
 
     fn refusal<'a>(client: &'a str, key: &'a [u8], reason: Reason) -> Refusal<'a> {
-        Refusal {
-            client,
-            namespace: Some("orders"),
-            key,
-            command: "del",
-            reason,
-            mode: Mode::Enforce,
-        }
+        Refusal { client, namespace: Some("orders"), key, command: "del", reason, mode: Mode::Enforce }
     }
 
     #[test]
@@ -165,26 +155,11 @@ mod tests {
     fn another_client_key_or_reason_is_another_line() {
         let folder = RepeatFolder::new();
         let now = Instant::now();
-        assert_eq!(
-            folder.admit(refusal("a", b"k", Reason::NotOwner), now),
-            Some(0)
-        );
-        assert_eq!(
-            folder.admit(refusal("b", b"k", Reason::NotOwner), now),
-            Some(0)
-        );
-        assert_eq!(
-            folder.admit(refusal("a", b"l", Reason::NotOwner), now),
-            Some(0)
-        );
-        assert_eq!(
-            folder.admit(refusal("a", b"k", Reason::Expired), now),
-            Some(0)
-        );
-        assert_eq!(
-            folder.admit(refusal("a", b"k", Reason::NotOwner), now),
-            None
-        );
+        assert_eq!(folder.admit(refusal("a", b"k", Reason::NotOwner), now), Some(0));
+        assert_eq!(folder.admit(refusal("b", b"k", Reason::NotOwner), now), Some(0));
+        assert_eq!(folder.admit(refusal("a", b"l", Reason::NotOwner), now), Some(0));
+        assert_eq!(folder.admit(refusal("a", b"k", Reason::Expired), now), Some(0));
+        assert_eq!(folder.admit(refusal("a", b"k", Reason::NotOwner), now), None);
     }
 
     #[test]
@@ -196,16 +171,10 @@ mod tests {
         }
         assert_eq!(folder.drain(now), []);
         let later = now + WINDOW;
-        let expected = Folded {
-            repeated: 3,
-            ..Folded::new(refusal("a", b"k", Reason::Overwrite), false)
-        };
+        let expected = Folded { repeated: 3, ..Folded::new(refusal("a", b"k", Reason::Overwrite), false) };
         assert_eq!(folder.drain(later), [expected]);
         assert_eq!(folder.drain(later), []);
-        assert_eq!(
-            folder.admit(refusal("a", b"k", Reason::Overwrite), later),
-            Some(0)
-        );
+        assert_eq!(folder.admit(refusal("a", b"k", Reason::Overwrite), later), Some(0));
     }
 
     #[test]
@@ -213,11 +182,7 @@ mod tests {
         let folder = RepeatFolder::new();
         let now = Instant::now();
         let lines = (0..100_000_u32)
-            .filter(|n| {
-                folder
-                    .admit(refusal("a", &n.to_le_bytes(), Reason::Other), now)
-                    .is_some()
-            })
+            .filter(|n| folder.admit(refusal("a", &n.to_le_bytes(), Reason::Other), now).is_some())
             .count();
         assert_eq!(lines, PLACES + 1);
         let [rest] = &folder.drain(now + WINDOW)[..] else {

@@ -21,12 +21,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         SystemTime.format_time(&mut writer)?;
         let level = event.metadata().level();
         if writer.has_ansi_escapes() {
@@ -48,19 +43,11 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         writer.write_str("ts=")?;
         SystemTime.format_time(&mut writer)?;
         let level = event.metadata().level().as_str().to_ascii_lowercase();
-        let mut parts = Parts {
-            pairs_only: true,
-            ..Parts::default()
-        };
+        let mut parts = Parts { pairs_only: true, ..Parts::default() };
         event.record(&mut parts);
         writeln!(writer, " level={level}{}{}", parts.message, parts.fields)
     }
@@ -75,15 +62,9 @@ where
     N: for<'a> FormatFields<'a> + 'static,
     F: FormatEvent<S, N>,
 {
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut line = String::new();
-        self.0
-            .format_event(context, Writer::new(&mut line), event)?;
+        self.0.format_event(context, Writer::new(&mut line), event)?;
         writer.write_str(&readable_json(&line))
     }
 }

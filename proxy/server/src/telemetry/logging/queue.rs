@@ -37,14 +37,9 @@ pub(crate) struct LogGuard {
 /// Starts the thread that writes. It ends when nobody can log any more, or with the process.
 pub(super) fn start(output: impl Write + Send + 'static) -> io::Result<(LogQueue, LogGuard)> {
     let (sender, receiver) = sync_channel(LINES);
-    let queue = LogQueue {
-        sender: sender.clone(),
-        dropped: Arc::default(),
-    };
+    let queue = LogQueue { sender: sender.clone(), dropped: Arc::default() };
     let dropped = queue.dropped.clone();
-    std::thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || write_all(&receiver, output, &dropped))?;
+    std::thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&receiver, output, &dropped))?;
     Ok((queue, LogGuard { sender }))
 }
 
@@ -144,9 +139,7 @@ mod tests {
         let output = Slow::default();
         let (queue, guard) = start(output.clone()).unwrap();
         for n in 0..1000 {
-            (&queue)
-                .write_all(format!("line {n}\n").as_bytes())
-                .unwrap();
+            (&queue).write_all(format!("line {n}\n").as_bytes()).unwrap();
         }
         drop(guard);
         let written = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();

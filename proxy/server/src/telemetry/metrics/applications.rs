@@ -20,10 +20,7 @@ pub(crate) struct ApplicationCounts {
 
 impl ApplicationCounts {
     pub(super) fn new(vec: IntCounterVec) -> ApplicationCounts {
-        let counts = ApplicationCounts {
-            vec,
-            named: Mutex::default(),
-        };
+        let counts = ApplicationCounts { vec, named: Mutex::default() };
         counts.begin(FOLDED);
         counts
     }
@@ -68,10 +65,7 @@ pub(crate) struct CountsApplications {
 
 impl CountsApplications {
     pub(super) fn new(counts: Arc<ApplicationCounts>) -> CountsApplications {
-        CountsApplications {
-            counts,
-            named: ByCaller::default(),
-        }
+        CountsApplications { counts, named: ByCaller::default() }
     }
 }
 

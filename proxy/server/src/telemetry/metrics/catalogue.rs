@@ -347,13 +347,7 @@ metrics! {
 pub(crate) fn markdown() -> String {
     let mut page = String::from(HEAD);
     for metric in ALL {
-        let _ = writeln!(
-            page,
-            "\n### `{}`\n\n{}. {}",
-            metric.name,
-            metric.kind.word(),
-            metric.help
-        );
+        let _ = writeln!(page, "\n### `{}`\n\n{}. {}", metric.name, metric.kind.word(), metric.help);
         if !metric.labels.is_empty() {
             page.push('\n');
         }

@@ -124,12 +124,10 @@ impl Decisions {
                 self.permitted(operation, Permit::WouldModify, mode).inc();
             }
             DecisionKind::Deny => {
-                self.refused(operation, Refusal::Deny, reason, policy, mode)
-                    .inc();
+                self.refused(operation, Refusal::Deny, reason, policy, mode).inc();
             }
             DecisionKind::WouldDeny => {
-                self.refused(operation, Refusal::WouldDeny, reason, policy, mode)
-                    .inc();
+                self.refused(operation, Refusal::WouldDeny, reason, policy, mode).inc();
             }
         }
     }
@@ -178,27 +176,12 @@ impl Decisions {
         }
         let word = reason.map_or("", Reason::word);
         let counter = self.series(operation.word(), refusal.word(), word, policy, mode);
-        known.push(Refused {
-            operation,
-            refusal,
-            reason,
-            policy: policy.into(),
-            mode,
-            counter: counter.clone(),
-        });
+        known.push(Refused { operation, refusal, reason, policy: policy.into(), mode, counter: counter.clone() });
         counter
     }
 
-    fn series(
-        &self,
-        operation: &str,
-        decision: &str,
-        reason: &str,
-        policy: &str,
-        mode: ModeLabel,
-    ) -> IntCounter {
-        self.vec
-            .with_label_values(&[operation, decision, reason, policy, mode.word()])
+    fn series(&self, operation: &str, decision: &str, reason: &str, policy: &str, mode: ModeLabel) -> IntCounter {
+        self.vec.with_label_values(&[operation, decision, reason, policy, mode.word()])
     }
 }
 

@@ -10,9 +10,7 @@ use super::register::{ByLabel, Registrar};
 use crate::telemetry::vocabulary::{GuardResult, GuardUnchecked, Label, ModeLabel};
 
 /// A check is one more round trip to Redis.
-const SECONDS: [f64; 10] = [
-    50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 250e-3,
-];
+const SECONDS: [f64; 10] = [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 250e-3];
 
 /// What is counted about one guard.
 pub(crate) struct GuardMetrics {
@@ -42,16 +40,12 @@ impl GuardMetrics {
     /// How often each was said, to the writes that came in this mode.
     pub(crate) fn said(&self, mode: ModeLabel) -> impl Iterator<Item = (GuardResult, u64)> {
         let of_mode = self.writes.at(mode);
-        GuardResult::ALL
-            .iter()
-            .map(|&result| (result, of_mode.at(result).get()))
+        GuardResult::ALL.iter().map(|&result| (result, of_mode.at(result).get()))
     }
 
     /// How many could not be judged, by why.
     pub(crate) fn not_judged(&self) -> impl Iterator<Item = (GuardUnchecked, u64)> {
-        GuardUnchecked::ALL
-            .iter()
-            .map(|&why| (why, self.unchecked.at(why).get()))
+        GuardUnchecked::ALL.iter().map(|&why| (why, self.unchecked.at(why).get()))
     }
 
     /// This was said to a write.

@@ -13,8 +13,8 @@ use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
 use super::register::{ByLabel, Registrar};
 use crate::telemetry::vocabulary::{
-    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel,
-    Observation, ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
+    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
+    ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 
 /// A hold shorter than the first bucket is a few round trips; past the last, look at single locks. Few
@@ -52,10 +52,7 @@ pub(crate) struct NamespaceMetrics {
     /// Grants that nobody heard of.
     pub(crate) undelivered: ByLabel<UndeliveredOutcome, IntCounter>,
     /// What replicas said to grants and extensions: few namespaces ask them, and the others need no series.
-    durability: (
-        IntCounterVec,
-        OnceLock<ByLabel<DurabilityResult, IntCounter>>,
-    ),
+    durability: (IntCounterVec, OnceLock<ByLabel<DurabilityResult, IntCounter>>),
     /// Operations on leases without a record.
     pub(crate) ungoverned: IntCounter,
     /// Locks for which a script was refused whose effects on other keys stand.
@@ -184,8 +181,7 @@ impl NamespaceMetrics {
         if let Some(folded) = &self.folded {
             folded.inc();
         }
-        self.decisions
-            .count(operation.into(), decision, reason, policy, mode);
+        self.decisions.count(operation.into(), decision, reason, policy, mode);
     }
 
     /// Makes the series of a mode that is in force here beside the namespace's own.
@@ -196,19 +192,14 @@ impl NamespaceMetrics {
     /// What a walk over the server's keys has found.
     pub(crate) fn swept(&self, found: &SweepCounts) {
         let locks = &self.ungoverned_locks;
-        locks
-            .at(HeldTtl::Finite)
-            .set(gauge(found.ungoverned_finite));
+        locks.at(HeldTtl::Finite).set(gauge(found.ungoverned_finite));
         locks.at(HeldTtl::None).set(gauge(found.ungoverned_endless));
     }
 
     /// Locks without a record that the last walk over the server's keys has found.
     pub(crate) fn ungoverned_found(&self) -> u64 {
         let locks = [HeldTtl::Finite, HeldTtl::None].map(|ttl| self.ungoverned_locks.at(ttl).get());
-        locks
-            .into_iter()
-            .filter_map(|count| u64::try_from(count).ok())
-            .sum()
+        locks.into_iter().filter_map(|count| u64::try_from(count).ok()).sum()
     }
 
     /// Those of them without a TTL.
@@ -248,11 +239,7 @@ impl Namespaces {
         Ok(Namespaces {
             by_index: Vec::new(),
             by_name: HashMap::new(),
-            rest: Arc::new(NamespaceMetrics::new(
-                FOLDED,
-                decisions_full.clone(),
-                folded,
-            )?),
+            rest: Arc::new(NamespaceMetrics::new(FOLDED, decisions_full.clone(), folded)?),
             shows_rest: false,
         })
     }
@@ -309,19 +296,13 @@ impl Namespaces {
         }
         let mut rest = nothing;
         let unnamed = |known: &&NamespaceMirror| !self.by_name.contains_key(&*known.name);
-        mirror
-            .iter()
-            .filter(unnamed)
-            .for_each(|known| rest.add(known));
+        mirror.iter().filter(unnamed).for_each(|known| rest.add(known));
         self.rest.show(&rest);
     }
 
     pub(super) fn registries(&self) -> impl Iterator<Item = &Registry> {
         let rest = self.shows_rest.then_some(&self.rest);
-        self.by_name
-            .values()
-            .chain(rest)
-            .map(|metrics| &metrics.registry)
+        self.by_name.values().chain(rest).map(|metrics| &metrics.registry)
     }
 }
 

@@ -17,9 +17,8 @@ use crate::telemetry::vocabulary::{Label, PolicyMode};
 const MAX_POLICIES: usize = 10;
 
 /// A warm built-in policy takes less than a microsecond; no sensible deadline is above 10 ms.
-const EVALUATION_SECONDS: [f64; 13] = [
-    250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 500e-6, 1e-3, 2.5e-3, 10e-3,
-];
+const EVALUATION_SECONDS: [f64; 13] =
+    [250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 500e-6, 1e-3, 2.5e-3, 10e-3];
 
 /// A loaded policy, for `lockwarden_policy_info`.
 #[derive(Clone, Debug)]
@@ -70,12 +69,8 @@ impl PolicyMetrics {
             failures: make.counters(&names::POLICY_FAILURES)?,
             calls: make.counter(&names::POLICY_CALLS)?,
             fuel: make.counter(&names::POLICY_FUEL)?,
-            memory: make
-                .gauge_vec(&names::POLICY_MEMORY)?
-                .get_metric_with_label_values::<&str>(&[])?,
-            open_breakers: make
-                .gauge_vec(&names::POLICY_OPEN_BREAKERS)?
-                .get_metric_with_label_values::<&str>(&[])?,
+            memory: make.gauge_vec(&names::POLICY_MEMORY)?.get_metric_with_label_values::<&str>(&[])?,
+            open_breakers: make.gauge_vec(&names::POLICY_OPEN_BREAKERS)?.get_metric_with_label_values::<&str>(&[])?,
             info: make.gauge_vec(&names::POLICY_INFO)?,
             registry,
         })
@@ -86,10 +81,7 @@ impl PolicyMetrics {
         for (counter, now) in [(&self.calls, used.calls), (&self.fuel, used.fuel)] {
             counter.inc_by(now.saturating_sub(counter.get()));
         }
-        for (gauge, now) in [
-            (&self.memory, used.memory_bytes),
-            (&self.open_breakers, used.open_breakers),
-        ] {
+        for (gauge, now) in [(&self.memory, used.memory_bytes), (&self.open_breakers, used.open_breakers)] {
             gauge.set(i64::try_from(now).unwrap_or(i64::MAX));
         }
     }
@@ -97,9 +89,7 @@ impl PolicyMetrics {
     fn describe(&self, policy: &PolicyInfo<'_>) {
         let digest: String = policy.digest.chars().take(12).collect();
         self.info.reset();
-        self.info
-            .with_label_values(&[policy.version, &digest, policy.mode.word()])
-            .set(1);
+        self.info.with_label_values(&[policy.version, &digest, policy.mode.word()]).set(1);
     }
 }
 
@@ -121,11 +111,7 @@ pub(super) struct Policies {
 
 impl Policies {
     pub(super) fn none() -> Result<Policies> {
-        Ok(Policies {
-            by_name: BTreeMap::new(),
-            rest: Arc::new(PolicyMetrics::new(FOLDED)?),
-            shows_rest: false,
-        })
+        Ok(Policies { by_name: BTreeMap::new(), rest: Arc::new(PolicyMetrics::new(FOLDED)?), shows_rest: false })
     }
 
     /// The next set of policies; a name that stays keeps its numbers. The second value is how many
@@ -141,11 +127,7 @@ impl Policies {
             by_name.insert(policy.name.into(), metrics);
         }
         let without_room = policies.len().saturating_sub(MAX_POLICIES);
-        let next = Policies {
-            by_name,
-            rest: self.rest.clone(),
-            shows_rest: without_room > 0,
-        };
+        let next = Policies { by_name, rest: self.rest.clone(), shows_rest: without_room > 0 };
         Ok((next, without_room))
     }
 
@@ -176,9 +158,6 @@ impl Policies {
 
     pub(super) fn registries(&self) -> impl Iterator<Item = &Registry> {
         let rest = self.shows_rest.then_some(&self.rest);
-        self.by_name
-            .values()
-            .chain(rest)
-            .map(|metrics| &metrics.registry)
+        self.by_name.values().chain(rest).map(|metrics| &metrics.registry)
     }
 }

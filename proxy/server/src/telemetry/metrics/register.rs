@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
-    IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, Result,
 };
 
 use super::catalogue::MetricDoc;
@@ -22,18 +22,12 @@ pub(crate) struct ByLabel<L, M> {
 
 impl<L: Label, M> ByLabel<L, M> {
     pub(super) fn new(handle: impl Fn(&str) -> M) -> ByLabel<L, M> {
-        ByLabel {
-            handles: L::ALL.iter().map(|label| handle(label.word())).collect(),
-            label: PhantomData,
-        }
+        ByLabel { handles: L::ALL.iter().map(|label| handle(label.word())).collect(), label: PhantomData }
     }
 
     /// One made for each member.
     pub(super) fn of(make: impl FnMut(L) -> M) -> ByLabel<L, M> {
-        ByLabel {
-            handles: L::ALL.iter().copied().map(make).collect(),
-            label: PhantomData,
-        }
+        ByLabel { handles: L::ALL.iter().copied().map(make).collect(), label: PhantomData }
     }
 
     /// The handle of one member.
@@ -50,22 +44,12 @@ pub(super) struct Registrar<'a> {
 
 impl<'a> Registrar<'a> {
     pub(super) fn new(registry: &'a Registry) -> Registrar<'a> {
-        Registrar {
-            registry,
-            fixed: None,
-        }
+        Registrar { registry, fixed: None }
     }
 
     /// Everything registered carries this label.
-    pub(super) fn with_label(
-        registry: &'a Registry,
-        name: &'static str,
-        value: &'a str,
-    ) -> Registrar<'a> {
-        Registrar {
-            registry,
-            fixed: Some((name, value)),
-        }
+    pub(super) fn with_label(registry: &'a Registry, name: &'static str, value: &'a str) -> Registrar<'a> {
+        Registrar { registry, fixed: Some((name, value)) }
     }
 
     pub(super) fn counter_vec(&self, doc: &MetricDoc) -> Result<IntCounterVec> {
@@ -73,13 +57,11 @@ impl<'a> Registrar<'a> {
     }
 
     pub(super) fn counter(&self, doc: &MetricDoc) -> Result<IntCounter> {
-        self.counter_vec(doc)?
-            .get_metric_with_label_values::<&str>(&[])
+        self.counter_vec(doc)?.get_metric_with_label_values::<&str>(&[])
     }
 
     pub(super) fn float_counter(&self, doc: &MetricDoc) -> Result<Counter> {
-        self.register(CounterVec::new(self.opts(doc), &self.labels(doc))?)?
-            .get_metric_with_label_values::<&str>(&[])
+        self.register(CounterVec::new(self.opts(doc), &self.labels(doc))?)?.get_metric_with_label_values::<&str>(&[])
     }
 
     pub(super) fn counters<L: Label>(&self, doc: &MetricDoc) -> Result<ByLabel<L, IntCounter>> {
@@ -90,15 +72,9 @@ impl<'a> Registrar<'a> {
     }
 
     /// For a first label of which only one member is used.
-    pub(super) fn counters_of<L: Label>(
-        &self,
-        doc: &MetricDoc,
-        first: impl Label,
-    ) -> Result<ByLabel<L, IntCounter>> {
+    pub(super) fn counters_of<L: Label>(&self, doc: &MetricDoc, first: impl Label) -> Result<ByLabel<L, IntCounter>> {
         let vec = self.counter_vec(doc)?;
-        Ok(ByLabel::new(|word| {
-            vec.with_label_values(&[first.word(), word])
-        }))
+        Ok(ByLabel::new(|word| vec.with_label_values(&[first.word(), word])))
     }
 
     /// All combinations of two labels.
@@ -107,9 +83,7 @@ impl<'a> Registrar<'a> {
         doc: &MetricDoc,
     ) -> Result<ByLabel<A, ByLabel<B, IntCounter>>> {
         let vec = self.counter_vec(doc)?;
-        Ok(ByLabel::new(|first| {
-            ByLabel::new(|second| vec.with_label_values(&[first, second]))
-        }))
+        Ok(ByLabel::new(|first| ByLabel::new(|second| vec.with_label_values(&[first, second]))))
     }
 
     pub(super) fn gauge_vec(&self, doc: &MetricDoc) -> Result<IntGaugeVec> {
@@ -117,8 +91,7 @@ impl<'a> Registrar<'a> {
     }
 
     pub(super) fn gauge(&self, doc: &MetricDoc) -> Result<IntGauge> {
-        self.gauge_vec(doc)?
-            .get_metric_with_label_values::<&str>(&[])
+        self.gauge_vec(doc)?.get_metric_with_label_values::<&str>(&[])
     }
 
     pub(super) fn only_gauge(&self, doc: &MetricDoc) -> Result<IntGauge> {
@@ -126,8 +99,7 @@ impl<'a> Registrar<'a> {
     }
 
     pub(super) fn float_gauge(&self, doc: &MetricDoc) -> Result<Gauge> {
-        self.float_gauge_vec(doc)?
-            .get_metric_with_label_values::<&str>(&[])
+        self.float_gauge_vec(doc)?.get_metric_with_label_values::<&str>(&[])
     }
 
     pub(super) fn float_gauge_vec(&self, doc: &MetricDoc) -> Result<GaugeVec> {
@@ -139,15 +111,9 @@ impl<'a> Registrar<'a> {
         Ok(ByLabel::new(|word| vec.with_label_values(&[word])))
     }
 
-    pub(super) fn gauges_of<L: Label>(
-        &self,
-        doc: &MetricDoc,
-        first: impl Label,
-    ) -> Result<ByLabel<L, IntGauge>> {
+    pub(super) fn gauges_of<L: Label>(&self, doc: &MetricDoc, first: impl Label) -> Result<ByLabel<L, IntGauge>> {
         let vec = self.gauge_vec(doc)?;
-        Ok(ByLabel::new(|word| {
-            vec.with_label_values(&[first.word(), word])
-        }))
+        Ok(ByLabel::new(|word| vec.with_label_values(&[first.word(), word])))
     }
 
     fn histogram_vec(&self, doc: &MetricDoc, buckets: &[f64]) -> Result<HistogramVec> {
@@ -156,25 +122,17 @@ impl<'a> Registrar<'a> {
     }
 
     pub(super) fn histogram(&self, doc: &MetricDoc, buckets: &[f64]) -> Result<Histogram> {
-        self.histogram_vec(doc, buckets)?
-            .get_metric_with_label_values::<&str>(&[])
+        self.histogram_vec(doc, buckets)?.get_metric_with_label_values::<&str>(&[])
     }
 
-    pub(super) fn histograms<L: Label>(
-        &self,
-        doc: &MetricDoc,
-        buckets: &[f64],
-    ) -> Result<ByLabel<L, Histogram>> {
+    pub(super) fn histograms<L: Label>(&self, doc: &MetricDoc, buckets: &[f64]) -> Result<ByLabel<L, Histogram>> {
         let vec = self.histogram_vec(doc, buckets)?;
         Ok(ByLabel::new(|word| vec.with_label_values(&[word])))
     }
 
     fn opts(&self, doc: &MetricDoc) -> Opts {
-        let fixed: HashMap<String, String> = self
-            .fixed
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let fixed: HashMap<String, String> =
+            self.fixed.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Opts::new(doc.name, doc.help).const_labels(fixed)
     }
 

@@ -41,19 +41,12 @@ impl RuntimeMetrics {
             return;
         };
         let runtimes = || handles.iter().map(Handle::metrics);
-        let busy: Duration = runtimes()
-            .map(|runtime| runtime.worker_total_busy_duration(0))
-            .sum();
+        let busy: Duration = runtimes().map(|runtime| runtime.worker_total_busy_duration(0)).sum();
         // What was read last may lie ahead by a rounding.
-        self.busy
-            .inc_by((busy.as_secs_f64() - self.busy.get()).max(0.0));
+        self.busy.inc_by((busy.as_secs_f64() - self.busy.get()).max(0.0));
         let tasks = runtimes().map(|runtime| runtime.num_alive_tasks()).sum();
         let queue = runtimes().map(|runtime| runtime.global_queue_depth()).sum();
-        for (gauge, count) in [
-            (&self.workers, handles.len()),
-            (&self.tasks, tasks),
-            (&self.queue, queue),
-        ] {
+        for (gauge, count) in [(&self.workers, handles.len()), (&self.tasks, tasks), (&self.queue, queue)] {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }

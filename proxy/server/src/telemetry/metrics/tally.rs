@@ -67,9 +67,7 @@ pub(super) fn show(
     notices_kept: &IntCounter,
     bytes: &ByLabel<Direction, IntCounter>,
 ) {
-    let sum = |cell: &dyn Fn(&Tally) -> &Cell| -> u64 {
-        tallies.iter().map(|tally| cell(tally).read()).sum()
-    };
+    let sum = |cell: &dyn Fn(&Tally) -> &Cell| -> u64 { tallies.iter().map(|tally| cell(tally).read()).sum() };
     for class in CommandClass::ALL {
         for result in CommandResult::ALL {
             let total = sum(&|tally| &tally.commands[class.index()][result.index()]);

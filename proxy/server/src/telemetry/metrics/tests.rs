@@ -4,9 +4,7 @@ use lockwarden_lock::decision::{FaultKind, Operation};
 use lockwarden_lock::reason::Reason;
 
 use super::catalogue::{MetricDoc, catalogue};
-use crate::telemetry::vocabulary::{
-    CertificateRole, DecisionKind, DurabilityResult, HoldEnd, PolicyMode,
-};
+use crate::telemetry::vocabulary::{CertificateRole, DecisionKind, DurabilityResult, HoldEnd, PolicyMode};
 
 use super::*;
 
@@ -35,10 +33,7 @@ fn value(metrics: &Metrics, series: &str) -> Option<f64> {
 }
 
 fn series_count(metrics: &Metrics) -> usize {
-    page(metrics)
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .count()
+    page(metrics).lines().filter(|line| !line.starts_with('#')).count()
 }
 
 /// Does everything once that can be counted.
@@ -59,9 +54,7 @@ fn touch_everything(metrics: &Metrics) {
     metrics.config_loaded(1_700_000_000.0);
     metrics.set_config_hash("3b1f00112233");
     let at = std::time::SystemTime::now();
-    metrics
-        .tls
-        .ends(Side::Client, CertificateRole::Own, Some(at));
+    metrics.tls.ends(Side::Client, CertificateRole::Own, Some(at));
     let policy = PolicyInfo {
         name: "owner-token",
         version: "1.0.0",
@@ -72,22 +65,11 @@ fn touch_everything(metrics: &Metrics) {
     let owner_token = metrics.policy("owner-token");
     owner_token.evaluation.observe(800e-9);
     owner_token.failures.at(FaultKind::Fuel).inc();
-    let used = PolicyUse {
-        calls: 1,
-        fuel: 1183,
-        memory_bytes: 65_536,
-        open_breakers: 1,
-    };
+    let used = PolicyUse { calls: 1, fuel: 1183, memory_bytes: 65_536, open_breakers: 1 };
     metrics.policies_used(&[("owner-token".into(), used)]);
     let orders = metrics.namespace(0);
     orders.hold_duration.at(HoldEnd::Released).observe(0.7);
-    orders.decision(
-        Operation::Acquire,
-        DecisionKind::Allow,
-        None,
-        "",
-        ModeLabel::Enforce,
-    );
+    orders.decision(Operation::Acquire, DecisionKind::Allow, None, "", ModeLabel::Enforce);
     orders.durability(DurabilityResult::Enough);
     metrics.set_guards(["stock"].into_iter()).expect("a guard");
 }
@@ -99,31 +81,17 @@ fn the_page_and_the_catalogue_name_the_same_metrics() {
     let families = metrics.gather();
     metrics.render();
 
-    let documented: BTreeMap<&str, MetricDoc> =
-        catalogue().into_iter().map(|doc| (doc.name, doc)).collect();
-    assert_eq!(
-        documented.len(),
-        catalogue().len(),
-        "a name is documented twice"
-    );
-    let shown: BTreeSet<String> = metrics
-        .gather()
-        .iter()
-        .map(|f| f.name().to_owned())
-        .collect();
+    let documented: BTreeMap<&str, MetricDoc> = catalogue().into_iter().map(|doc| (doc.name, doc)).collect();
+    assert_eq!(documented.len(), catalogue().len(), "a name is documented twice");
+    let shown: BTreeSet<String> = metrics.gather().iter().map(|f| f.name().to_owned()).collect();
     for name in documented.keys() {
-        assert!(
-            shown.contains(*name),
-            "{name} is documented and not on the page"
-        );
+        assert!(shown.contains(*name), "{name} is documented and not on the page");
     }
     for family in &families {
         if family.name().starts_with("process_") {
             continue;
         }
-        let doc = documented
-            .get(family.name())
-            .expect("on the page and not documented");
+        let doc = documented.get(family.name()).expect("on the page and not documented");
         assert_eq!(family.help(), doc.help);
         let labels: BTreeSet<&str> = doc.labels.iter().map(|label| label.name).collect();
         for series in family.get_metric() {
@@ -135,41 +103,24 @@ fn the_page_and_the_catalogue_name_the_same_metrics() {
     for doc in catalogue() {
         let types = format!("# TYPE {} {}\n", doc.name, doc.kind.word());
         assert!(page.contains(&types), "{types}");
-        assert!(
-            page.contains(&format!("# HELP {} ", doc.name)),
-            "{}",
-            doc.name
-        );
+        assert!(page.contains(&format!("# HELP {} ", doc.name)), "{}", doc.name);
     }
-    assert_eq!(
-        page.matches("# TYPE lockwarden_decisions_total ").count(),
-        1
-    );
+    assert_eq!(page.matches("# TYPE lockwarden_decisions_total ").count(), 1);
 }
 
 #[test]
 fn nothing_that_identifies_a_client_or_a_lock_is_a_label() {
-    let forbidden = [
-        "key", "token", "fence", "addr", "address", "client", "user", "sha", "lock",
-    ];
+    let forbidden = ["key", "token", "fence", "addr", "address", "client", "user", "sha", "lock"];
     for doc in catalogue() {
         for label in doc.labels {
-            assert!(
-                !forbidden.contains(&label.name),
-                "{} has {}",
-                doc.name,
-                label.name
-            );
+            assert!(!forbidden.contains(&label.name), "{} has {}", doc.name, label.name);
         }
     }
 }
 
 #[test]
 fn series_that_alerts_need_are_there_at_zero() {
-    let metrics = metrics(&[
-        ("orders", ModeLabel::Enforce),
-        ("stock", ModeLabel::Monitor),
-    ]);
+    let metrics = metrics(&[("orders", ModeLabel::Enforce), ("stock", ModeLabel::Monitor)]);
     for series in [
         r#"lockwarden_lock_overlaps_total{namespace="orders"}"#,
         r#"lockwarden_decisions_total{decision="deny",mode="enforce",namespace="orders",operation="release",policy="owner-token",reason="not-owner"}"#,
@@ -192,12 +143,7 @@ fn series_that_alerts_need_are_there_at_zero() {
         assert_eq!(value(&metrics, series), Some(0.0), "{series}");
     }
     metrics
-        .set_policies(&[PolicyInfo {
-            name: "fencing",
-            version: "1.0.0",
-            digest: "aa",
-            mode: PolicyMode::Mixed,
-        }])
+        .set_policies(&[PolicyInfo { name: "fencing", version: "1.0.0", digest: "aa", mode: PolicyMode::Mixed }])
         .unwrap();
     let failures = r#"lockwarden_policy_failures_total{kind="trap",policy="fencing"}"#;
     assert_eq!(value(&metrics, failures), Some(0.0));
@@ -219,36 +165,19 @@ fn the_oldest_lock_is_absent_while_none_is_held() {
 
 #[test]
 fn a_reload_keeps_the_numbers_of_names_that_stay_and_drops_the_others() {
-    let metrics = metrics(&[
-        ("orders", ModeLabel::Enforce),
-        ("stock", ModeLabel::Enforce),
-    ]);
+    let metrics = metrics(&[("orders", ModeLabel::Enforce), ("stock", ModeLabel::Enforce)]);
     metrics.namespace(0).overlaps.inc();
     metrics.namespace(1).overlaps.inc();
     let kept = metrics.namespace(0);
-    metrics
-        .set_namespaces(&[("pay", ModeLabel::Monitor), ("orders", ModeLabel::Monitor)])
-        .unwrap();
-    assert!(
-        Arc::ptr_eq(&metrics.namespace(1), &kept),
-        "the index follows the configuration"
-    );
+    metrics.set_namespaces(&[("pay", ModeLabel::Monitor), ("orders", ModeLabel::Monitor)]).unwrap();
+    assert!(Arc::ptr_eq(&metrics.namespace(1), &kept), "the index follows the configuration");
     kept.overlaps.inc();
-    let overlaps = |name: &str| {
-        value(
-            &metrics,
-            &format!(r#"lockwarden_lock_overlaps_total{{namespace="{name}"}}"#),
-        )
-    };
+    let overlaps = |name: &str| value(&metrics, &format!(r#"lockwarden_lock_overlaps_total{{namespace="{name}"}}"#));
     assert_eq!(overlaps("orders"), Some(2.0));
     assert_eq!(overlaps("pay"), Some(0.0));
     assert_eq!(overlaps("stock"), None);
     let would_deny = r#"lockwarden_decisions_total{decision="would-deny",mode="monitor",namespace="orders",operation="release",policy="owner-token",reason="not-owner"}"#;
-    assert_eq!(
-        value(&metrics, would_deny),
-        Some(0.0),
-        "the new mode's series are there"
-    );
+    assert_eq!(value(&metrics, would_deny), Some(0.0), "the new mode's series are there");
 }
 
 #[test]
@@ -264,13 +193,7 @@ fn refusals_are_counted_where_they_belong() {
             ModeLabel::Enforce,
         );
     }
-    orders.decision(
-        Operation::Acquire,
-        DecisionKind::Deny,
-        Some(Reason::Other),
-        "team-a-naming",
-        ModeLabel::Enforce,
-    );
+    orders.decision(Operation::Acquire, DecisionKind::Deny, Some(Reason::Other), "team-a-naming", ModeLabel::Enforce);
     let not_owner = r#"lockwarden_decisions_total{decision="deny",mode="enforce",namespace="orders",operation="release",policy="owner-token",reason="not-owner"}"#;
     let naming = r#"lockwarden_decisions_total{decision="deny",mode="enforce",namespace="orders",operation="acquire",policy="team-a-naming",reason="other"}"#;
     assert_eq!(value(&metrics, not_owner), Some(3.0));
@@ -282,18 +205,11 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_six_thousand_series() {
     let names: Vec<String> = (0..10_000).map(|n| format!("ns-{n}")).collect();
     let namespaces = |mode| names.iter().map(|n| (n.as_str(), mode)).collect::<Vec<_>>();
     let metrics = metrics(&namespaces(ModeLabel::Monitor));
-    metrics
-        .set_namespaces(&namespaces(ModeLabel::Enforce))
-        .unwrap();
+    metrics.set_namespaces(&namespaces(ModeLabel::Enforce)).unwrap();
     let policies: Vec<PolicyInfo<'_>> = names
         .iter()
         .take(100)
-        .map(|name| PolicyInfo {
-            name,
-            version: "1",
-            digest: "0",
-            mode: PolicyMode::Unused,
-        })
+        .map(|name| PolicyInfo { name, version: "1", digest: "0", mode: PolicyMode::Unused })
         .collect();
     metrics.set_policies(&policies).unwrap();
     metrics.set_mirror(Box::new(|| {
@@ -323,14 +239,10 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_six_thousand_series() {
     for index in (0..40).chain([9_999, 20_000]) {
         let namespace = metrics.namespace(index);
         for operation in Operation::ALL {
-            let gives_a_ttl = matches!(
-                operation,
-                Operation::Acquire | Operation::Extend | Operation::TakeOver
-            );
+            let gives_a_ttl = matches!(operation, Operation::Acquire | Operation::Extend | Operation::TakeOver);
             for (kind, mode) in kinds {
                 // Only what gives a lease its TTL can have another one than asked for.
-                if !gives_a_ttl && matches!(kind, DecisionKind::Modify | DecisionKind::WouldModify)
-                {
+                if !gives_a_ttl && matches!(kind, DecisionKind::Modify | DecisionKind::WouldModify) {
                     continue;
                 }
                 for reason in Reason::ALL {
@@ -352,10 +264,7 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_six_thousand_series() {
     let oldest = r#"lockwarden_oldest_lock_acquired_timestamp_seconds{namespace="__other__"}"#;
     assert_eq!(value(&metrics, oldest), Some(31.0));
     let lost = r#"lockwarden_decisions_total{decision="deny",mode="enforce",namespace="ns-0",operation="__other__",policy="__other__",reason="__other__"}"#;
-    assert!(
-        value(&metrics, lost) > Some(0.0),
-        "what has no room is still counted"
-    );
+    assert!(value(&metrics, lost) > Some(0.0), "what has no room is still counted");
 }
 
 #[test]
@@ -371,14 +280,8 @@ fn what_each_thread_counts_is_added_up() {
     tallies[1].sent(7);
     metrics.render();
     for (series, expected) in [
-        (
-            r#"lockwarden_commands_total{class="passthrough",result="ok"}"#,
-            5.0,
-        ),
-        (
-            r#"lockwarden_commands_total{class="policy",result="denied"}"#,
-            1.0,
-        ),
+        (r#"lockwarden_commands_total{class="passthrough",result="ok"}"#, 5.0),
+        (r#"lockwarden_commands_total{class="policy",result="denied"}"#, 1.0),
         (r#"lockwarden_client_bytes_total{direction="in"}"#, 100.0),
         (r#"lockwarden_client_bytes_total{direction="out"}"#, 7.0),
     ] {
@@ -402,41 +305,22 @@ fn the_documentation_is_this_catalogue() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap();
-    assert!(
-        written == page,
-        "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p lockwarden metrics"
-    );
+    assert!(written == page, "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p lockwarden metrics");
 }
 
 #[test]
 fn what_policies_used_is_shown_by_name_and_the_rest_together() {
     let metrics = metrics(&[]);
     metrics
-        .set_policies(&[PolicyInfo {
-            name: "fencing",
-            version: "1.0.0",
-            digest: "aa",
-            mode: PolicyMode::Enforce,
-        }])
+        .set_policies(&[PolicyInfo { name: "fencing", version: "1.0.0", digest: "aa", mode: PolicyMode::Enforce }])
         .unwrap();
-    let used = |calls, memory_bytes| PolicyUse {
-        calls,
-        fuel: 10 * calls,
-        memory_bytes,
-        open_breakers: 2,
-    };
+    let used = |calls, memory_bytes| PolicyUse { calls, fuel: 10 * calls, memory_bytes, open_breakers: 2 };
     for calls in [3, 5] {
-        metrics.policies_used(&[
-            ("fencing".into(), used(calls, 100)),
-            ("gone".into(), used(9, 7)),
-        ]);
+        metrics.policies_used(&[("fencing".into(), used(calls, 100)), ("gone".into(), used(9, 7))]);
     }
     for (series, expected) in [
         (r#"lockwarden_policy_calls_total{policy="fencing"}"#, 5.0),
-        (
-            r#"lockwarden_policy_fuel_consumed_total{policy="fencing"}"#,
-            50.0,
-        ),
+        (r#"lockwarden_policy_fuel_consumed_total{policy="fencing"}"#, 50.0),
         (r#"lockwarden_policy_memory_bytes{policy="fencing"}"#, 100.0),
         (r#"lockwarden_policy_open_breakers{policy="fencing"}"#, 2.0),
     ] {
@@ -448,11 +332,7 @@ fn what_policies_used_is_shown_by_name_and_the_rest_together() {
 fn the_runtime_is_asked_when_the_page_is_made() {
     let metrics = metrics(&[]);
     assert_eq!(value(&metrics, "lockwarden_runtime_workers"), Some(0.0));
-    let runtimes = [(); 2].map(|()| {
-        tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap()
-    });
+    let runtimes = [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().build().unwrap());
     metrics.set_runtimes(runtimes.each_ref().map(|one| one.handle().clone()).into());
     for runtime in &runtimes {
         runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });

@@ -10,9 +10,7 @@ use crate::net::tls::{Observe, Outcome};
 use crate::telemetry::vocabulary::{CertificateRole, Label, Side, TlsResult};
 
 /// A handshake takes from a fifth of a millisecond of computing to some round trips over an ocean.
-const HANDSHAKE_SECONDS: [f64; 10] = [
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 10.0,
-];
+const HANDSHAKE_SECONDS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 10.0];
 
 /// See the module.
 pub(crate) struct TlsMetrics {
@@ -32,13 +30,10 @@ pub(crate) struct TlsSide {
 impl TlsMetrics {
     pub(super) fn new(make: &Registrar<'_>) -> Result<TlsMetrics> {
         let handshakes = make.counter_vec(&names::TLS_HANDSHAKES)?;
-        let durations =
-            make.histograms::<Side>(&names::TLS_HANDSHAKE_DURATION, &HANDSHAKE_SECONDS)?;
+        let durations = make.histograms::<Side>(&names::TLS_HANDSHAKE_DURATION, &HANDSHAKE_SECONDS)?;
         let of = |side: Side| TlsSide {
             resumed: handshakes.with_label_values(&[side.word(), TlsResult::Ok.word(), "true"]),
-            results: ByLabel::new(|result| {
-                handshakes.with_label_values(&[side.word(), result, "false"])
-            }),
+            results: ByLabel::new(|result| handshakes.with_label_values(&[side.word(), result, "false"])),
             duration: durations.at(side).clone(),
         };
         Ok(TlsMetrics {

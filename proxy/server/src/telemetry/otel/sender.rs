@@ -47,10 +47,7 @@ impl Outbox {
             .build()
             .map_err(OtelError::Exporter)?;
         exporter.set_resource(&resource());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(OtelError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(OtelError::Thread)?;
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let (stopping, lost) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
         let (alive, ended) = std_mpsc::channel();
@@ -69,12 +66,7 @@ impl Outbox {
                 drop(alive);
             })
             .map_err(OtelError::Thread)?;
-        Ok(Outbox {
-            queue: Some(queue),
-            stopping,
-            lost,
-            ended,
-        })
+        Ok(Outbox { queue: Some(queue), stopping, lost, ended })
     }
 
     /// Puts a decision's spans into the queue, if there is room.
@@ -97,10 +89,8 @@ impl Outbox {
 
 /// Who sends spans, in the words of OpenTelemetry. The environment has the last word, as everywhere there.
 fn resource() -> Resource {
-    let detectors: [Box<dyn opentelemetry_sdk::resource::ResourceDetector>; 2] = [
-        Box::new(TelemetryResourceDetector),
-        Box::new(EnvResourceDetector::new()),
-    ];
+    let detectors: [Box<dyn opentelemetry_sdk::resource::ResourceDetector>; 2] =
+        [Box::new(TelemetryResourceDetector), Box::new(EnvResourceDetector::new())];
     let resource = Resource::builder_empty()
         .with_service_name("lockwarden")
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))

@@ -7,9 +7,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::{
-    SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
 
@@ -41,9 +39,7 @@ impl Spans {
         Spans {
             slow,
             ids: RandomIdGenerator::default(),
-            scope: InstrumentationScope::builder("lockwarden")
-                .with_version(env!("CARGO_PKG_VERSION"))
-                .build(),
+            scope: InstrumentationScope::builder("lockwarden").with_version(env!("CARGO_PKG_VERSION")).build(),
             server,
             port,
         }
@@ -88,22 +84,14 @@ impl Spans {
             KeyValue::new("server.address", self.server.clone()),
         ];
         // One behind a unix socket has none.
-        let port = self
-            .port
-            .map(|port| KeyValue::new("server.port", i64::from(port)));
+        let port = self.port.map(|port| KeyValue::new("server.port", i64::from(port)));
         step.attributes.extend(port);
         Some(vec![whole, judging, step])
     }
 
     /// A span without a name. Every decision is a trace of its own: RESP has no place for the context
     /// of a caller's trace.
-    fn span(
-        &self,
-        trace: TraceId,
-        parent: SpanId,
-        began: SystemTime,
-        ended: SystemTime,
-    ) -> SpanData {
+    fn span(&self, trace: TraceId, parent: SpanId, began: SystemTime, ended: SystemTime) -> SpanData {
         let id = self.ids.new_span_id();
         SpanData {
             span_context: SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::NONE),
@@ -137,17 +125,13 @@ fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
     let text = |value: Option<String>| value.map(Value::from);
     // A whole number is an i64 there; what is greater, as no fencing token of the clock's is, would be
     // cut short.
-    let number =
-        |value: Option<u64>| value.and_then(|value| i64::try_from(value).ok().map(Value::I64));
+    let number = |value: Option<u64>| value.and_then(|value| i64::try_from(value).ok().map(Value::I64));
     let said: [(&'static str, Option<Value>); 25] = [
         ("db.system.name", Some("redis".into())),
         ("db.operation.name", text(record.command)),
         ("db.namespace", Some(record.db.to_string().into())),
         ("client.address", text(address.map(|at| at.host()))),
-        (
-            "client.port",
-            number(address.and_then(|at| at.port()).map(u64::from)),
-        ),
+        ("client.port", number(address.and_then(|at| at.port()).map(u64::from))),
         ("error.type", text(record.reason.clone())),
         ("lockwarden.decision", text(record.decision)),
         ("lockwarden.reason", text(record.reason)),
@@ -169,7 +153,5 @@ fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
         ("lockwarden.library", text(client.library)),
         ("lockwarden.certificate", text(client.certificate)),
     ];
-    said.into_iter()
-        .filter_map(|(name, value)| Some(KeyValue::new(name, value?)))
-        .collect()
+    said.into_iter().filter_map(|(name, value)| Some(KeyValue::new(name, value?))).collect()
 }

@@ -9,12 +9,7 @@ use super::*;
 use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber, Verdict, example};
 use crate::telemetry::vocabulary::DecisionKind;
 
-const ACQUIRED: EventKind = EventKind::Acquired {
-    again: false,
-    replaced: false,
-    ran_out: false,
-    kept: false,
-};
+const ACQUIRED: EventKind = EventKind::Acquired { again: false, replaced: false, ran_out: false, kept: false };
 const MINUTE: u64 = 60_000;
 
 /// One namespace, what is found of it, and the time that it is.
@@ -32,21 +27,11 @@ impl Played {
     fn new() -> Played {
         let mut seen = Seen::default();
         seen.follow(&[("orders".into(), Extent::Nobody)], None);
-        Played {
-            seen,
-            start: Instant::now(),
-            at_ms: 0,
-            mode: Mode::Monitor,
-            fence: 0,
-            found: Vec::new(),
-        }
+        Played { seen, start: Instant::now(), at_ms: 0, mode: Mode::Monitor, fence: 0, found: Vec::new() }
     }
 
     fn now(&self) -> Moment {
-        Moment {
-            at: self.start + Duration::from_millis(self.at_ms),
-            unix_ms: 1_790_000_000_000 + self.at_ms,
-        }
+        Moment { at: self.start + Duration::from_millis(self.at_ms), unix_ms: 1_790_000_000_000 + self.at_ms }
     }
 
     fn is(&mut self, extent: Extent) -> &mut Played {
@@ -123,12 +108,7 @@ impl Played {
     fn is_refused(&mut self, key: &'static str) -> &mut Played {
         self.tells_more(EventKind::Refused, key, Operation::Release, |entry| {
             let deny = DecisionKind::Deny;
-            entry.verdict = Some(Verdict::refused(
-                deny,
-                Reason::NotOwner,
-                "owner-token",
-                None,
-            ));
+            entry.verdict = Some(Verdict::refused(deny, Reason::NotOwner, "owner-token", None));
         });
         self
     }
@@ -140,8 +120,7 @@ impl Played {
                 self.tries_in_vain("lock:a");
             }
             self.takes("lock:a").passes(each_ms / 10);
-            self.returns("lock:a", each_ms / 10)
-                .passes(each_ms - each_ms / 10);
+            self.returns("lock:a", each_ms / 10).passes(each_ms - each_ms / 10);
         }
         self
     }
@@ -203,17 +182,11 @@ fn where_fewer_ask_fewer_grants_are_no_harm() {
     assert_eq!((played.found(), played.harm()), (vec![], None));
     // Nobody does.
     let mut played = Played::new();
-    played
-        .works(300, 1_000, 0)
-        .is(Extent::All)
-        .passes(10 * MINUTE);
+    played.works(300, 1_000, 0).is(Extent::All).passes(10 * MINUTE);
     assert_eq!((played.found(), played.harm()), (vec![], None));
     // As many come, and are granted as before, or a little less.
     let mut played = Played::new();
-    played
-        .works(300, 1_000, 2)
-        .is(Extent::All)
-        .works(300, 1_900, 4);
+    played.works(300, 1_000, 2).is(Extent::All).works(300, 1_900, 4);
     assert_eq!((played.found(), played.harm()), (vec![], None));
 }
 
@@ -300,12 +273,7 @@ fn a_twentieth_of_lock_time_is_harm_and_less_is_none() {
                 played.returns("lock:b", 25_000).passes(1_000);
             }
         }
-        assert_eq!(
-            played.found().len(),
-            usize::from(harms),
-            "{:?}",
-            played.found()
-        );
+        assert_eq!(played.found().len(), usize::from(harms), "{:?}", played.found());
         assert_eq!(played.harm().is_some(), harms);
     }
 }
@@ -366,10 +334,7 @@ fn what_was_taken_back_is_said_for_ten_minutes_or_until_it_is_enforced_again() {
     let mut played = taken_back();
     played.works(500, 1_000, 0);
     let words = played.harm().unwrap();
-    assert!(
-        words.starts_with("enforcing harmed, so it was set back to monitor mode: 0.0 locks"),
-        "{words}"
-    );
+    assert!(words.starts_with("enforcing harmed, so it was set back to monitor mode: 0.0 locks"), "{words}");
     played.works(101, 1_000, 0);
     assert_eq!(played.harm(), None);
     let mut played = taken_back();
@@ -379,11 +344,7 @@ fn what_was_taken_back_is_said_for_ten_minutes_or_until_it_is_enforced_again() {
     for _ in 0..70 {
         played.tries_in_vain("lock:a").passes(1_000);
     }
-    assert!(
-        played.found()[0].ends_with(" 60 before it was enforced"),
-        "{:?}",
-        played.found()
-    );
+    assert!(played.found()[0].ends_with(" 60 before it was enforced"), "{:?}", played.found());
 }
 
 #[test]
@@ -418,8 +379,6 @@ fn more_clients_are_a_switch_and_fewer_or_a_start_in_enforce_mode_are_none() {
     played.works(300, 1_000, 0).is(Extent::All);
     assert_eq!(spoilt(&mut played), 1);
     let now = played.now();
-    played
-        .seen
-        .follow(&[("stock".into(), Extent::All)], Some(now));
+    played.seen.follow(&[("stock".into(), Extent::All)], Some(now));
     assert_eq!(played.harm(), None);
 }

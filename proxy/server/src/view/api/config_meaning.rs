@@ -27,21 +27,13 @@ pub(crate) struct Saying {
 
 impl From<&Meaning> for ConfigMeaning {
     fn from(meaning: &Meaning) -> ConfigMeaning {
-        ConfigMeaning {
-            hash: meaning.hash().to_owned(),
-            says: meaning.says().iter().map(Saying::from).collect(),
-        }
+        ConfigMeaning { hash: meaning.hash().to_owned(), says: meaning.says().iter().map(Saying::from).collect() }
     }
 }
 
 impl From<&Says> for Saying {
     fn from(says: &Says) -> Saying {
-        let Says {
-            table,
-            key,
-            value,
-            is_hidden,
-        } = says;
+        let Says { table, key, value, is_hidden } = says;
         let shown = match (is_hidden, value.len() > MAX_VALUE) {
             (true, _) => format!("(hidden, sha256 {})", short_digest(value)),
             (false, true) => {
@@ -50,10 +42,6 @@ impl From<&Says> for Saying {
             }
             (false, false) => value.clone(),
         };
-        Saying {
-            table: table.clone(),
-            key: key.clone(),
-            value: shown,
-        }
+        Saying { table: table.clone(), key: key.clone(), value: shown }
     }
 }

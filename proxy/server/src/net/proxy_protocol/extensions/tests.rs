@@ -27,19 +27,9 @@ fn endpoint_in(bytes: &[u8]) -> Option<String> {
 
 #[test]
 fn a_verified_certificate_has_a_name() {
-    let parts = [
-        entry(0x21, b"TLSv1.3"),
-        entry(SSL_COMMON_NAME, b"shop"),
-        entry(0x23, b"ECDHE"),
-    ]
-    .concat();
+    let parts = [entry(0x21, b"TLSv1.3"), entry(SSL_COMMON_NAME, b"shop"), entry(0x23, b"ECDHE")].concat();
     for client in [0x07, 0x03, 0x05] {
-        let bytes = [
-            entry(0x03, &[1, 2, 3, 4]),
-            ssl(client, 0, &parts),
-            entry(0x04, &[0; 9]),
-        ]
-        .concat();
+        let bytes = [entry(0x03, &[1, 2, 3, 4]), ssl(client, 0, &parts), entry(0x04, &[0; 9])].concat();
         assert_eq!(name_in(&bytes).as_deref(), Some("shop"), "{client:#x}");
     }
 }
@@ -61,11 +51,7 @@ fn a_certificate_that_was_not_verified_or_not_given_has_none() {
 
 #[test]
 fn two_names_are_none() {
-    let twice = [
-        entry(SSL_COMMON_NAME, b"shop"),
-        entry(SSL_COMMON_NAME, b"admin"),
-    ]
-    .concat();
+    let twice = [entry(SSL_COMMON_NAME, b"shop"), entry(SSL_COMMON_NAME, b"admin")].concat();
     assert_eq!(name_in(&ssl(0x07, 0, &twice)), None);
     assert_eq!(name_in(&[named(b"shop"), named(b"admin")].concat()), None);
 }
@@ -73,10 +59,7 @@ fn two_names_are_none() {
 #[test]
 fn endpoints_of_private_links_are_told() {
     let aws = entry(AWS, b"\x01vpce-08d2bf15fac5001c9");
-    assert_eq!(
-        endpoint_in(&aws).as_deref(),
-        Some("aws:vpce-08d2bf15fac5001c9")
-    );
+    assert_eq!(endpoint_in(&aws).as_deref(), Some("aws:vpce-08d2bf15fac5001c9"));
     let gcp = entry(GCP, &[0, 0, 0, 0, 0x49, 0x96, 0x02, 0xd2]);
     assert_eq!(endpoint_in(&gcp).as_deref(), Some("gcp:1234567890"));
     for none in [

@@ -61,15 +61,9 @@ impl Waiting {
             let lines = with_lines && (!queue.lines.is_empty() || queue.lost > 0);
             !lines && queue.reopen.is_none() && !queue.stopping
         };
-        let (mut queue, _) = self
-            .changed
-            .wait_timeout_while(self.queue(), patience, idle)
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut work = Work {
-            reopen: queue.reopen.take(),
-            stopping: queue.stopping,
-            ..Work::default()
-        };
+        let (mut queue, _) =
+            self.changed.wait_timeout_while(self.queue(), patience, idle).unwrap_or_else(PoisonError::into_inner);
+        let mut work = Work { reopen: queue.reopen.take(), stopping: queue.stopping, ..Work::default() };
         if with_lines {
             queue.since = None;
             work.lines = std::mem::take(&mut queue.lines);
@@ -90,10 +84,7 @@ impl Waiting {
         queue.stopping = true;
         self.changed.notify_all();
         // What cannot be written by then never will be; the log has said why.
-        drop(
-            self.changed
-                .wait_timeout_while(queue, PATIENCE, |queue| !queue.ended),
-        );
+        drop(self.changed.wait_timeout_while(queue, PATIENCE, |queue| !queue.ended));
     }
 
     pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {

@@ -32,12 +32,8 @@ impl Record {
             operation: entry.operation.map(|operation| operation.word().to_owned()),
             client: entry.caller.as_deref().map(Client::of),
             decision: said.map(|said| said.kind.word().to_owned()),
-            reason: said
-                .and_then(|said| said.reason)
-                .map(|reason| reason.word().to_owned()),
-            policy: said
-                .map(|said| said.policy.to_string())
-                .filter(|policy| !policy.is_empty()),
+            reason: said.and_then(|said| said.reason).map(|reason| reason.word().to_owned()),
+            policy: said.map(|said| said.policy.to_string()).filter(|policy| !policy.is_empty()),
             detail: said.and_then(|said| said.detail.as_deref().map(str::to_owned)),
             token: entry.token.map(|token| token.to_string()),
             token_length: entry.token.map(|token| token.length),
@@ -79,33 +75,15 @@ impl Marks {
     fn of(happened: EventKind) -> Marks {
         let none = Marks::default();
         match happened {
-            EventKind::Acquired {
-                again,
-                replaced,
-                ran_out,
-                kept,
-            } => Marks {
-                again,
-                taken_over: replaced,
-                ran_out,
-                kept_alive: kept,
-                ..none
-            },
+            EventKind::Acquired { again, replaced, ran_out, kept } => {
+                Marks { again, taken_over: replaced, ran_out, kept_alive: kept, ..none }
+            }
             EventKind::Contended { own } => Marks { own, ..none },
-            EventKind::Extended { kept } => Marks {
-                kept_alive: kept,
-                ..none
-            },
+            EventKind::Extended { kept } => Marks { kept_alive: kept, ..none },
             EventKind::Released { taken_over } => Marks { taken_over, ..none },
             EventKind::Absent { ran_out } => Marks { ran_out, ..none },
-            EventKind::Unjudged(why) => Marks {
-                kind: Some(why.word()),
-                ..none
-            },
-            EventKind::Observed(kind) => Marks {
-                kind: Some(kind.word()),
-                ..none
-            },
+            EventKind::Unjudged(why) => Marks { kind: Some(why.word()), ..none },
+            EventKind::Observed(kind) => Marks { kind: Some(kind.word()), ..none },
             EventKind::RanOut
             | EventKind::Lost
             | EventKind::Refused
@@ -132,10 +110,7 @@ impl Client {
             name: text(&caller.name),
             user: text(&caller.user),
             library: caller.library.as_deref().map(str::to_owned),
-            certificate: caller
-                .known_by
-                .certificate()
-                .map(|name| spell(name.as_bytes())),
+            certificate: caller.known_by.certificate().map(|name| spell(name.as_bytes())),
         }
     }
 }
@@ -168,9 +143,7 @@ impl Answer {
             ttl_cap_ms: wants.ttl_cap_ms,
             keep_alive_ms: wants.keep_alive_ms,
             max_hold_ms: wants.max_hold_ms,
-            require: wants
-                .require
-                .map(|proofs| proofs.words().map(str::to_owned).collect()),
+            require: wants.require.map(|proofs| proofs.words().map(str::to_owned).collect()),
             fence: match wants.fence {
                 Fence::None => None,
                 Fence::Hybrid => Some("hybrid".to_owned()),
@@ -184,10 +157,7 @@ impl Answer {
             ..Answer::default()
         };
         match &decision.verdict {
-            Verdict::Permit => Answer {
-                verdict: "permit".to_owned(),
-                ..answer
-            },
+            Verdict::Permit => Answer { verdict: "permit".to_owned(), ..answer },
             Verdict::Deny(denial) => Answer {
                 verdict: "deny".to_owned(),
                 reason: Some(denial.reason.word().to_owned()),
