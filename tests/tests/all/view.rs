@@ -305,6 +305,23 @@ fn the_line_of_a_refused_release_says_how_long_the_lock_was_held() {
     assert_eq!(proxy.logged(&["\"cmd\":\"SETRANGE\"", "held_ms"]), 0);
 }
 
+/// Whoever meets it first, its holder's extension or the look at what has lapsed.
+#[test]
+fn a_lease_that_ran_out_counts_once_though_its_holder_extends_it_then() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, bob) = (named(&proxy, "alice"), named(&proxy, "bob"));
+    alice.sends("SET lock:a alices-own-value-1 NX PX 300").gets("+OK");
+    redis.becomes_free("lock:a");
+    alice.sends("PEXPIRE lock:a 60000").gets(":0");
+    // Its end is looked at after that of the other.
+    bob.sends("SET lock:b bobs-own-value-22 NX PX 300").gets("+OK");
+    comes_to(&proxy, "locks/lock:b", "/timeline/1/event", &json!("ran-out"));
+    assert_eq!(proxy.metric("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}"), 2.0);
+    alice.sends("DEL lock:a").gets(":0");
+    assert_eq!(proxy.metric("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}"), 2.0);
+}
+
 /// A grant that is heard of late, and a TTL that passes while nothing runs: the lease seems to go on, and is over by itself.
 #[test]
 fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {

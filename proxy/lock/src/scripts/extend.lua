@@ -77,7 +77,10 @@ if not value then
   if declined then return { '?', native, '' } end
   if record and sub(record, VERSION) == '1' and redis.pcall('EXISTS', lock) == 0 then
     if ending() then found, more = overdue(companion, flags, record, ARGV[2], ARGV[4])
-    elseif unreleased(record) and string.find(ARGV[2], sub(record, GRANT), 1, true) then found = 'E' end
+    elseif unreleased(record) and string.find(ARGV[2], sub(record, GRANT), 1, true) then
+      found = 'E'
+      amend(companion, BEFORE.STATE, 'E')
+    end
   end
   if more then return asks(record, 0) end
   return { 'A', native, trouble or '', record and found or '-', record and sub(record, SINCE) or '0' }
