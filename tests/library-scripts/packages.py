@@ -4,6 +4,7 @@ Each function returns pairs of a version and its texts. Packages are kept in a f
 """
 
 import ast
+import glob
 import io
 import json
 import os
@@ -170,10 +171,21 @@ def go_texts(folder):
 
 
 def of_rust(package, home):
-    """The newest version, which is the one that Cargo names; it is fetched as the dependency of an empty program."""
+    """Fetched as the dependency of an empty program. What Cargo keeps of the index then names all versions."""
     listed = run(["cargo", "info", "-q", package], cwd="/")
     newest = re.search(r"^version: (\S+)", listed, re.M).group(1)
-    return each_version([newest], lambda version: rust_source(package, version, home), rust_texts)
+    rust_source(package, newest, home)
+    return each_version(rust_versions(package), lambda version: rust_source(package, version, home), rust_texts)
+
+
+def rust_versions(package):
+    cargo_home = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+    versions = set()
+    for kept in glob.glob(f"{cargo_home}/registry/index/*/.cache/{package[:2]}/{package[2:4]}/{package}"):
+        with open(kept, "rb") as file:
+            entries = re.findall(rb"\0(\{[^\0]*\})", file.read())
+        versions |= {entry["vers"] for entry in map(json.loads, entries) if not entry["yanked"]}
+    return sorted(versions)
 
 
 def rust_source(package, version, home):
@@ -183,7 +195,8 @@ def rust_source(package, version, home):
         file.write(f'[package]\nname = "empty"\nversion = "0.0.0"\n[dependencies]\n{package} = "={version}"\n[workspace]\n')
     with open(f"{folder}/src/lib.rs", "w"):
         pass
-    run(["cargo", "vendor", "-q"], cwd=folder)
+    if not os.path.isdir(f"{folder}/vendor"):
+        run(["cargo", "vendor", "-q"], cwd=folder)
     return f"{folder}/vendor/{package}"
 
 
