@@ -316,7 +316,7 @@ fn a_lease_that_ran_out_counts_once_though_its_holder_extends_it_then() {
     alice.sends("PEXPIRE lock:a 60000").gets(":0");
     // Its end is looked at after that of the other.
     bob.sends("SET lock:b bobs-own-value-22 NX PX 300").gets("+OK");
-    comes_to(&proxy, "locks/lock:b", "/timeline/1/event", &json!("ran-out"));
+    comes_to(&proxy, "locks/lock:b", "/timeline/2/event", &json!("ran-out"));
     assert_eq!(proxy.metric("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}"), 2.0);
     alice.sends("DEL lock:a").gets(":0");
     assert_eq!(proxy.metric("lockwarden_lock_expired_while_held_total{namespace=\"locks\"}"), 2.0);
