@@ -106,7 +106,7 @@ macro_rules! export_policy {
                 }
             }
 
-            $crate::bindings::export_guest!(Exports with_types_in $crate::bindings);
+    $crate::bindings::export_guest!(Exports with_types_in $crate::bindings);
         };
     };
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::keys::belongs_on_top;
 use super::listener::{ListenAddress, ListenError, listen};
 use super::network::{self, Network};
-use super::reader::{Key, Reader, Section};
+use super::reader::{Key, Reader, Section, key_table};
 use super::suggest::quoted;
 use super::value;
 use super::value::ValueError;
@@ -20,15 +20,15 @@ const MAX_NETWORKS: usize = 100;
 /// In metrics it stands for every application without a name here.
 const OTHERS: &str = "__other__";
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "name", example: "\"billing\"" },
-    Key { name: "from", example: "[\"10.0.3.0/24\"]" },
-    Key { name: "process", example: "\"php-fpm*\"" },
-    Key { name: "user", example: "\"billing\"" },
-    Key { name: "client", example: "\"worker-*\"" },
-    Key { name: "certificate", example: "\"spiffe://corp/ns/shop/*\"" },
-    Key { name: "listener", example: "\"unix:/run/lockwarden/redis.sock\"" },
-];
+key_table! { pub(super) KEYS =
+    name: "\"billing\"",
+    from: "[\"10.0.3.0/24\"]",
+    process: "\"php-fpm*\"",
+    user: "\"billing\"",
+    client: "\"worker-*\"",
+    certificate: "\"spiffe://corp/ns/shop/*\"",
+    listener: "\"unix:/run/lockwarden/redis.sock\"",
+}
 
 /// One checked `[[application]]`: what holds of a client that belongs to it. At least one condition is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

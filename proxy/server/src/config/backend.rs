@@ -38,6 +38,12 @@ pub(crate) enum Backend {
     Redis(BackendUrl),
 }
 
+impl Default for Backend {
+    fn default() -> Backend {
+        Backend::Redis(BackendUrl::at(Target::Tcp { host: "127.0.0.1".to_owned(), port: REDIS_PORT }))
+    }
+}
+
 /// Where a server is and how to log in for the proxy's own connections. Prints without the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendUrl {

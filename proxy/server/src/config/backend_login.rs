@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::finding::Place;
 use super::keys::belongs_on_top;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 use super::value;
 
 /// Words of a command.
@@ -15,12 +15,12 @@ const MAX_WORDS: usize = 64;
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 const MAX_REFRESH: Duration = Duration::from_secs(86_400);
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "user", example: "\"warden\"" },
-    Key { name: "password_file", example: "\"/run/secrets/redis\"" },
-    Key { name: "password_command", example: "[\"/usr/local/bin/redis-token\"]" },
-    Key { name: "refresh", example: "\"10m\"" },
-];
+key_table! { pub(super) KEYS =
+    user: "\"warden\"",
+    password_file: "\"/run/secrets/redis\"",
+    password_command: "[\"/usr/local/bin/redis-token\"]",
+    refresh: "\"10m\"",
+}
 
 /// Who the proxy's own connections are, and where their password comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +46,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(Ba
     let user = reader.parsed(&section, "user", user);
     let file = reader.file(&section, "password_file");
     let command = reader.strings(&section, "password_command", MAX_WORDS, word);
-    let refresh = reader.parsed(&section, "refresh", |text| match text {
-        "off" => Ok(None),
-        _ => value::duration(text, MIN_REFRESH..=MAX_REFRESH).map(Some),
-    });
+    let refresh = reader.parsed(&section, "refresh", |text| value::duration_or_off(text, MIN_REFRESH..=MAX_REFRESH));
     reader.unknown_keys(&section, belongs_on_top);
     let has = |key: &str| section.table.contains_key(key);
     let scope = &section.scope;

@@ -9,7 +9,7 @@ use super::backend_login::user;
 use super::finding::{Findings, Place};
 use super::keys::belongs_on_top;
 use super::network::Network;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 use super::secret::password_in;
 use super::value;
 use crate::net::tls::{ClientCertificates, ListenerFiles, NamedBy};
@@ -17,11 +17,11 @@ use crate::net::tls::{ClientCertificates, ListenerFiles, NamedBy};
 /// Tables in one file. The name of a client is compared with all of them when it connects.
 const MAX_LOGINS: usize = 1_000;
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "name", example: "\"spiffe://corp/ns/shop/*\"" },
-    Key { name: "user", example: "\"shop\"" },
-    Key { name: "password_file", example: "\"/run/secrets/shop\"" },
-];
+key_table! { pub(super) KEYS =
+    name: "\"spiffe://corp/ns/shop/*\"",
+    user: "\"shop\"",
+    password_file: "\"/run/secrets/shop\"",
+}
 
 /// One checked `[[certificate_login]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,39 +4,22 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
 
-use bytes::Bytes;
-
-use super::administration::AdministrationConfig;
 use super::advertise;
-use super::application::ApplicationRule;
-use super::audit::AuditConfig;
-use super::backend::{Backend, BackendUrl, Target};
+use super::backend::Backend;
 use super::backend_login::BackendLogin;
 use super::certificate_login::{self, CertificateLogin};
-use super::effective::Sayings;
 use super::finding::{Findings, Place};
 use super::guard::{self, GuardConfig};
 use super::listener::{ListenAddress, Listener, is_open_to_all};
-use super::logging::LogFormat;
-use super::namespace::NamespaceConfig;
-use super::network::Network;
-#[cfg(feature = "otel")]
-use super::otel::OtelConfig;
-use super::policy::PolicyModule;
 use super::secret::Secret;
 use super::suggest::quoted;
-use super::types::{Config, Sessions};
-use super::user_map::UserMapping;
+use super::types::Config;
 use super::{sentinel, tls};
 use crate::net::tls::{BackendFiles, ListenerFiles};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
-const DEFAULT_BACKEND: (&str, u16) = ("127.0.0.1", 6379);
-const DEFAULT_DRAIN: Duration = Duration::from_secs(5);
-const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 
 /// A value and who said it last; nobody means that it is built in.
 pub(super) struct Layered<T> {
@@ -60,88 +43,46 @@ impl<T> Layered<T> {
 
 /// See the module.
 pub(super) struct Draft {
+    /// Everything of which neither the layer nor the place matters.
+    pub(super) config: Config,
     pub(super) listen: Layered<Option<ListenAddress>>,
-    /// Each `[[listener]]`, and where it stands.
-    pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend: Layered<Backend>,
+    pub(super) backend_password: Layered<Option<Secret>>,
+    pub(super) admin: Layered<Option<SocketAddr>>,
+    pub(super) admin_token: Layered<Option<Secret>>,
+    pub(super) metrics: Layered<Option<SocketAddr>>,
+    /// Each `[[listener]]`, and where it stands; so with the others.
+    pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend_login: Option<(BackendLogin, Place)>,
     pub(super) backend_tls: Option<(BackendFiles, Place)>,
     /// How sentinels want to be logged in to.
     pub(super) sentinel: Option<(BackendLogin, Place)>,
     pub(super) tls: Option<(ListenerFiles, Place)>,
-    pub(super) backend_password: Layered<Option<Secret>>,
-    pub(super) admin: Layered<Option<SocketAddr>>,
-    pub(super) admin_token: Layered<Option<Secret>>,
-    pub(super) metrics: Layered<Option<SocketAddr>>,
-    pub(super) metrics_max_namespaces: usize,
-    pub(super) allow_open: bool,
-    pub(super) companion_prefix: Bytes,
-    pub(super) proxy_protocol_from: Vec<Network>,
-    pub(super) sessions: Sessions,
-    pub(super) log_format: LogFormat,
-    pub(super) drain: Duration,
-    pub(super) sweep: Option<Duration>,
-    pub(super) max_clients: Option<u64>,
-    pub(super) max_memory: Option<usize>,
-    pub(super) max_connection_age: Option<Duration>,
-    pub(super) namespaces: Vec<NamespaceConfig>,
-    /// Each `[[guard]]`, and where it stands.
     pub(super) guards: Vec<(GuardConfig, Place)>,
-    pub(super) user_map: Vec<UserMapping>,
-    pub(super) applications: Vec<ApplicationRule>,
-    /// Each `[[certificate_login]]`, and where it stands.
     pub(super) certificate_logins: Vec<(CertificateLogin, Place)>,
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
-    pub(super) policies: Vec<PolicyModule>,
-    pub(super) administration: AdministrationConfig,
-    pub(super) audit: AuditConfig,
-    /// Who said what, for people.
-    pub(super) said: Sayings,
-    #[cfg(feature = "otel")]
-    pub(super) otel: OtelConfig,
 }
 
 impl Draft {
     /// What holds where nobody says otherwise.
     pub(super) fn built_in() -> Draft {
-        let (host, port) = DEFAULT_BACKEND;
-        let backend = BackendUrl::at(Target::Tcp { host: host.to_owned(), port });
         Draft {
+            config: Config::built_in(),
             listen: Layered::built_in(Some(ListenAddress::Tcp(DEFAULT_LISTEN))),
-            listeners: Vec::new(),
-            backend: Layered::built_in(Backend::Redis(backend)),
-            backend_login: None,
-            backend_tls: None,
-            sentinel: None,
-            tls: None,
+            backend: Layered::built_in(Backend::default()),
             backend_password: Layered::built_in(None),
             admin: Layered::built_in(Some(DEFAULT_ADMIN)),
             admin_token: Layered::built_in(None),
             metrics: Layered::built_in(None),
-            metrics_max_namespaces: 30,
-            allow_open: false,
-            companion_prefix: Bytes::from_static(b"lw:"),
-            proxy_protocol_from: Vec::new(),
-            sessions: Sessions::default(),
-            log_format: LogFormat::default(),
-            drain: DEFAULT_DRAIN,
-            sweep: Some(DEFAULT_SWEEP),
-            max_clients: None,
-            max_memory: None,
-            max_connection_age: None,
-            namespaces: vec![NamespaceConfig::built_in()],
+            listeners: Vec::new(),
+            backend_login: None,
+            backend_tls: None,
+            sentinel: None,
+            tls: None,
             guards: Vec::new(),
-            user_map: Vec::new(),
-            applications: Vec::new(),
             certificate_logins: Vec::new(),
             all_named: true,
-            policies: Vec::new(),
-            administration: AdministrationConfig::default(),
-            audit: AuditConfig::default(),
-            said: Sayings::default(),
-            #[cfg(feature = "otel")]
-            otel: OtelConfig::default(),
         }
     }
 
@@ -163,10 +104,10 @@ impl Draft {
         certificate_login::check(
             &self.certificate_logins,
             self.tls.as_ref().map(|(files, _)| files),
-            &self.proxy_protocol_from,
+            &self.config.proxy_protocol_from,
             findings,
         );
-        guard::check(&self.guards, &self.namespaces, &self.companion_prefix, findings);
+        guard::check(&self.guards, &self.config.namespaces, &self.config.companion_prefix, findings);
         let listen = self.listen.value.map(Listener::at);
         advertise::check(listen.as_ref(), &self.listeners, findings);
         let logins = self.certificate_logins.into_iter();
@@ -180,29 +121,10 @@ impl Draft {
             admin: self.admin.value,
             admin_token: self.admin_token.value,
             metrics: self.metrics.value,
-            metrics_max_namespaces: self.metrics_max_namespaces,
-            allow_open: self.allow_open,
-            companion_prefix: self.companion_prefix,
-            proxy_protocol_from: self.proxy_protocol_from,
-            sessions: self.sessions,
-            log_format: self.log_format,
-            drain: self.drain,
-            sweep: self.sweep,
-            max_clients: self.max_clients,
-            max_memory: self.max_memory,
-            max_connection_age: self.max_connection_age,
-            namespaces: self.namespaces,
             guards: self.guards.into_iter().map(|(guard, _)| guard).collect(),
-            user_map: self.user_map,
-            applications: self.applications,
             certificate_logins: logins.map(|(login, _)| login).collect(),
-            administration: self.administration,
-            audit: self.audit,
-            #[cfg(feature = "otel")]
-            otel: self.otel,
-            policies: self.policies,
-            said: self.said,
             source: source.map(Path::to_owned),
+            ..self.config
         }
     }
 

@@ -159,7 +159,7 @@ impl Sayings {
     /// Every key, with what holds for it. `namespaces` are those in force.
     pub(crate) fn settings<'a>(&self, namespaces: impl Iterator<Item = &'a str>) -> Vec<Setting> {
         let mut all = Vec::new();
-        fill(&mut all, None, TOP_KEYS, &self.top, top_default);
+        fill(&mut all, None, TOP_KEYS, &self.top, |key| key.default);
         let mut rest: Vec<&Table> = self.tables.iter().collect();
         for name in namespaces {
             let is_it = |table: &&Table| table.kind == "namespace" && table.name == name;
@@ -174,18 +174,18 @@ impl Sayings {
             let label = table.label();
             let durability = table.said.get("durability");
             let is_strict = durability.is_some_and(|said| said.value.starts_with("\"strict:"));
-            let default: DefaultOf = match is_strict {
-                true => strict_default,
-                false => namespace_default,
+            let default = |key: &Key| match key.name {
+                "quarantine" if is_strict => Some("\"auto\""),
+                _ => key.default,
             };
             fill(&mut all, Some(&label), namespace::KEYS, &table.said, default);
         }
         for table in rest {
-            let (keys, default): (&[Key], DefaultOf) = match &*table.kind {
-                "policy" => (policy::KEYS, policy_default),
-                _ => (&[], |_| None),
+            let keys = match &*table.kind {
+                "policy" => policy::KEYS,
+                _ => &[],
             };
-            fill(&mut all, Some(&table.label()), keys, &table.said, default);
+            fill(&mut all, Some(&table.label()), keys, &table.said, |key| key.default);
         }
         all
     }
@@ -201,101 +201,35 @@ impl Table {
     }
 }
 
-type DefaultOf = fn(&str) -> Option<&'static str>;
-
 /// The known keys of a table in their order, then what else was said there.
-fn fill(all: &mut Vec<Setting>, table: Option<&str>, keys: &[Key], said: &BTreeMap<String, Said>, default: DefaultOf) {
-    let mut put = |key: &str, value: &str, origin: &Origin| {
+fn fill(
+    all: &mut Vec<Setting>,
+    table: Option<&str>,
+    keys: &[Key],
+    said: &BTreeMap<String, Said>,
+    default: impl Fn(&Key) -> Option<&'static str>,
+) {
+    let mut put = |key: &str, value: &str, origin: &Origin, default: Option<&str>| {
         all.push(Setting {
             table: table.map(str::to_owned),
             key: key.to_owned(),
             value: value.to_owned(),
-            is_default: *origin == Origin::Default || default(key) == Some(value),
+            is_default: *origin == Origin::Default || default == Some(value),
             origin: origin.clone(),
         });
     };
     for key in keys {
-        match (said.get(key.name), default(key.name)) {
-            (Some(said), _) => put(key.name, &said.value, &said.origin),
-            (None, Some(value)) => put(key.name, value, &Origin::Default),
+        match (said.get(key.name), default(key)) {
+            (Some(said), default) => put(key.name, &said.value, &said.origin, default),
+            (None, Some(value)) => put(key.name, value, &Origin::Default, None),
             // A list of tables, or a table: what is in it stands by itself.
             (None, None) => {}
         }
     }
-    let is_other = |name: &&String| !keys.iter().any(|key| key.name == name.as_str());
-    for name in said.keys().filter(is_other) {
-        put(name, &said[name].value, &said[name].origin);
+    let is_other = |(name, _): &(&String, &Said)| keys.iter().all(|key| key.name != **name);
+    for (name, said) in said.iter().filter(is_other) {
+        put(name, &said.value, &said.origin, None);
     }
-}
-
-/// What holds on top of the file where nobody says otherwise.
-fn top_default(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "listen" => "\"127.0.0.1:6380\"",
-        "backend" => "\"redis://127.0.0.1:6379/0\"",
-        "admin" => "\"127.0.0.1:9180\"",
-        "admin_token" => "(made up at the start)",
-        "metrics" | "max_connection_age" => "\"off\"",
-        "metrics_max_namespaces" => "30",
-        "allow_open" | "audit_required" => "false",
-        "companion_prefix" => "\"lw:\"",
-        "proxy_protocol_from" | "admin_identities" | "trusted_functions" | "unknown_commands" => "[]",
-        "sessions" => "\"dedicated\"",
-        "log_format" => "\"auto\"",
-        "drain" => "\"5s\"",
-        "sweep" => "\"1m\"",
-        "max_clients" => "(as many as the limit of open files leaves room for)",
-        "max_memory" => "(a quarter of the memory)",
-        "server_commands" => "\"forward\"",
-        "computed_names" => "\"watch\"",
-        "audit" => "\"problems\"",
-        "audit_max_size" => "\"64MiB\"",
-        "audit_keep" => "5",
-        "otel_slow" => "\"5ms\"",
-        "backend_password_file" | "admin_token_file" | "audit_file" | "audit_key_file" | "otel_endpoint" => "(none)",
-        _ => return None,
-    })
-}
-
-/// What holds in a namespace where nobody says otherwise.
-fn namespace_default(key: &str) -> Option<&'static str> {
-    Some(match key {
-        // Only the built-in one has no keys of its own.
-        "keys" => "[\"lock:*\"]",
-        "mode" => "\"monitor\"",
-        "policies" => "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]",
-        "on_violation" => "\"native\"",
-        "on_fault" => "\"deny\"",
-        "adopt" => "\"report\"",
-        "opaque_scripts" => "\"wrap\"",
-        "trusted_scripts" => "[]",
-        "auto_back" | "counter_locks" | "hand_over" => "false",
-        "on_repeat" => "\"refuse\"",
-        "quarantine" => "\"off\"",
-        "durability" => "\"none\"",
-        "holder_lost" => "\"keep\"",
-        "enforce_for" => "(nobody)",
-        _ => return None,
-    })
-}
-
-/// The same where `durability` is strict.
-fn strict_default(key: &str) -> Option<&'static str> {
-    match key {
-        "quarantine" => Some("\"auto\""),
-        _ => namespace_default(key),
-    }
-}
-
-/// What holds for a policy where nobody says otherwise.
-fn policy_default(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "deadline" => "\"2ms\"",
-        "memory" => "\"8MiB\"",
-        "fuel" => "(the host's)",
-        "sha256" => "(any)",
-        _ => return None,
-    })
 }
 
 fn said(document: &Document<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Said {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use toml::de::DeValue;
 
 use super::application::ApplicationRule;
-use super::reader::{Found, Key, Reader, Section, described};
+use super::reader::{Found, Reader, Section, described, key_table};
 use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 
@@ -16,12 +16,12 @@ const MAX_APPLICATIONS: usize = 100;
 /// Globs of certificates' names in one namespace.
 const MAX_CERTIFICATES: usize = 100;
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "clients", example: "[\"billing*\"]" },
-    Key { name: "applications", example: "[\"billing\"]" },
-    Key { name: "certificates", example: "[\"spiffe://corp/ns/shop/*\"]" },
-    Key { name: "percent", example: "10" },
-];
+key_table! { pub(super) KEYS =
+    clients: "[\"billing*\"]",
+    applications: "[\"billing\"]",
+    certificates: "[\"spiffe://corp/ns/shop/*\"]",
+    percent: "10",
+}
 
 /// Whose refusals are carried out although the namespace is in monitor mode.
 #[derive(Clone, Debug, PartialEq, Eq)]

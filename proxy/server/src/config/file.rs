@@ -17,10 +17,10 @@ use super::logging::LOG_FORMATS;
 #[cfg(feature = "otel")]
 use super::otel;
 use super::policy::PolicyModule;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Key, Reader, Section, one_of};
 use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
-use super::types::Sessions;
+use super::types::{Config, Sessions};
 use super::{
     administration, application, audit, backend, backend_login, certificate_login, document, guard, listener,
     namespace, network, policy, secret, sentinel, tls, user_map, value,
@@ -67,7 +67,7 @@ pub(super) fn read_text((path, text): (&Path, &str), draft: &mut Draft, findings
     let Some(tree) = document.parse(findings) else {
         return;
     };
-    draft.said.in_file(&document, tree.get_ref());
+    draft.config.said.in_file(&document, tree.get_ref());
     let mut reader = Reader { document: &document, findings };
     read_top(&mut reader, tree.get_ref(), draft);
 }
@@ -76,30 +76,30 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     let top = Section { table, span: 0..0, known: TOP_KEYS, scope: String::new() };
 
     read_addresses(reader, &top, draft);
-    read_running(reader, &top, draft);
+    read_running(reader, &top, &mut draft.config);
 
-    draft.administration = administration::read(reader, &top);
-    draft.audit = audit::read(reader, &top);
+    draft.config.administration = administration::read(reader, &top);
+    draft.config.audit = audit::read(reader, &top);
     let key = secret_file(reader.document, secret::password);
     let key = reader.parsed(&top, "audit_key_file", key);
-    draft.audit.key = key.and_then(|found| found.value);
+    draft.config.audit.key = key.and_then(|found| found.value);
     #[cfg(feature = "otel")]
     {
-        draft.otel = otel::read(reader, &top);
+        draft.config.otel = otel::read(reader, &top);
     }
 
     draft.guards = guard::read(reader, &top);
-    draft.user_map = user_map::read(reader, &top);
-    draft.applications = application::read(reader, &top);
+    draft.config.user_map = user_map::read(reader, &top);
+    draft.config.applications = application::read(reader, &top);
     draft.certificate_logins = certificate_login::read(reader, &top);
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;
-    if let Some(namespaces) = namespace::read(reader, &top, &module_names, &draft.applications) {
+    if let Some(namespaces) = namespace::read(reader, &top, &module_names, &draft.config.applications) {
         draft.all_named = namespaces.all_named;
-        draft.namespaces = namespaces.list;
+        draft.config.namespaces = namespaces.list;
     }
     unused_modules(reader, &modules, draft);
-    draft.policies = modules;
+    draft.config.policies = modules;
     reader.unknown_keys(&top, elsewhere);
 }
 
@@ -119,54 +119,34 @@ fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Dr
     layer(reader, top, "metrics", value::address_or_off, &mut draft.metrics);
     read_admin_token(reader, top, draft);
     if let Some(allow_open) = reader.boolean(top, "allow_open") {
-        draft.allow_open = allow_open.value;
+        draft.config.allow_open = allow_open.value;
     }
     let balancers = reader.strings(top, "proxy_protocol_from", MAX_NETWORKS, network::network);
     if let Some(balancers) = balancers {
         let networks = balancers.value.into_iter().map(|network| network.value);
-        draft.proxy_protocol_from = networks.collect();
+        draft.config.proxy_protocol_from = networks.collect();
     }
 }
 
 /// How the proxy runs: what it keeps and logs, how long it waits, how much it takes.
-fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, config: &mut Config) {
     if let Some(most) = reader.integer(top, "metrics_max_namespaces", 1..=MAX_METRIC_NAMESPACES) {
-        draft.metrics_max_namespaces = most.value as usize;
+        config.metrics_max_namespaces = most.value as usize;
     }
-    if let Some(prefix) = reader.parsed(top, "companion_prefix", value::companion_prefix) {
-        draft.companion_prefix = prefix.value;
-    }
-    if let Some(sessions) = reader.choice(top, "sessions", &SESSIONS) {
-        draft.sessions = sessions;
-    }
-    if let Some(format) = reader.choice(top, "log_format", &LOG_FORMATS) {
-        draft.log_format = format;
-    }
-    let drain = reader.parsed(top, "drain", |text| value::duration(text, Duration::ZERO..=MAX_DRAIN));
-    if let Some(drain) = drain {
-        draft.drain = drain.value;
-    }
-    let sweep = reader.parsed(top, "sweep", |text| match text {
-        "off" => Ok(None),
-        _ => value::duration(text, MIN_SWEEP..=MAX_SWEEP).map(Some),
-    });
-    if let Some(sweep) = sweep {
-        draft.sweep = sweep.value;
-    }
+    reader.put(top, "companion_prefix", value::companion_prefix, &mut config.companion_prefix);
+    reader.put(top, "sessions", |text| one_of(text, &SESSIONS), &mut config.sessions);
+    reader.put(top, "log_format", |text| one_of(text, &LOG_FORMATS), &mut config.log_format);
+    let drain = |text: &str| value::duration(text, Duration::ZERO..=MAX_DRAIN);
+    reader.put(top, "drain", drain, &mut config.drain);
+    let sweep = |text: &str| value::duration_or_off(text, MIN_SWEEP..=MAX_SWEEP);
+    reader.put(top, "sweep", sweep, &mut config.sweep);
     if let Some(most) = reader.integer(top, "max_clients", 1..=MAX_CLIENTS) {
-        draft.max_clients = Some(most.value);
+        config.max_clients = Some(most.value);
     }
-    let age = reader.parsed(top, "max_connection_age", |text| match text {
-        "off" => Ok(None),
-        _ => value::duration(text, CONNECTION_AGE).map(Some),
-    });
-    if let Some(age) = age {
-        draft.max_connection_age = age.value;
-    }
-    let most = reader.parsed(top, "max_memory", |text| value::size(text, MEMORY));
-    if let Some(most) = most {
-        draft.max_memory = Some(most.value);
-    }
+    let age = |text: &str| value::duration_or_off(text, CONNECTION_AGE);
+    reader.put(top, "max_connection_age", age, &mut config.max_connection_age);
+    let most = |text: &str| value::size(text, MEMORY).map(Some);
+    reader.put(top, "max_memory", most, &mut config.max_memory);
 }
 
 /// Puts what the file says over what is built in. A value that could not be used leaves its place
@@ -204,7 +184,7 @@ fn secret_file(
 }
 
 fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Draft) {
-    let used = |name| draft.namespaces.iter().any(|namespace| namespace.policies.contains(name));
+    let used = |name| draft.config.namespaces.iter().any(|namespace| namespace.policies.contains(name));
     for module in modules.iter().filter(|module| !used(&module.name)) {
         let path = reader.document.path.to_owned();
         let place = Place::File { path, position: module.position };

@@ -13,7 +13,7 @@ use super::keys::belongs_on_top;
 use super::listed::Who;
 use super::namespace::{self, MODES, NamespaceConfig};
 use super::policy::BUILT_IN_POLICIES;
-use super::reader::{Found, Key, Reader, Section};
+use super::reader::{Found, Reader, Section, key_table};
 use super::suggest::quoted;
 use super::value;
 
@@ -23,15 +23,15 @@ pub(crate) const GUARD: &str = "guard:";
 /// Names and users that one guard does not judge.
 const MAX_EXEMPT: usize = 256;
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "name", example: "\"stock\"" },
-    Key { name: "keys", example: "[\"stock:{id}\", \"order:{id}:*\"]" },
-    Key { name: "lock", example: "\"lock:sale:{id}\"" },
-    Key { name: "mode", example: "\"monitor\"" },
-    Key { name: "unlocked", example: "\"refuse\"" },
-    Key { name: "proofs", example: "[\"session\", \"identity\"]" },
-    Key { name: "exempt", example: "[\"stock-import\"]" },
-];
+key_table! { pub(super) KEYS =
+    name: "\"stock\"",
+    keys: "[\"stock:{id}\", \"order:{id}:*\"]",
+    lock: "\"lock:sale:{id}\"",
+    mode: "\"monitor\"",
+    unlocked: "\"refuse\"",
+    proofs: "[\"session\", \"identity\"]",
+    exempt: "[\"stock-import\"]",
+}
 
 /// One checked `[[guard]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::finding::Place;
 use super::keys::belongs_on_top;
 use super::present::{self, Present};
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 use super::suggest::quoted;
 use super::value;
 use super::value::AddressError;
@@ -24,16 +24,16 @@ const DEFAULT_MODE: u32 = 0o770;
 /// What a unix socket begins with.
 const UNIX: &str = "unix:";
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "address", example: "\"unix:/run/lockwarden/redis.sock\"" },
-    Key { name: "tls", example: "true" },
-    Key { name: "mode", example: "\"0770\"" },
-    Key { name: "group", example: "\"www-data\"" },
-    Key { name: "present", example: "\"sentinel\"" },
-    Key { name: "advertise", example: "\"locks.corp:6390\"" },
-    Key { name: "names", example: "[\"mymaster\"]" },
-    Key { name: "peers", example: "[\"b.corp:26380\"]" },
-];
+key_table! { pub(super) KEYS =
+    address: "\"unix:/run/lockwarden/redis.sock\"",
+    tls: "true",
+    mode: "\"0770\"",
+    group: "\"www-data\"",
+    present: "\"sentinel\"",
+    advertise: "\"locks.corp:6390\"",
+    names: "[\"mymaster\"]",
+    peers: "[\"b.corp:26380\"]",
+}
 
 /// An address of the proxy's own.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::enforce_for::EnforceFor;
 use super::finding::Position;
 use super::keys::belongs_on_top;
 use super::policy::{BUILT_IN_POLICIES, UnknownPolicy};
-use super::reader::{Found, Key, Reader, Section};
+use super::reader::{Found, Reader, Section, key_table};
 use super::settings::Settings;
 use super::suggest::quoted;
 use super::{durability, enforce_for, reach, settings, value};
@@ -32,26 +32,26 @@ const MAX_GLOBS: usize = 1000;
 /// Policies in one chain.
 const MAX_CHAIN: usize = 32;
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "name", example: "\"orders\"" },
-    Key { name: "keys", example: "[\"lock:*\"]" },
-    Key { name: "mode", example: "\"monitor\"" },
-    Key { name: "enforce_for", example: "{ clients = [\"billing*\"] }" },
-    Key { name: "auto_back", example: "true" },
-    Key { name: "policies", example: "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]" },
-    Key { name: "on_violation", example: "\"native\"" },
-    Key { name: "on_fault", example: "\"deny\"" },
-    Key { name: "adopt", example: "\"report\"" },
-    Key { name: "opaque_scripts", example: "\"wrap\"" },
-    Key { name: "trusted_scripts", example: "[\"bullmq@6.7.0\"]" },
-    Key { name: "counter_locks", example: "true" },
-    Key { name: "on_repeat", example: "\"refuse\"" },
-    Key { name: "hand_over", example: "true" },
-    Key { name: "quarantine", example: "\"auto\"" },
-    Key { name: "durability", example: "\"wait:1:50ms\"" },
-    Key { name: "holder_lost", example: "\"shorten:2s\"" },
-    Key { name: "settings", example: "{ ttl-ceiling = { ceiling = \"60s\" } }" },
-];
+key_table! { pub(super) KEYS =
+    name: "\"orders\"",
+    keys: "[\"lock:*\"]" = "[\"lock:*\"]",
+    mode: "\"monitor\"" = "\"monitor\"",
+    enforce_for: "{ clients = [\"billing*\"] }" = "(nobody)",
+    auto_back: "true" = "false",
+    policies: "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]" = "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]",
+    on_violation: "\"native\"" = "\"native\"",
+    on_fault: "\"deny\"" = "\"deny\"",
+    adopt: "\"report\"" = "\"report\"",
+    opaque_scripts: "\"wrap\"" = "\"wrap\"",
+    trusted_scripts: "[\"bullmq@6.7.0\"]" = "[]",
+    counter_locks: "true" = "false",
+    on_repeat: "\"refuse\"" = "\"refuse\"",
+    hand_over: "true" = "false",
+    quarantine: "\"auto\"" = "\"off\"",
+    durability: "\"wait:1:50ms\"" = "\"none\"",
+    holder_lost: "\"shorten:2s\"" = "\"keep\"",
+    settings: "{ ttl-ceiling = { ceiling = \"60s\" } }",
+}
 
 pub(super) const MODES: [(&str, Mode); 2] = [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
 pub(super) const ON_VIOLATION: [(&str, OnViolation); 2] =

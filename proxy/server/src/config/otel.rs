@@ -69,10 +69,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> OtelConfig
         }
         otel.endpoint = Some(endpoint);
     }
-    let slow = reader.parsed(top, "otel_slow", |text| match text {
-        "off" => Ok(None),
-        _ => value::duration(text, MIN_SLOW..=MAX_SLOW).map(Some),
-    });
+    let slow = reader.parsed(top, "otel_slow", |text| value::duration_or_off(text, MIN_SLOW..=MAX_SLOW));
     let Some(slow) = slow else { return otel };
     otel.slow = slow.value;
     if !top.table.contains_key("otel_endpoint") {

@@ -32,18 +32,55 @@ pub(crate) struct Overrides {
     pub(crate) modes: Vec<String>,
 }
 
-/// The variables with a meaning here; others of ours are read elsewhere.
-const VARIABLES: [&str; 9] = [
-    "LOCKWARDEN_ADMIN",
-    "LOCKWARDEN_ADMIN_TOKEN",
-    "LOCKWARDEN_ALLOW_OPEN",
-    "LOCKWARDEN_BACKEND",
-    "LOCKWARDEN_BACKEND_PASSWORD",
-    "LOCKWARDEN_LISTEN",
-    "LOCKWARDEN_LOG_FORMAT",
-    "LOCKWARDEN_METRICS",
-    "LOCKWARDEN_MODE",
+impl Overrides {
+    /// What was typed behind a flag that stands for one key.
+    fn of(&self, flag: &str) -> Option<&str> {
+        let text = match flag {
+            "--listen" => &self.listen,
+            "--backend-url" => &self.backend,
+            "--admin" => &self.admin,
+            "--metrics" => &self.metrics,
+            "--log-format" => &self.log_format,
+            _ => &None,
+        };
+        text.as_deref()
+    }
+}
+
+type Put = fn(&mut Draft, Place, &str, &mut Findings);
+
+/// Each key of the file that a variable says as well: the key, the variable, its flag (or none), and where the word goes.
+const SAID_ELSEWHERE: [(&str, &str, &str, Put); 8] = [
+    ("admin", "LOCKWARDEN_ADMIN", "--admin", |draft, place, text, findings| {
+        put(&mut draft.admin, place, value::address_or_off(text), findings);
+    }),
+    ("admin_token", "LOCKWARDEN_ADMIN_TOKEN", "", |draft, place, text, findings| {
+        put(&mut draft.admin_token, place, secret::admin_token(text).map(Some), findings);
+    }),
+    ("allow_open", "LOCKWARDEN_ALLOW_OPEN", "", |draft, place, text, findings| match value::boolean(text) {
+        Ok(allow_open) => draft.config.allow_open = allow_open,
+        Err(wrong) => findings.error(place, wrong.to_string()),
+    }),
+    ("backend", "LOCKWARDEN_BACKEND", "--backend-url", |draft, place, text, findings| {
+        put(&mut draft.backend, place, backend::backend(text), findings);
+    }),
+    ("backend_password_file", "LOCKWARDEN_BACKEND_PASSWORD", "", |draft, place, text, findings| {
+        put(&mut draft.backend_password, place, secret::password(text).map(Some), findings);
+    }),
+    ("listen", "LOCKWARDEN_LISTEN", "--listen", |draft, place, text, findings| {
+        put(&mut draft.listen, place, listener::listen_or_off(text), findings);
+    }),
+    ("log_format", "LOCKWARDEN_LOG_FORMAT", "--log-format", |draft, place, text, findings| {
+        match one_of(text, &LOG_FORMATS) {
+            Ok(format) => draft.config.log_format = format,
+            Err(wrong) => findings.error(place, wrong.to_string()),
+        }
+    }),
+    ("metrics", "LOCKWARDEN_METRICS", "--metrics", |draft, place, text, findings| {
+        put(&mut draft.metrics, place, value::address_or_off(text), findings);
+    }),
 ];
+const MODE: &str = "LOCKWARDEN_MODE";
 const READ_ELSEWHERE: [&str; 2] = ["LOCKWARDEN_CONFIG", "LOCKWARDEN_LOG"];
 /// What `lockwarden lock` sets for its command, which may be another of ours.
 const FOR_COMMANDS: &str = "LOCKWARDEN_FENCE";
@@ -61,83 +98,25 @@ pub(super) fn environment(
     ours.sort();
     for (name, text) in ours {
         let place = Place::Environment(name.clone());
-        if let Some(key) = key_of(&name) {
-            draft.said.put(key, &text, place.clone());
-        }
-        match name.as_str() {
-            "LOCKWARDEN_LISTEN" => put(&mut draft.listen, place, listener::listen_or_off(&text), findings),
-            "LOCKWARDEN_BACKEND" => put_backend(draft, place, &text, findings),
-            "LOCKWARDEN_BACKEND_PASSWORD" => {
-                let password = secret::password(&text).map(Some);
-                put(&mut draft.backend_password, place, password, findings);
-            }
-            "LOCKWARDEN_ADMIN" => {
-                put(&mut draft.admin, place, value::address_or_off(&text), findings);
-            }
-            "LOCKWARDEN_ADMIN_TOKEN" => {
-                let token = secret::admin_token(&text).map(Some);
-                put(&mut draft.admin_token, place, token, findings);
-            }
-            "LOCKWARDEN_METRICS" => {
-                put(&mut draft.metrics, place, value::address_or_off(&text), findings);
-            }
-            "LOCKWARDEN_ALLOW_OPEN" => match value::boolean(&text) {
-                Ok(allow_open) => draft.allow_open = allow_open,
-                Err(wrong) => findings.error(place, wrong.to_string()),
-            },
-            "LOCKWARDEN_LOG_FORMAT" => log_format(draft, place, &text, findings),
-            "LOCKWARDEN_MODE" => modes(draft, text.split(','), &place, findings),
-            unknown => {
-                if let Some(advice) = unknown_variable(unknown, &text) {
-                    findings.warning(place, format!("no such variable, so it does nothing; {advice}"));
-                }
-            }
+        let known = SAID_ELSEWHERE.iter().find(|(_, variable, ..)| *variable == name);
+        if let Some((key, .., put)) = known {
+            draft.config.said.put(key, &text, place.clone());
+            put(draft, place, &text, findings);
+        } else if name == MODE {
+            modes(draft, text.split(','), &place, findings);
+        } else if let Some(advice) = unknown_variable(&name, &text) {
+            findings.warning(place, format!("no such variable, so it does nothing; {advice}"));
         }
     }
-}
-
-/// The key of the file that a variable stands for, where it is one key.
-fn key_of(variable: &str) -> Option<&'static str> {
-    Some(match variable {
-        "LOCKWARDEN_LISTEN" => "listen",
-        "LOCKWARDEN_BACKEND" => "backend",
-        "LOCKWARDEN_BACKEND_PASSWORD" => "backend_password_file",
-        "LOCKWARDEN_ADMIN" => "admin",
-        "LOCKWARDEN_ADMIN_TOKEN" => "admin_token",
-        "LOCKWARDEN_METRICS" => "metrics",
-        "LOCKWARDEN_ALLOW_OPEN" => "allow_open",
-        "LOCKWARDEN_LOG_FORMAT" => "log_format",
-        _ => return None,
-    })
 }
 
 /// Puts the command line over the draft.
 pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Findings) {
-    for (key, flag, text) in [
-        ("listen", "--listen", &overrides.listen),
-        ("backend", "--backend-url", &overrides.backend),
-        ("admin", "--admin", &overrides.admin),
-        ("metrics", "--metrics", &overrides.metrics),
-        ("log_format", "--log-format", &overrides.log_format),
-    ] {
-        if let Some(text) = text {
-            draft.said.put(key, text, Place::Flag(flag));
+    for (key, _, flag, put) in SAID_ELSEWHERE {
+        if let Some(text) = overrides.of(flag) {
+            draft.config.said.put(key, text, Place::Flag(flag));
+            put(draft, Place::Flag(flag), text, findings);
         }
-    }
-    if let Some(text) = &overrides.listen {
-        put(&mut draft.listen, Place::Flag("--listen"), listener::listen_or_off(text), findings);
-    }
-    if let Some(text) = &overrides.backend {
-        put_backend(draft, Place::Flag("--backend-url"), text, findings);
-    }
-    if let Some(text) = &overrides.admin {
-        put(&mut draft.admin, Place::Flag("--admin"), value::address_or_off(text), findings);
-    }
-    if let Some(text) = &overrides.metrics {
-        put(&mut draft.metrics, Place::Flag("--metrics"), value::address_or_off(text), findings);
-    }
-    if let Some(text) = &overrides.log_format {
-        log_format(draft, Place::Flag("--log-format"), text, findings);
     }
     let typed = overrides.modes.iter().flat_map(|text| text.split(','));
     modes(draft, typed, &Place::Flag("--mode"), findings);
@@ -153,17 +132,6 @@ fn put<T>(target: &mut Layered<T>, place: Place, parsed: Result<T, impl Display>
     }
 }
 
-fn put_backend(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
-    put(&mut draft.backend, place, backend::backend(text), findings);
-}
-
-fn log_format(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
-    match one_of(text, &LOG_FORMATS) {
-        Ok(format) => draft.log_format = format,
-        Err(wrong) => findings.error(place, wrong.to_string()),
-    }
-}
-
 /// Modes for all come first, so that the order of the words does not matter; of two for the same
 /// namespace the later one holds.
 fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Place, findings: &mut Findings) {
@@ -171,17 +139,17 @@ fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Pl
     for word in for_all {
         match one_of::<Mode>(word.trim(), &MODES) {
             Ok(mode) => {
-                for namespace in &mut draft.namespaces {
+                for namespace in &mut draft.config.namespaces {
                     namespace.switch(mode);
                     let name = &namespace.name;
-                    draft.said.put_mode(name, mode.word(), place.clone());
+                    draft.config.said.put_mode(name, mode.word(), place.clone());
                 }
                 // Whoever wants nothing refused means data, too; a guard is switched on by its name.
                 let guards = draft.guards.iter_mut().filter(|_| mode == Mode::Monitor);
                 for (guard, _) in guards {
                     guard.mode = mode;
                     let name = format!("{GUARD}{}", guard.name);
-                    draft.said.put_mode(&name, mode.word(), place.clone());
+                    draft.config.said.put_mode(&name, mode.word(), place.clone());
                 }
             }
             Err(wrong) => findings
@@ -200,7 +168,7 @@ fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Pl
             match (guards.find(|known| known.name == guard), mode) {
                 (Some(known), Ok(mode)) => {
                     known.mode = mode;
-                    draft.said.put_mode(name, mode.word(), place.clone());
+                    draft.config.said.put_mode(name, mode.word(), place.clone());
                 }
                 (None, _) => {
                     findings.error(place.clone(), format!("{}: there is no guard {}", quoted(word), quoted(guard)))
@@ -209,11 +177,11 @@ fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Pl
             }
             continue;
         }
-        match draft.namespaces.iter_mut().find(|namespace| namespace.name == name) {
+        match draft.config.namespaces.iter_mut().find(|namespace| namespace.name == name) {
             Some(namespace) => {
                 if let Ok(mode) = mode {
                     namespace.switch(mode);
-                    draft.said.put_mode(name, mode.word(), place.clone());
+                    draft.config.said.put_mode(name, mode.word(), place.clone());
                 }
             }
             None if draft.all_named => {
@@ -226,10 +194,10 @@ fn modes<'a>(draft: &mut Draft, words: impl Iterator<Item = &'a str>, place: &Pl
 }
 
 fn unknown_namespace(draft: &Draft, word: &str, name: &str) -> String {
-    let names = || draft.namespaces.iter().map(|namespace| namespace.name.as_str());
+    let names = || draft.config.namespaces.iter().map(|namespace| namespace.name.as_str());
     let advice = match did_you_mean(name, names()) {
         Some(meant) => meant,
-        None if draft.namespaces.is_empty() => "there is none".to_owned(),
+        None if draft.config.namespaces.is_empty() => "there is none".to_owned(),
         None => format!("there is {}", listed(names().take(10), "and")),
     };
     format!("{}: no namespace is called {}; {advice}", quoted(word), quoted(name))
@@ -252,7 +220,8 @@ fn unknown_variable(name: &str, text: &str) -> Option<String> {
         // Without our own prefix, which would make everything look alike.
         _ => {
             let short = |name: &'static str| name.trim_start_matches("LOCKWARDEN_");
-            let known = VARIABLES.into_iter().chain(READ_ELSEWHERE);
+            let known = SAID_ELSEWHERE.map(|(_, variable, ..)| variable).into_iter();
+            let known = known.chain([MODE]).chain(READ_ELSEWHERE);
             match super::suggest::nearest(name.trim_start_matches("LOCKWARDEN_"), known.clone().map(short)) {
                 Some(meant) => format!("did you mean \"LOCKWARDEN_{meant}\"?"),
                 None => format!("known are {}", listed(known, "and")),

@@ -8,7 +8,7 @@ use lockwarden_policy::MAX_MEMORY_BYTES;
 
 use super::finding::Position;
 use super::keys::belongs_on_top;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 use super::value::ValueError;
@@ -27,14 +27,14 @@ const DEFAULT_MEMORY: usize = 8 << 20;
 /// One page of WebAssembly memory.
 const LEAST_MEMORY: usize = 64 << 10;
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "name", example: "\"team-a-naming\"" },
-    Key { name: "module", example: "\"policies/team_a_naming.wasm\"" },
-    Key { name: "sha256", example: "\"<64 hex digits>\"" },
-    Key { name: "deadline", example: "\"2ms\"" },
-    Key { name: "memory", example: "\"8MiB\"" },
-    Key { name: "fuel", example: "1000000" },
-];
+key_table! { pub(super) KEYS =
+    name: "\"team-a-naming\"",
+    module: "\"policies/team_a_naming.wasm\"",
+    sha256: "\"<64 hex digits>\"" = "(any)",
+    deadline: "\"2ms\"" = "\"2ms\"",
+    memory: "\"8MiB\"" = "\"8MiB\"",
+    fuel: "1000000" = "(the host's)",
+}
 
 /// One checked `[[policy]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

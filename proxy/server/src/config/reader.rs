@@ -19,7 +19,30 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     /// A valid value in TOML, for messages.
     pub(super) example: &'static str,
+    /// What holds where nobody says anything, in TOML, or in words in parentheses. None of what must be said, and of tables.
+    pub(super) default: Option<&'static str>,
 }
+
+impl Key {
+    /// Whether it is a table, or a list of tables.
+    pub(super) fn is_table(&self) -> bool {
+        self.example.contains("{ ")
+    }
+}
+
+/// The keys of a table, one a line: `name: example = default`.
+macro_rules! key_table {
+    ($vis:vis $table:ident = $($(#[$cfg:meta])? $name:ident: $example:literal $(= $default:literal)?,)*) => {
+        $vis const $table: &[$crate::config::reader::Key] = &[$($(#[$cfg])? $crate::config::reader::Key {
+            name: stringify!($name),
+            example: $example,
+            default: key_table!(@ $($default)?),
+        }),*];
+    };
+    (@ $default:literal) => { Some($default) };
+    (@) => { None };
+}
+pub(super) use key_table;
 
 /// A value with its place, so that later checks can point at it.
 #[derive(Clone)]
@@ -101,6 +124,19 @@ impl Reader<'_> {
                 self.error(span, || format!("{}{key}: {wrong}", section.scope));
                 None
             }
+        }
+    }
+
+    /// Puts what `parse` makes of a string in the place of what held before.
+    pub(super) fn put<T, E: Display>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+        place: &mut T,
+    ) {
+        if let Some(found) = self.parsed(section, key, parse) {
+            *place = found.value;
         }
     }
 

@@ -4,10 +4,12 @@ use super::backend::{Backend, BackendUrl, Target};
 use super::backend_login::{self, BackendLogin, PasswordSource};
 use super::finding::{Findings, Place};
 use super::keys::belongs_on_top;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 
-pub(super) const KEYS: &[Key] =
-    &[Key { name: "user", example: "\"warden\"" }, Key { name: "password_file", example: "\"/run/secrets/sentinel\"" }];
+key_table! { pub(super) KEYS =
+    user: "\"warden\"",
+    password_file: "\"/run/secrets/sentinel\"",
+}
 
 /// Reads the table with its place, if the file has one.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<(BackendLogin, Place)> {

@@ -8,28 +8,28 @@ use super::backend::{Backend, BackendUrl, Target};
 use super::finding::{Findings, Place};
 use super::keys::belongs_on_top;
 use super::listener::Listener;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 use crate::net::tls::{
     Acceptor, Authority, BackendFiles, ClientCertificates, Connector, ENDS_SOON, ListenerFiles, MinVersion, NamedBy,
     TlsError, Unobserved, Verify,
 };
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "cert", example: "\"/etc/lockwarden/tls.crt\"" },
-    Key { name: "key", example: "\"/etc/lockwarden/tls.key\"" },
-    Key { name: "min_version", example: "\"1.2\"" },
-    Key { name: "client_ca", example: "\"/etc/lockwarden/clients.pem\"" },
-    Key { name: "client_cert", example: "\"require\"" },
-    Key { name: "client_name", example: "\"uri\"" },
-];
+key_table! { pub(super) KEYS =
+    cert: "\"/etc/lockwarden/tls.crt\"",
+    key: "\"/etc/lockwarden/tls.key\"",
+    min_version: "\"1.2\"",
+    client_ca: "\"/etc/lockwarden/clients.pem\"",
+    client_cert: "\"require\"",
+    client_name: "\"uri\"",
+}
 
-pub(super) const BACKEND_KEYS: &[Key] = &[
-    Key { name: "ca", example: "\"system\"" },
-    Key { name: "server_name", example: "\"cache.corp\"" },
-    Key { name: "verify", example: "\"full\"" },
-    Key { name: "cert", example: "\"/etc/lockwarden/backend.crt\"" },
-    Key { name: "key", example: "\"/etc/lockwarden/backend.key\"" },
-];
+key_table! { pub(super) BACKEND_KEYS =
+    ca: "\"system\"",
+    server_name: "\"cache.corp\"",
+    verify: "\"full\"",
+    cert: "\"/etc/lockwarden/backend.crt\"",
+    key: "\"/etc/lockwarden/backend.key\"",
+}
 
 const VERSIONS: [(&str, MinVersion); 2] = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
 

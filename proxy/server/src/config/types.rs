@@ -38,7 +38,7 @@ pub(crate) enum Sessions {
 
 /// A configuration that was checked as far as that is possible without the network and without
 /// loading policies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     /// Where clients connect: `listen` first, unless that is off. There is at least one.
     pub(crate) listeners: Vec<Listener>,
@@ -62,7 +62,7 @@ pub(crate) struct Config {
     pub(crate) allow_open: bool,
     /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
     pub(crate) companion_prefix: Bytes,
-    /// Balancers whose word on where a client comes from is taken, and wanted.
+    /// Load balancers that must send a PROXY header, and whose header is trusted.
     pub(crate) proxy_protocol_from: Vec<Network>,
     /// Whether each client has a connection to the backend of its own.
     pub(crate) sessions: Sessions,
@@ -81,12 +81,13 @@ pub(crate) struct Config {
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
     pub(crate) namespaces: Vec<NamespaceConfig>,
-    /// Which users of the backend have a twin that touches locks for them.
+    /// Data that only the holder of its lock may write.
     pub(crate) guards: Vec<GuardConfig>,
+    /// Which users of the backend have a twin that touches locks for them.
     pub(crate) user_map: Vec<UserMapping>,
     /// What applications are called, in the order of the file; the first that a client matches wins.
     pub(crate) applications: Vec<ApplicationRule>,
-    /// Who may come without a password, by the name in his certificate.
+    /// Clients that log in by certificate: the name in it selects the ACL user.
     pub(crate) certificate_logins: Vec<CertificateLogin>,
     /// Who may administer the server, and which functions are trusted with locks.
     pub(crate) administration: AdministrationConfig,
@@ -104,6 +105,18 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// What holds where nobody says otherwise, beside the addresses that `draft` knows.
+    pub(super) fn built_in() -> Config {
+        Config {
+            metrics_max_namespaces: 30,
+            companion_prefix: Bytes::from_static(b"lw:"),
+            drain: Duration::from_secs(5),
+            sweep: Some(Duration::from_secs(60)),
+            namespaces: vec![NamespaceConfig::built_in()],
+            ..Config::default()
+        }
+    }
+
     /// The listeners that lead to the backend.
     pub(crate) fn data_listeners(&self) -> Vec<Listener> {
         let listeners = self.listeners.iter();

@@ -5,18 +5,18 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::keys::belongs_on_top;
-use super::reader::{Key, Reader, Section};
+use super::reader::{Reader, Section, key_table};
 use super::secret::{self, Secret};
 use super::suggest::quoted;
 
 /// Tables in one file.
 const MAX_USERS: usize = 1_000;
 
-pub(super) const KEYS: &[Key] = &[
-    Key { name: "user", example: "\"shop\"" },
-    Key { name: "twin", example: "\"shop-lw\"" },
-    Key { name: "twin_password_file", example: "\"/etc/lockwarden/shop-lw.password\"" },
-];
+key_table! { pub(super) KEYS =
+    user: "\"shop\"",
+    twin: "\"shop-lw\"",
+    twin_password_file: "\"/etc/lockwarden/shop-lw.password\"",
+}
 
 /// One checked `[[user_map]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

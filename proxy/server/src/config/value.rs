@@ -122,6 +122,14 @@ pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Du
     in_range(Duration::from_millis(millis), text, range, shown_duration)
 }
 
+/// The same, or `off`.
+pub(super) fn duration_or_off(text: &str, range: RangeInclusive<Duration>) -> Result<Option<Duration>, ValueError> {
+    match text {
+        "off" => Ok(None),
+        _ => duration(text, range).map(Some),
+    }
+}
+
 /// What becomes of a lease whose holder is gone: `keep`, or `shorten:2s`.
 pub(super) fn holder_lost(text: &str) -> Result<HolderLost, ValueError> {
     let Some(time) = text.strip_prefix("shorten:") else {
