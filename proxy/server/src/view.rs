@@ -37,7 +37,6 @@ mod topology;
 mod wait_cycles;
 pub(crate) mod what_if;
 pub(crate) mod why;
-mod wording;
 
 pub(crate) use aftermath::Harmed;
 pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery};

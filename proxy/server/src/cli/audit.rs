@@ -551,35 +551,22 @@ mod tests {
             at: 90_000,
             id: Some("7F3K2A".into()),
             event: "released".into(),
-            kind: None,
-            overlap: false,
             namespace: "orders".into(),
             mode: "monitor".into(),
             key: "lock:order:42".into(),
-            db: 0,
             command: Some("DEL".into()),
             operation: Some("release".into()),
             client: Some(Client {
                 application: "billing".into(),
                 address: "10.0.0.7:5000".into(),
                 name: Some("billing".into()),
-                user: None,
-                library: None,
-                certificate: None,
+                ..Client::default()
             }),
             decision: Some("would-deny".into()),
             reason: Some("not-owner".into()),
             policy: Some("owner-token".into()),
-            detail: None,
-            token: None,
             fence: Some(7),
-            ttl_ms: None,
-            asked_ms: None,
-            would_ttl_ms: None,
-            wrote: None,
-            guard: None,
-            own_fence: None,
-            held_ms: None,
+            ..Moment::default()
         }
     }
 

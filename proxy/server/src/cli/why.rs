@@ -14,7 +14,6 @@ use crate::telemetry::audit::{Client, Record, grant_of, records_with, told};
 use crate::text::escape::readable_json;
 use crate::text::terminal::{complain, say};
 use crate::view::api::Why;
-use crate::view::why::{as_client, record_of};
 
 /// What is asked.
 #[derive(Args, Debug)]
@@ -107,9 +106,7 @@ fn from_proxy(id: &str, args: &ApiArgs) -> Result<Vec<Found>, NoAnswer> {
     let client = ApiClient::new(args).map_err(NoAnswer::Proxy)?;
     match client.get::<Vec<Why>>(&path(&["why", id], &[])) {
         Ok(remembered) => {
-            let found = remembered
-                .into_iter()
-                .map(|one| Found { holder: one.holder.map(as_client), record: record_of(one.decision) });
+            let found = remembered.into_iter().map(|one| Found { holder: one.holder, record: one.decision });
             return Ok(found.collect());
         }
         Err(ApiError::NotFound(_)) => {}

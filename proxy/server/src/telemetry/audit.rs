@@ -197,7 +197,7 @@ impl Follower for Scribe {
                 AuditLevel::All => true,
             };
             if told {
-                self.line.push(Record::of(entry), now);
+                self.line.push(Record::line(entry), now);
             }
         }
         for (_, notice) in notices {
@@ -227,7 +227,7 @@ impl Follower for Scribe {
 impl Scribe {
     fn tell_folded(&mut self, now: Instant, end: bool) {
         for Folded { last, repeated, ids } in self.folder.drain(now, end) {
-            let mut record = Record::of(&last);
+            let mut record = Record::line(&last);
             record.repeated = Some(repeated);
             record.ids = ids;
             self.line.push(record, now);

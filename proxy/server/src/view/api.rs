@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::telemetry::metrics::BUILD;
 use crate::text::escape::unspell;
 
+/// What happened to a lock, and to whom. `GET /api/v1/decisions?since=&id=&namespace=&limit=` answers those that were
+/// refused or would have been, the newest first.
+pub(crate) use crate::telemetry::audit::{Client, Record as Moment};
 pub(crate) use config_meaning::ConfigMeaning;
 
 /// How a list is wanted.
@@ -422,23 +425,6 @@ pub(crate) enum LockState {
     Held,
 }
 
-/// A client, as it presented itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Client {
-    /// `CLIENT SETNAME`, or else the user it logged in as, or else its address without the port: what
-    /// tells one application from another.
-    pub(crate) application: String,
-    pub(crate) address: String,
-    pub(crate) name: Option<String>,
-    /// The user that it logged in as, other than `default`.
-    pub(crate) user: Option<String>,
-    /// `CLIENT SETINFO`: the library and its version.
-    pub(crate) library: Option<String>,
-    /// The name in its certificate; left out where it has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) certificate: Option<String>,
-}
-
 /// `GET /api/v1/connections?application=&holding=&limit=`: who holds most first, then who waits, then the oldest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Connections {
@@ -550,52 +536,6 @@ pub(crate) struct Waiter {
     pub(crate) client: Client,
     pub(crate) since: u64,
     pub(crate) tries: u64,
-}
-
-/// Something that happened. `GET /api/v1/decisions?since=&id=&namespace=&limit=` answers those that were
-/// refused or would have been, the newest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Moment {
-    pub(crate) at: u64,
-    /// What an error reply carries.
-    pub(crate) id: Option<String>,
-    /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `lease-lost`, `refused`,
-    /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
-    pub(crate) event: String,
-    /// The kind of an observation, or why something was not judged. Of an acquire `again`, `taken-over` or
-    /// `after-one-that-ran-out`, of a release `taken-over`, of `absent` `ran-out`, where that is so.
-    pub(crate) kind: Option<String>,
-    /// A former holder acted while another held the lock.
-    pub(crate) overlap: bool,
-    pub(crate) namespace: String,
-    pub(crate) mode: String,
-    pub(crate) key: String,
-    pub(crate) db: u32,
-    /// In upper case, as people know it.
-    pub(crate) command: Option<String>,
-    pub(crate) operation: Option<String>,
-    pub(crate) client: Option<Client>,
-    /// `allow`, `modify`, `would-modify`, `deny` or `would-deny`.
-    pub(crate) decision: Option<String>,
-    pub(crate) reason: Option<String>,
-    pub(crate) policy: Option<String>,
-    pub(crate) detail: Option<String>,
-    pub(crate) token: Option<String>,
-    pub(crate) fence: Option<u64>,
-    pub(crate) ttl_ms: Option<u64>,
-    pub(crate) asked_ms: Option<u64>,
-    /// In monitor mode: the TTL that enforce mode would have given instead.
-    #[serde(default)]
-    pub(crate) would_ttl_ms: Option<u64>,
-    pub(crate) held_ms: Option<u64>,
-    /// The key that the command would write, where the lock guards it, by which guard, and the fencing token of the lease
-    /// that the writer had itself.
-    #[serde(default)]
-    pub(crate) wrote: Option<String>,
-    #[serde(default)]
-    pub(crate) guard: Option<String>,
-    #[serde(default)]
-    pub(crate) own_fence: Option<u64>,
 }
 
 /// `GET /api/v1/why/{id}` answers those with this id: a refusal in words, as `lockwarden why` tells it.

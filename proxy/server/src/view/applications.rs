@@ -13,12 +13,11 @@ use lockwarden_lock::reason::Reason;
 
 use super::advice;
 use super::advice::Finding;
-use super::api::{Application, Misuse, MisusedPattern, PatternLockTime, Usage};
+use super::api::{Application, Misuse, MisusedPattern, Moment, PatternLockTime, Usage};
 use super::key_patterns::{KeyPatterns, PatternSeen};
 use super::lock_time::Costs;
 use super::mending;
 use super::mending::{About, Loss, Mend};
-use super::wording::moment;
 use crate::telemetry::events::{Caller, EventKind, LockEvent};
 use crate::telemetry::vocabulary::{DecisionKind, Observation};
 use crate::text::durations::{share, times};
@@ -573,7 +572,7 @@ impl Whose<'_> {
             what: what.to_owned(),
             count: found.iter().map(|(_, found)| found.count).sum(),
             last: last.example.at_ms,
-            example: moment(&last.example),
+            example: Moment::of(&last.example),
             breaks,
             advice: advice.to_owned(),
             patterns,

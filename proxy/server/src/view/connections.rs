@@ -14,7 +14,6 @@ use super::api;
 use super::api::ConnectionsQuery;
 use super::leases::ms;
 use super::service::ViewService;
-use super::wording::client;
 use crate::clock::now_ms;
 use crate::registry::clients::ClientConnection;
 use crate::telemetry::events::{Caller, SessionNumber};
@@ -90,7 +89,7 @@ pub(super) fn connections(service: &ViewService, query: &ConnectionsQuery) -> ap
         let (waiting, waits_for) = one.waits.told();
         api::Connection {
             session: one.caller.session.0,
-            client: client(&one.caller),
+            client: api::Client::of(&one.caller),
             since: now_ms.saturating_sub(ms(age)),
             age_ms: ms(age),
             process: process(&one.peer),

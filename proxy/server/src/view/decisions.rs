@@ -9,7 +9,6 @@ use super::api;
 use super::api::DecisionsQuery;
 use super::service::ViewService;
 use super::store::{Decided, Seen};
-use super::wording::moment;
 use crate::clock::Moment;
 use crate::text::escape::unspell;
 
@@ -20,14 +19,14 @@ const USUAL_DECISIONS: usize = 100;
 pub(super) fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
     let limit = query.limit.unwrap_or(USUAL_DECISIONS);
     let found = narrowed(&service.view.seen(), query, limit);
-    found.iter().map(|decided| moment(&decided.entry)).collect()
+    found.iter().map(|decided| api::Moment::of(&decided.entry)).collect()
 }
 
 /// `GET /api/v1/lost`: leases that failovers have lost, the newest first.
 pub(super) fn lost(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
     let limit = query.limit.unwrap_or(USUAL_DECISIONS);
     let found = lost_of(&service.view.seen(), query, limit);
-    found.iter().map(|lost| moment(&lost.entry)).collect()
+    found.iter().map(|lost| api::Moment::of(&lost.entry)).collect()
 }
 
 /// So many of the refusals that were asked for, the newest first. Wording them needs no lock.

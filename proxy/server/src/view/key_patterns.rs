@@ -11,7 +11,6 @@ use super::api;
 use super::hold_times::Holds;
 use super::leases::{End, Ended, Holding, Late};
 use super::lock_history::Turn;
-use super::wording::client;
 use crate::telemetry::events::{Caller, EventKind, LockEvent};
 use crate::text::escape::spell;
 
@@ -322,7 +321,7 @@ impl Past {
             key: spell(&self.key.key),
             db: self.key.db,
             fence: self.fence,
-            client: self.caller.as_deref().map(client),
+            client: self.caller.as_deref().map(api::Client::of),
             since: self.since_ms,
             until: Some(self.until_ms),
             end: self.end.word().to_owned(),
@@ -337,7 +336,7 @@ fn going_on(key: &DbKey, lease: &Holding) -> api::PastLease {
         key: spell(&key.key),
         db: key.db,
         fence: lease.fence,
-        client: lease.caller.as_deref().map(client),
+        client: lease.caller.as_deref().map(api::Client::of),
         since: lease.since_ms,
         until: None,
         end: "held".to_owned(),

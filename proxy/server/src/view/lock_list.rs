@@ -18,7 +18,6 @@ use super::lock_history::{LockSeen, Wait};
 use super::remarks::remarks;
 use super::service::ViewService;
 use super::store::Seen;
-use super::wording::{client, moment};
 use super::{losses, topology};
 use crate::clock::now_ms;
 use crate::ruleset::Active;
@@ -183,7 +182,7 @@ impl Look<'_> {
             db: key.db,
             namespace: details.map_or_else(String::new, |details| details.name.to_string()),
             state,
-            holder: caller.as_deref().map(client),
+            holder: caller.as_deref().map(api::Client::of),
             token: holding.and_then(|holding| Some(holding.token?.to_string())),
             fence: lease.fence.0,
             since: self.now_ms.saturating_sub(ms(age)),
@@ -220,7 +219,7 @@ pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::Lo
         (None, Some(known)) => known.namespace.to_string(),
         (None, None) => String::new(),
     };
-    let timeline = |known: &LockSeen| known.timeline.iter().map(|entry| moment(entry)).collect();
+    let timeline = |known: &LockSeen| known.timeline.iter().map(|entry| api::Moment::of(entry)).collect();
     let waiters = |known: &LockSeen| known.waiting(now).map(waiter).collect();
     let told = known.map(|known| remarks(known, lock.as_ref(), &seen.circles, now));
     Some(api::LockDetail {
@@ -236,5 +235,5 @@ pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::Lo
 }
 
 fn waiter(wait: &Wait) -> api::Waiter {
-    api::Waiter { client: client(&wait.caller), since: wait.since_ms, tries: wait.tries }
+    api::Waiter { client: api::Client::of(&wait.caller), since: wait.since_ms, tries: wait.tries }
 }

@@ -20,7 +20,6 @@ use super::pattern_list::patterns;
 use super::service::{View, ViewService, Views};
 use super::tally::Tally;
 use super::wait_cycles::Circle;
-use super::wording::client;
 use super::{api, discovery, incidents, pattern_list, report, topology, why};
 use crate::clock::{self, Moment, now_ms};
 use crate::net::tls::ENDS_SOON;
@@ -300,7 +299,7 @@ fn cycle(circle: &Circle) -> api::Cycle {
     let edges = &circle.edges;
     let before = edges.iter().cycle().skip(edges.len() - 1);
     let members = edges.iter().zip(before).map(|(edge, before)| api::CycleMember {
-        client: client(&edge.waiter),
+        client: api::Client::of(&edge.waiter),
         holds: spell(&before.key.key),
         waits_for: spell(&edge.key.key),
     });

@@ -29,30 +29,14 @@ pub(super) fn lock(key: &str) -> Lock {
 pub(super) fn moment(event: &str, key: &str) -> Moment {
     Moment {
         at: NOW - 3_000,
-        id: None,
         event: event.to_owned(),
-        kind: None,
-        overlap: false,
         namespace: "orders".to_owned(),
         mode: "enforce".to_owned(),
         key: key.to_owned(),
-        db: 0,
         command: Some("DEL".to_owned()),
         operation: Some("release".to_owned()),
         client: Some(client("billing-3")),
-        decision: None,
-        reason: None,
-        policy: None,
-        detail: None,
-        token: None,
-        fence: None,
-        ttl_ms: None,
-        asked_ms: None,
-        would_ttl_ms: None,
-        wrote: None,
-        guard: None,
-        own_fence: None,
-        held_ms: None,
+        ..Moment::default()
     }
 }
 
@@ -63,9 +47,8 @@ fn client(application: &str) -> api::Client {
         application: application.to_owned(),
         address: "127.0.0.1:51334".to_owned(),
         name: Some(application.to_owned()),
-        user: None,
         library: Some("jedis 4.3".to_owned()),
-        certificate: None,
+        ..api::Client::default()
     }
 }
 

@@ -1,5 +1,5 @@
 //! The lines of the audit trail, as they are written and as `lockwarden why` reads them. The committed
-//! schema is `docs/audit-record.schema.json`; the names are those of the JSON API's moments. A line is
+//! schema is `docs/audit-record.schema.json`; what the JSON API tells of a lock is a [`Record`], too. A line is
 //! one of two things: what happened to a lock ([`Record`]), or what happened to the trail itself
 //! ([`Notice`]).
 
@@ -17,28 +17,37 @@ pub(crate) const VERSION: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Record {
+    /// The version of a line, its number from 1 (a gap is a loss), and `at` for people: the API leaves them out.
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) v: u32,
-    /// Counts the lines of one process from 1; a gap is a loss.
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) seq: u64,
-    /// `at` for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) time: String,
     /// Unix ms of the proxy's clock.
     pub(crate) at: u64,
+    /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `lease-lost`, `refused`,
+    /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
     pub(crate) event: String,
+    /// The kind of an observation, or why something was not judged. Of an acquire `again`, `taken-over` or
+    /// `after-one-that-ran-out`, of a release `taken-over`, of `absent` `ran-out`, where that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
+    /// What an error reply carries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
     pub(crate) namespace: String,
     pub(crate) mode: String,
     pub(crate) db: u32,
     pub(crate) key: String,
+    /// In upper case, as people know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<Client>,
+    /// `allow`, `modify`, `would-modify`, `deny` or `would-deny`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decision: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,6 +59,7 @@ pub(crate) struct Record {
     /// The owner token's fingerprint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
+    /// Of that token, bytes: the API leaves it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_length: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +68,7 @@ pub(crate) struct Record {
     pub(crate) ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) asked_ms: Option<u64>,
-    /// The TTL that enforce mode would have given.
+    /// In monitor mode: the TTL that enforce mode would have given instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) would_ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,22 +87,22 @@ pub(crate) struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redis_us: Option<u64>,
     /// A former holder acted while another held the lock.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) overlap: bool,
     /// The lease before, or the connection's own, ran out unreleased.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) ran_out: bool,
     /// The lease replaced one, or was deleted by who replaces it.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) taken_over: bool,
     /// The lease was granted before, unheard.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) again: bool,
     /// The proxy renews the lease.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) kept_alive: bool,
     /// The very connection holds the lock that it asked for.
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) own: bool,
     /// How many equal ones this line stands for; it shows the last of them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,19 +115,22 @@ pub(crate) struct Record {
     pub(crate) questions: Vec<Question>,
 }
 
-/// Who it was.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Who it was, as it presented itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Client {
-    /// The proxy's number for the connection.
+    /// The proxy's number for the connection: the API leaves it out here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<u64>,
+    /// What tells one application from another: what the operator or the client calls it, or else its process, its user or its
+    /// host. A line leaves out what its name, user or address says already.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) application: String,
     pub(crate) address: String,
-    /// What the operator calls its application, or else its process, where the client gives no name of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) application: Option<String>,
+    /// `CLIENT SETNAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// The user that it logged in as; the API leaves out `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
     /// `CLIENT SETINFO`: the library and its version.
@@ -176,7 +189,7 @@ pub(crate) struct Answer {
     pub(crate) require: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fence: Option<String>,
-    #[serde(skip_serializing_if = "is_not")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) current_fence_only: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) take_over: Option<String>,
@@ -229,9 +242,9 @@ pub(crate) struct Policy {
     pub(crate) digest: String,
 }
 
-/// Whether a mark is left out of a line.
-fn is_not(mark: &bool) -> bool {
-    !mark
+/// Whether a field says nothing, and is left out.
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Notice {

@@ -2,8 +2,11 @@
 //! said, what to do about it. `lockwarden why`, the API and the board all use these words.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
 use lockwarden_lock::reason::Reason;
+
+use crate::text::numbers::utc;
 
 use super::record::{Answer, Client, Question, Record};
 
@@ -35,7 +38,7 @@ pub(crate) fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
             words.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
         lines.push((name, plain));
     };
-    say("when", record.time.replace('T', " ").replace('Z', " UTC"));
+    say("when", utc(record.at).replace('T', " ").replace('Z', " UTC"));
     if let Some(client) = &record.client {
         say("who", who(client));
     }
@@ -97,21 +100,25 @@ fn headline(record: &Record) -> String {
 }
 
 fn who(client: &Client) -> String {
-    let mut words = match client.application.as_ref().or(client.name.as_ref()) {
-        Some(name) => format!("{name} at {}", client.address),
-        None => client.address.clone(),
+    let Client { application, address, name, user, library, certificate, .. } = client;
+    // Behind a unix socket there is a process, as in unix:4242.
+    let host = match address.parse::<SocketAddr>() {
+        Ok(address) => address.ip().to_canonical().to_string(),
+        Err(_) => address.split(':').next().unwrap_or_default().to_owned(),
     };
-    if let (Some(_), Some(name)) = (&client.application, &client.name) {
-        let _ = write!(words, ", name {name}");
-    }
-    if let Some(user) = &client.user {
-        let _ = write!(words, ", user {user}");
-    }
-    if let Some(library) = &client.library {
-        let _ = write!(words, ", {library}");
-    }
-    if let Some(certificate) = &client.certificate {
-        let _ = write!(words, ", certificate {certificate}");
+    let is_said = |name: &&String| name.is_empty() || **name == host || Some(*name) == user.as_ref();
+    let called = Some(application).filter(|name| !is_said(name)).or(name.as_ref());
+    let mut words = called.map_or_else(|| address.clone(), |called| format!("{called} at {address}"));
+    let others = [
+        ("name ", name.as_ref().filter(|name| Some(*name) != called)),
+        ("user ", user.as_ref()),
+        ("", library.as_ref()),
+        ("certificate ", certificate.as_ref()),
+    ];
+    for (what, said) in others {
+        if let Some(said) = said {
+            let _ = write!(words, ", {what}{said}");
+        }
     }
     words
 }
@@ -362,7 +369,7 @@ mod tests {
     #[test]
     fn a_refusal_is_told_from_the_command_to_the_advice() {
         let record = Record {
-            time: "2026-11-21T11:52:39.232Z".to_owned(),
+            at: 1_795_261_959_232,
             event: "refused".to_owned(),
             id: Some("DAXTD3".to_owned()),
             namespace: "orders".to_owned(),

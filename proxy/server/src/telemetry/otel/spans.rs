@@ -58,7 +58,7 @@ impl Spans {
         }
         let took = entry.took.unwrap_or_default();
         let began = ended.checked_sub(took.whole()).unwrap_or(ended);
-        let record = Record::of(entry);
+        let record = Record::line(entry);
         let trace = self.ids.new_trace_id();
         let mut whole = self.span(trace, SpanId::INVALID, began, ended);
         whole.name = name(&record);

@@ -5,21 +5,37 @@ use std::time::Duration;
 use lockwarden_lock::decision::{Decision, Fence, TakeOverRule, Verdict};
 
 use super::{Answer, Client, Question, Record, VERSION};
-use crate::telemetry::events::{Asked, Caller, EventKind, LockEvent};
+use crate::telemetry::events::{Asked, Caller, DEFAULT_USER, EventKind, LockEvent};
 use crate::telemetry::vocabulary::Label;
 use crate::text::escape::spell;
 use crate::text::numbers::utc;
 
 impl Record {
-    /// An entry as a line. `seq` is given where it is written.
+    /// An entry as a line of the trail. `seq` is given where it is written.
+    pub(crate) fn line(entry: &LockEvent) -> Record {
+        let mut line = Record {
+            v: VERSION,
+            time: utc(entry.at_ms),
+            token_length: entry.token.map(|token| token.length),
+            took_us: entry.took.map(|took| micros(took.whole())),
+            redis_us: entry.took.and_then(|took| took.redis).map(micros),
+            questions: entry.asked.iter().map(Question::of).collect(),
+            ..Record::of(entry)
+        };
+        if let (Some(client), Some(caller)) = (&mut line.client, &entry.caller) {
+            client.session = Some(caller.session.0);
+            client.application = caller.told_by_others().unwrap_or_default();
+            client.user = text(&caller.user);
+        }
+        line
+    }
+
+    /// An entry as the API tells it.
     pub(crate) fn of(entry: &LockEvent) -> Record {
         let said = entry.verdict.as_ref();
         let marks = Marks::of(entry.happened);
         let guarded = entry.guarded.as_deref();
         Record {
-            v: VERSION,
-            seq: 0,
-            time: utc(entry.at_ms),
             at: entry.at_ms,
             event: entry.happened.word().to_owned(),
             kind: marks.kind.map(str::to_owned),
@@ -34,9 +50,8 @@ impl Record {
             decision: said.map(|said| said.kind.word().to_owned()),
             reason: said.and_then(|said| said.reason).map(|reason| reason.word().to_owned()),
             policy: said.map(|said| said.policy.to_string()).filter(|policy| !policy.is_empty()),
-            detail: said.and_then(|said| said.detail.as_deref().map(str::to_owned)),
+            detail: said.and_then(|said| Some(spell(said.detail.as_deref()?.as_bytes()))),
             token: entry.token.map(|token| token.to_string()),
-            token_length: entry.token.map(|token| token.length),
             fence: entry.fence,
             ttl_ms: entry.ttl_ms,
             asked_ms: entry.asked_ms,
@@ -45,17 +60,13 @@ impl Record {
             wrote: guarded.map(|guarded| spell(&guarded.key)),
             guard: guarded.map(|guarded| guarded.guard.to_string()),
             own_fence: guarded.and_then(|guarded| guarded.own_fence),
-            took_us: entry.took.map(|took| micros(took.whole())),
-            redis_us: entry.took.and_then(|took| took.redis).map(micros),
             overlap: entry.overlap,
             ran_out: marks.ran_out,
             taken_over: marks.taken_over,
             again: marks.again,
             kept_alive: marks.kept_alive,
             own: marks.own,
-            repeated: None,
-            ids: Vec::new(),
-            questions: entry.asked.iter().map(Question::of).collect(),
+            ..Record::default()
         }
     }
 }
@@ -76,12 +87,16 @@ impl Marks {
         let none = Marks::default();
         match happened {
             EventKind::Acquired { again, replaced, ran_out, kept } => {
-                Marks { again, taken_over: replaced, ran_out, kept_alive: kept, ..none }
+                let kinds = [(again, "again"), (ran_out, "after-one-that-ran-out"), (replaced, "taken-over")];
+                let kind = kinds.into_iter().find_map(|(is_so, word)| is_so.then_some(word));
+                Marks { kind, again, taken_over: replaced, ran_out, kept_alive: kept, ..none }
             }
             EventKind::Contended { own } => Marks { own, ..none },
             EventKind::Extended { kept } => Marks { kept_alive: kept, ..none },
-            EventKind::Released { taken_over } => Marks { taken_over, ..none },
-            EventKind::Absent { ran_out } => Marks { ran_out, ..none },
+            EventKind::Released { taken_over } => {
+                Marks { kind: taken_over.then_some("taken-over"), taken_over, ..none }
+            }
+            EventKind::Absent { ran_out } => Marks { kind: ran_out.then_some("ran-out"), ran_out, ..none },
             EventKind::Unjudged(why) => Marks { kind: Some(why.word()), ..none },
             EventKind::Observed(kind) => Marks { kind: Some(kind.word()), ..none },
             EventKind::RanOut
@@ -100,19 +115,24 @@ impl Marks {
 }
 
 impl Client {
-    /// A client of the proxy.
+    /// A client of the proxy, as the API tells it.
     pub(crate) fn of(caller: &Caller) -> Client {
-        let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
+        let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
         Client {
-            session: Some(caller.session.0),
+            session: None,
+            application: caller.application(),
             address: caller.address.to_string(),
-            application: caller.told_by_others(),
             name: text(&caller.name),
-            user: text(&caller.user),
+            user: user.and_then(text),
             library: caller.library.as_deref().map(str::to_owned),
             certificate: caller.known_by.certificate().map(|name| spell(name.as_bytes())),
         }
     }
+}
+
+/// Bytes as they are shown; nothing of none.
+fn text(bytes: &[u8]) -> Option<String> {
+    (!bytes.is_empty()).then(|| spell(bytes))
 }
 
 impl Question {
@@ -176,4 +196,33 @@ fn micros(time: Duration) -> u64 {
 /// A command as people know it.
 fn shown_command(command: &str) -> Option<String> {
     (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::telemetry::vocabulary::{Observation, UnjudgedWhy};
+
+    #[test]
+    fn the_schema_knows_every_kind() {
+        let schema = include_str!("../../../../../../docs/audit-record.schema.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
+        let kinds = schema["$defs"]["record"]["properties"]["kind"]["enum"].as_array().expect("a list");
+        let kinds: BTreeSet<&str> = kinds.iter().filter_map(serde_json::Value::as_str).collect();
+        let grant = |again, replaced, ran_out| EventKind::Acquired { again, replaced, ran_out, kept: false };
+        let observed = Observation::ALL.iter().map(|kind| EventKind::Observed(*kind));
+        let unjudged = UnjudgedWhy::ALL.iter().map(|why| EventKind::Unjudged(*why));
+        let special = [
+            grant(true, false, false),
+            grant(false, true, false),
+            grant(false, false, true),
+            EventKind::Released { taken_over: true },
+            EventKind::Absent { ran_out: true },
+        ];
+        let all = observed.chain(unjudged).chain(special);
+        let told: BTreeSet<&str> = all.filter_map(|happened| Marks::of(happened).kind).collect();
+        assert_eq!(told, kinds);
+    }
 }
