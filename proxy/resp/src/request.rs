@@ -216,7 +216,7 @@ impl RequestDecoder {
         self.ranges.get(place).map(|range| range.of(input))
     }
 
-    /// Puts so many zeros in the place of the argument that is awaited; nothing where none is. Answers how many bytes of
+    /// Puts so many zeros in the place of the argument that is awaited; nothing where none is. Returns how many bytes of
     /// it are still to come, which whoever reads drops instead of putting them behind `input`.
     pub fn replace_announced(&mut self, input: &mut BytesMut, zeros: usize) -> usize {
         let Phase::BulkBody { len } = self.phase else {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::clock::At;
-use super::judge::{Claim, End, Violation};
+use super::judge::{Claim, End, LATE, Violation};
 use super::operation::{Action, Answer, History, Operation};
 
 /// What happened to the lock so long before and after is shown.
@@ -105,7 +105,8 @@ impl Teller<'_> {
         text.extend(troubles);
         writeln!(text, "what was said of {lock} around it:").expect("a String takes all");
         let near = self.history.operations.iter().filter(|operation| {
-            let end = operation.answered.map_or(operation.sent, |(at, _)| at);
+            // What was not answered may still be carried out.
+            let end = operation.answered.map_or(operation.sent.plus(LATE), |(at, _)| at);
             operation.lock == lock && operation.sent <= to && end >= from
         });
         // Those who do not hold it ask all the time, and hear so.

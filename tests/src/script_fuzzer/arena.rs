@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_millis(1_000);
 /// Strings that scripts may write, beside a key of each kind. The second has a TTL.
 const STRINGS: &[&str] = &["lock:a", "lock:b", "lock:nil", "lock:false", "lock:1", "a", "k"];
 
-/// What there is, as its content, is kept in another database. Answers what changed, and puts it back.
+/// What there is, as its content, is kept in another database. Returns what changed, and puts it back.
 const LOOK: &str = "\
 redis.call('select', 15)
 local all = redis.call('hgetall', 'was')

@@ -7,7 +7,7 @@ use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, World, wait_for};
 const RENEWED: &str = "lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}";
 const HANDED_OVER: &str = "lockwarden_observations_total{namespace=\"locks\",kind=\"handed-over\"}";
 
-/// What celery-singleton 0.3 sends to queue a job. Answers whether it was queued.
+/// What celery-singleton 0.3 sends to queue a job. Returns whether it was queued.
 fn singleton_queues(producer: &Client, lock: &str) -> bool {
     let job = "7f4c1e2a-0b9d-4f7e-9c55-3a1d20f6b8e4";
     let taken = producer.sends(format!("SET {lock} {job} NX")).reply();

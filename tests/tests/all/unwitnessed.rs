@@ -164,7 +164,12 @@ fn a_call_inside_a_block_and_one_that_reads_under_tracking_are_answered_as_ever(
     alice.sends("HELLO 3").reply();
     alice.sends("CLIENT TRACKING ON OPTIN").gets("+OK");
     alice.sends("CLIENT CACHING YES").gets("+OK");
-    alice.sends(&gives_back).gets(":1");
+    let mut reply = alice.sends(&gives_back).reply();
+    // Before 7.0 what the script itself has changed is told ahead of its reply.
+    if reply.to_string().starts_with(">[$10 invalidate") {
+        reply = alice.then().reply();
+    }
+    assert_eq!(reply.to_string(), ":1");
 }
 
 #[test]

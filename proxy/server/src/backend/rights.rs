@@ -119,7 +119,7 @@ impl Rights {
         self.put(user, namespace, needs, None, now);
     }
 
-    /// A step was not run for want of rights. Answers whether that is news.
+    /// A step was not run for want of rights. Returns whether that is news.
     pub(crate) fn lack(
         &self,
         user: &Bytes,
@@ -154,7 +154,7 @@ impl Rights {
         (now < since + good_for).then_some(may)
     }
 
-    /// This user was found to be able to, or not to. Answers whether that is news.
+    /// This user was found to be able to, or not to. Returns whether that is news.
     pub(crate) fn learn_to_wait(&self, user: &Bytes, may: MayWait, now: Instant) -> bool {
         let before = self.user(user).waits.replace((may, now));
         before.is_none_or(|(before, _)| before != may)

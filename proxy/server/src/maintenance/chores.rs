@@ -98,7 +98,7 @@ fn open(shared: &ProxyState) -> &prometheus::IntGauge {
 }
 
 impl Chores {
-    /// Waits for something to do, and does it. Answers false when nobody gives orders any more: the process ends.
+    /// Waits for something to do, and does it. Returns false when nobody gives orders any more: the process ends.
     async fn next(&mut self, orders: &mut mpsc::Receiver<BreakOrder>) -> Result<bool, BackendError> {
         let shared = self.shared.clone();
         let due = self.sweep_due();

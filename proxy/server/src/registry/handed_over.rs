@@ -30,7 +30,7 @@ struct Kind {
 
 impl HandOvers {
     /// A client that neither took nor tried to take a lock wanted to give it back, naming no owner token.
-    /// Answers whether that has happened often enough to locks of this kind.
+    /// Returns whether that has happened often enough to locks of this kind.
     pub(crate) fn given_back(&self, namespace: &str, key: &[u8], now: Instant) -> bool {
         let name = self.name(namespace, key);
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);

@@ -118,7 +118,7 @@ impl Jobs {
         }
     }
 
-    /// A client was granted a lock by the first command of its connection: this process, or one of another machine. Answers
+    /// A client was granted a lock by the first command of its connection: this process, or one of another machine. Returns
     /// whether that is remembered.
     pub(crate) fn took(
         &self,
@@ -189,7 +189,7 @@ impl Jobs {
         }
     }
 
-    /// The client of this lock's lease is gone. Answers whether its job goes on with it.
+    /// The client of this lock's lease is gone. Returns whether its job goes on with it.
     pub(crate) fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
         let mut jobs = self.lock();
         let job = jobs.get_mut(key).filter(|job| job.grant == grant);

@@ -64,7 +64,7 @@ impl OwnerTokens {
     }
 
     /// A client was granted a lock with this value. `by_another`: Redis's record says that another
-    /// client was before it, over whichever proxy. Answers whether the value is shared.
+    /// client was before it, over whichever proxy. Returns whether the value is shared.
     pub(crate) fn granted(&self, namespace: &str, value: &[u8], who: Identity, by_another: bool, now: Instant) -> bool {
         let Some(name) = self.name(namespace, value) else {
             return false;

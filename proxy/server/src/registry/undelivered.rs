@@ -118,7 +118,7 @@ impl PendingGrants {
         }
     }
 
-    /// The end of the connection was noticed. Answers whether a reply may not have been read. Noticing
+    /// The end of the connection was noticed. Returns whether a reply may not have been read. Noticing
     /// it once more changes nothing.
     pub(crate) fn ends(&mut self, delivery: Delivery) -> bool {
         if !self.ending {

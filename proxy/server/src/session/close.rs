@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Over the session's own connection a mark cannot overtake the step that it is about. Answers
+    /// Over the session's own connection a mark cannot overtake the step that it is about. Returns
     /// what could not be marked so.
     async fn mark_over_own_connection(
         &mut self,

@@ -66,7 +66,7 @@ impl Client {
     }
 
     /// Finds out whether this client is part of a job: before its connection's first command takes a lock, since it may end
-    /// with the reply; and where the lock is a job's. Answers the process that it speaks for, if that is not its own.
+    /// with the reply; and where the lock is a job's. Returns the process that it speaks for, if that is not its own.
     pub(crate) async fn job_of(&self, command: &Command, active: &Active) -> Option<Process> {
         let [target] = command.targets()[..] else {
             return None;

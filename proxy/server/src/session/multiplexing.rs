@@ -146,7 +146,7 @@ impl Session {
         }
     }
 
-    /// Goes on by another connection, once everything was answered that went by the one in use. Answers
+    /// Goes on by another connection, once everything was answered that went by the one in use. Returns
     /// an error that stands in the way of the request at the front.
     pub(crate) async fn change_way(&mut self, way: Way, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         self.all_answered(inbox).await?;

@@ -320,7 +320,7 @@ impl LockSeen {
         }
     }
 
-    /// Answers the fencing token of a lease that surely was not over by itself.
+    /// Returns the fencing token of a lease that surely was not over by itself.
     fn believed_alive(&self, at: Instant) -> Option<u64> {
         let holding = self.holding.as_ref()?;
         let lives = holding.ends.is_none_or(|ends| ends > at + SURELY_BEFORE_END);
@@ -563,7 +563,7 @@ impl LockSeen {
         }
     }
 
-    /// Answers whether it is news that this connection wants the lock.
+    /// Returns whether it is news that this connection wants the lock.
     fn refused(&mut self, entry: &LockEvent) -> bool {
         let Some(caller) = &entry.caller else {
             return true;

@@ -82,6 +82,28 @@ const WORDS: &[&str] = &[
     "nobody",
 ];
 
+/// What was sent for a case.
+#[derive(Clone)]
+struct Sent {
+    case: Case,
+    form: Form,
+    requests: Vec<Vec<u8>>,
+}
+
+impl Sent {
+    /// The same without one of its arguments, if there is such a request. The lock stays.
+    fn without(&self, argument: usize) -> Option<Sent> {
+        let mut case = self.case.clone();
+        if argument == case.at {
+            return None;
+        }
+        case.args.remove(argument);
+        case.at -= usize::from(argument < case.at);
+        let requests = case.requests(self.form)?;
+        Some(Sent { case, form: self.form, requests })
+    }
+}
+
 /// Xorshift: the same numbers for the same seed.
 struct Dice(u64);
 
@@ -105,7 +127,7 @@ impl Dice {
     }
 
     /// A case with a few arguments other than they were, in some form.
-    fn request(&mut self, cases: &[Case]) -> (Case, Vec<Vec<u8>>) {
+    fn request(&mut self, cases: &[Case]) -> Sent {
         loop {
             let mut case = cases[self.below(cases.len())].clone();
             for _ in 0..self.below(4) {
@@ -139,8 +161,9 @@ impl Dice {
             if is_script && case.args.iter().any(|arg| arg == TOO_LARGE.as_bytes()) {
                 continue;
             }
-            if let Some(requests) = case.requests(without_waiting(&case, form)) {
-                return (case, requests);
+            let form = without_waiting(&case, form);
+            if let Some(requests) = case.requests(form) {
+                return Sent { case, form, requests };
             }
         }
     }
@@ -176,14 +199,14 @@ fn no_random_request_changes_a_lease() {
         let batch: Vec<_> = (0..BATCH).map(|_| dice.request(&cases)).collect();
         let is_stranger = dice.below(2) == 0;
         let client = others.one(is_stranger);
-        let requests: Vec<Vec<u8>> = batch.iter().flat_map(|(_, requests)| requests.clone()).collect();
+        let requests: Vec<Vec<u8>> = batch.iter().flat_map(|sent| sent.requests.clone()).collect();
         pipeline(client, &requests);
         let after = pipeline(&direct, &[others.look.clone(), furnishing(false)]).swap_remove(0);
         let (now, before) = (held(&after), held(&others.before));
         if now != before {
-            let culprits = culprits(&arena, &batch, is_stranger);
+            let transcript = transcript(&arena, &batch, is_stranger);
             panic!(
-                "LOCKWARDEN_SEED={seed} LOCKWARDEN_REQUESTS={wanted}: after {sent} requests a lease changed{}\nby one of {culprits}",
+                "LOCKWARDEN_SEED={seed} LOCKWARDEN_REQUESTS={wanted}: after {sent} requests a lease changed{}\nby{transcript}",
                 difference(&others.before, &after),
             );
         }
@@ -196,23 +219,79 @@ fn no_random_request_changes_a_lease() {
     println!("{sent} random requests changed no lease");
 }
 
-/// The requests of a batch that change a lease when they are sent alone, or all of them.
-fn culprits(arena: &Arena, batch: &[(Case, Vec<Vec<u8>>)], is_stranger: bool) -> String {
+/// The fewest requests of a batch that change a lease, each with the fewest arguments, or all of them where they do so no more.
+fn transcript(arena: &Arena, batch: &[Sent], is_stranger: bool) -> String {
     let direct = arena.redis.client();
-    let mut others = Others::arrive(arena);
-    let (mut alone, mut all) = (String::new(), String::new());
-    for (case, requests) in batch {
-        let sent = requests.concat();
-        let said = format!("\n  {}    as {}", shown(case), sent.escape_ascii());
-        pipeline(others.one(is_stranger), requests);
+    let mut change_a_lease = |sent: &[Sent]| {
+        let others = Others::arrive(arena);
+        let requests: Vec<Vec<u8>> = sent.iter().flat_map(|sent| sent.requests.clone()).collect();
+        pipeline(others.one(is_stranger), &requests);
         let after = pipeline(&direct, &[others.look.clone(), furnishing(false)]).swap_remove(0);
-        if held(&after) != held(&others.before) {
-            alone.push_str(&said);
-            others = Others::arrive(arena);
+        held(&after) != held(&others.before)
+    };
+    let mut kept = batch.to_vec();
+    if change_a_lease(&kept) {
+        kept = fewest(&kept, &mut change_a_lease);
+        for at in 0..kept.len() {
+            for argument in (1..kept[at].case.args.len()).rev() {
+                let Some(shorter) = kept[at].without(argument) else { continue };
+                let mut candidate = kept.clone();
+                candidate[at] = shorter;
+                if change_a_lease(&candidate) {
+                    kept = candidate;
+                }
+            }
         }
-        all.push_str(&said);
     }
-    if alone.is_empty() { all } else { alone }
+    let lines = kept.iter().map(|Sent { case, requests, .. }| {
+        format!("\n  {}    as {}", shown(case), requests.concat().escape_ascii())
+    });
+    lines.collect()
+}
+
+/// The fewest of these that still do it, as far as leaving out one stretch after the other finds them.
+fn fewest<T: Clone>(all: &[T], do_it: &mut impl FnMut(&[T]) -> bool) -> Vec<T> {
+    let mut kept = all.to_vec();
+    let mut at_once = kept.len().div_ceil(2);
+    while at_once > 0 {
+        let mut start = 0;
+        while start < kept.len() {
+            let end = kept.len().min(start + at_once);
+            let without = [&kept[..start], &kept[end..]].concat();
+            if do_it(&without) {
+                kept = without;
+            } else {
+                start = end;
+            }
+        }
+        at_once /= 2;
+    }
+    kept
+}
+
+#[test]
+fn of_a_batch_that_changes_a_lease_only_what_it_takes_is_told() {
+    let all: Vec<u32> = (0..32).collect();
+    let mut need_two = |some: &[u32]| some.contains(&3) && some.contains(&27);
+    assert_eq!(fewest(&all, &mut need_two), [3, 27]);
+    let mut need_any = |some: &[u32]| some.iter().any(|one| one % 7 == 5);
+    assert_eq!(fewest(&all, &mut need_any).len(), 1);
+}
+
+/// Where nothing is enforced a DEL changes a lease, and what stands beside it does not.
+#[test]
+fn the_transcript_of_a_change_is_the_request_that_made_it() {
+    let arena = Arena::open(|proxy| proxy.mode(lockwarden_tests::Mode::Monitor));
+    let cases = arena.cases(&arena.alone);
+    let deletes = cases.iter().find(|case| case.args[0] == b"DEL" && case.args.len() == 2).expect("there is one");
+    let named = |name: &[u8]| {
+        let case = Case { args: vec![name.to_owned(), deletes.args[1].clone()], ..deletes.clone() };
+        let requests = case.requests(Form::Plain).expect("it can be sent so");
+        Sent { case, form: Form::Plain, requests }
+    };
+    let batch = [named(b"TTL"), named(b"DEL"), named(b"TYPE")];
+    let told = transcript(&arena, &batch, true);
+    assert!(told.contains("DEL") && !told.contains("TTL") && !told.contains("TYPE"), "{told}");
 }
 
 /// Without the free lock, which anybody may take.

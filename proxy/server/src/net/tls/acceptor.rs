@@ -98,7 +98,7 @@ impl Acceptor {
         (now.own_ends, now.authorities_end)
     }
 
-    /// Shakes hands; `said` has come already. Answers whom the client's certificate names.
+    /// Shakes hands; `said` has come already. Returns whom the client's certificate names.
     pub(crate) async fn accept(&self, socket: TcpStream, said: &[u8]) -> Result<(TlsStream, Shown), HandshakeError> {
         let (began, within) = (Instant::now(), HANDSHAKE_WITHIN);
         let accepted = match tokio::time::timeout(within, self.shake_hands(socket, said)).await {

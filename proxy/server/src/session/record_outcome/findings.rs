@@ -26,7 +26,7 @@ const TYPES: [&[u8]; 5] = [b"hash", b"zset", b"list", b"set", b"stream"];
 impl Client {
     /// A former holder acted while another holds the lock. A lease whose time is not over was given
     /// back by other means, for example with its owner token over another connection: that is no
-    /// overlap. Answers whether it was one.
+    /// overlap. Returns whether it was one.
     pub(super) fn acted_late(&mut self, one: &Settled<'_>, late: bool, now: Instant) -> bool {
         if !late {
             return false;

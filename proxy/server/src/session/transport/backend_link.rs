@@ -130,7 +130,7 @@ impl BackendLink {
         self.own.as_mut().filter(|_| !self.shared)
     }
 
-    /// Sends what can be sent now of these requests, `unsent` of which will be answered. Answers
+    /// Sends what can be sent now of these requests, `unsent` of which will be answered. Returns
     /// whether more may be sent at all.
     pub(super) fn send(&mut self, requests: &mut BytesMut, unsent: &mut u64) -> bool {
         if self.shared {

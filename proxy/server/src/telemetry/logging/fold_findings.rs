@@ -50,7 +50,7 @@ impl Default for ObservationFolder {
 }
 
 impl ObservationFolder {
-    /// Something was observed. Answers the line that it gets, if it gets one at once.
+    /// Something was observed. Returns the line that it gets, if it gets one at once.
     pub(crate) fn observed(
         &self,
         namespace: &str,
