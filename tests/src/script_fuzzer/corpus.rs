@@ -11,6 +11,9 @@ const TEXTS: &[&str] = &[
     // A format ends a text at its NUL.
     "redis.call('set', string.format('%s', 'lock:a\\0b'), 1)",
     "redis.call('set', ('%s'):format(ARGV[4]), 1)",
+    // One constant for 0 and -0.
+    "local v = -0 redis.call('append', 0, 'x')",
+    "local v = 1 / -0 redis.call('set', 'lock:' .. 0, 1)",
     // Functions as keys of tables.
     "local n, s = pairs({[redis.call] = 1}) local c = n(s) c('set', 'lock:a', 1)",
     "local ok, e = pcall(error, {[redis.call] = 1}) for f in pairs(e) do f('set', 'lock:a', 1) end",

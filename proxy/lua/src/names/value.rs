@@ -153,11 +153,16 @@ impl Value {
 
     /// The texts that it may be, as names or as parts of names.
     pub(super) fn names(&self) -> impl Iterator<Item = Name> {
-        self.0.iter().filter_map(|atom| match atom {
-            Atom::Name(name) => Some(name.clone()),
-            Atom::Number(number) => Some(Name::text(number.to_string())),
-            Atom::Data => Some(Name::rest()),
-            _ => None,
+        self.0.iter().flat_map(|atom| {
+            let name = match atom {
+                Atom::Name(name) => Some(name.clone()),
+                Atom::Number(number) => Some(Name::text(number.to_string())),
+                Atom::Data => Some(Name::rest()),
+                _ => None,
+            };
+            // Lua keeps one constant for 0 and -0, the first that it meets, and writes "-0" for that one.
+            let other_zero = (*atom == Atom::Number(0)).then(|| Name::text("-0"));
+            name.into_iter().chain(other_zero)
         })
     }
 
