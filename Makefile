@@ -17,7 +17,6 @@ built := $(or $(CARGO_TARGET_DIR),target)
 # In CI a Cargo.lock that lags behind is an error; at a desk it is brought up to date.
 locked := $(if $(CI),--locked)
 fuzz_targets := $(basename $(notdir $(wildcard proxy/resp/fuzz/fuzz_targets/*.rs)))
-otel := lockwarden/otel,lockwarden-tests/otel
 
 # What is packaged, and where it is installed. Packagers set DESTDIR and PREFIX=/usr.
 BINARY ?= $(built)/dist/lockwarden
@@ -34,7 +33,7 @@ installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-clients test-estate test-otel soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-clients test-estate soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -135,13 +134,6 @@ test-estate: setup ## put real programs in four languages behind the proxy, watc
 	cargo build $(locked) --workspace --bins --examples
 	@mkdir -p target/clients && for language in python node php; do tests/clients/$$language/setup.sh; done
 	$(built)/debug/examples/estate $(ARGS)
-
-# What builds next without the feature links the proxy anew.
-test-otel: setup ## build the proxy with OpenTelemetry, which no other target does, and test that
-	@.ci/setup.sh --tests
-	cargo build $(locked) --workspace --features $(otel) --bins --tests
-	cargo test $(locked) --workspace --features $(otel) --bin lockwarden -- otel config
-	cargo test $(locked) --workspace --features $(otel) --test all -- otel::
 
 test-clients-%:
 	$(MAKE) test-clients language=$*

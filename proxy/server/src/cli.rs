@@ -17,7 +17,6 @@ mod locks;
 mod orders;
 mod output;
 mod top;
-mod upgrade_check;
 mod version;
 mod why;
 
@@ -30,7 +29,6 @@ use crate::app;
 use crate::app::control::Source;
 use crate::config::Overrides;
 use crate::net::listener::Arrival;
-use crate::telemetry::metrics;
 use crate::text::escape::readable_lines;
 use crate::text::terminal::complain;
 
@@ -60,20 +58,18 @@ enum Command {
         #[command(flatten)]
         args: check::CheckArgs,
     },
-    /// Say what is different with this version for a configuration that was written for an older one
-    UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Print, or set, ACL rules by which nobody who goes around lockwarden can touch locks
     Acl(acl::AclArgs),
     /// Tell the classic story: a late DEL without the proxy, and with it; with --guard that of a shop that sells items twice
     Demo(demo::DemoArgs),
     /// Who holds which lock, who waits, and ending a lease on purpose
-    #[command(subcommand)]
-    Locks(locks::LocksCommand),
+    Locks(locks::LocksArgs),
     /// Watch locks, applications and refusals of a running proxy on a live screen
     Top(top::TopArgs),
     /// Who is connected to a running proxy, as whom, and which locks each holds and waits for
     Clients(clients::ClientsArgs),
-    /// What is in force in a running proxy: every key of the configuration, and where its value came from
+    /// What is in force in a running proxy: every key of the configuration, and where its value came from; with --log which
+    /// lines it logs, or have it log more or less
     Config(config::ConfigArgs),
     /// Switch a running proxy to enforce or monitor mode, for all namespaces or one
     Mode(orders::ModeArgs),
@@ -81,8 +77,6 @@ enum Command {
     Reload(orders::ReloadArgs),
     /// Have a running proxy take no new clients, let those that are there finish, and end
     Drain(orders::DrainArgs),
-    /// Say which lines a running proxy logs, or have it log more or less
-    Log(orders::LogArgs),
     /// Print the admin token of a proxy on this machine, for orders by HTTP
     Token(orders::TokenArgs),
     /// Say what enforce mode would break, by application, and whether a namespace is ready for it
@@ -93,17 +87,11 @@ enum Command {
     Why(why::WhyArgs),
     /// Run a command while holding a lock
     Lock(lock::LockArgs),
-    /// Print the catalogue of metrics
-    Metrics {
-        /// As the page of the documentation
-        #[arg(long)]
-        docs: bool,
-    },
     /// Print the script that completes commands in a shell
     Completions(generate::CompletionsArgs),
     /// Print the manual page
     Man(generate::ManArgs),
-    /// Print what was built, and which policies it has; with --running what a running proxy was built of
+    /// Print what was built, and which policies it has
     Version(version::VersionArgs),
 }
 
@@ -169,17 +157,15 @@ pub(crate) fn main() -> ExitCode {
             app::run(settings.source(), arrival)
         }
         Command::Check { settings, args } => check::check(&settings.source(), &args),
-        Command::UpgradeCheck(args) => upgrade_check::upgrade_check(&args),
         Command::Acl(args) => acl::acl(&args),
         Command::Demo(args) => demo::demo(&args),
-        Command::Locks(command) => locks::locks(&command),
+        Command::Locks(args) => locks::locks(&args),
         Command::Top(args) => top::top(&args),
         Command::Clients(args) => clients::clients(&args),
         Command::Config(args) => config::config(&args),
         Command::Mode(args) => orders::mode(&args),
         Command::Reload(args) => orders::reload(&args),
         Command::Drain(args) => orders::drain(&args),
-        Command::Log(args) => orders::log(&args),
         Command::Token(args) => orders::token(&args),
         Command::Audit(args) => audit::audit(&args),
         Command::Discover(args) => discover::discover(&args),
@@ -188,9 +174,5 @@ pub(crate) fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args, Cli::command()),
         Command::Man(args) => generate::man(&args, Cli::command()),
         Command::Version(args) => version::version(&args),
-        Command::Metrics { docs } => {
-            metrics::print_catalogue(docs);
-            ExitCode::SUCCESS
-        }
     }
 }

@@ -20,7 +20,6 @@ mod enforce_for;
 mod file;
 mod finding;
 mod guard;
-mod history;
 mod keys;
 mod listed;
 mod listener;
@@ -43,7 +42,6 @@ mod summary;
 mod tls;
 mod typed_change;
 mod types;
-mod upgrade;
 mod user_map;
 mod value;
 
@@ -61,9 +59,8 @@ pub(crate) use backend_login::{BackendLogin, PasswordSource};
 pub(crate) use certificate_login::{CertificateLogin, needs_certificates, takes_common_names};
 pub(crate) use effective::Setting;
 pub(crate) use enforce_for::EnforceFor;
-pub(crate) use finding::{Finding, Place, Position, Report, Severity, Unusable};
+pub(crate) use finding::{Finding, Position, Report, Severity, Unusable};
 pub(crate) use guard::{GUARD, GuardConfig};
-pub(crate) use history::{Effect, History, Version, What, WrittenFor};
 pub(crate) use listed::Listed;
 pub(crate) use listener::{Group, ListenAddress, Listener};
 pub(crate) use logging::LogFormat;
@@ -84,7 +81,6 @@ pub(crate) use secret::{
 pub(crate) use summary::Summary;
 pub(crate) use typed_change::{TypedChange, changed as with_typed_changes};
 pub(crate) use types::{Config, Sessions};
-pub(crate) use upgrade::{Difference, Upgrade, compare as compare_upgrade};
 pub(crate) use user_map::UserMapping;
 pub(crate) use value::milliseconds;
 

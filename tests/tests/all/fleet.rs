@@ -143,8 +143,11 @@ fn a_configuration_is_compared_with_the_fleet_before_it_is_rolled_out() {
     let version = ends_with(lockwarden(&["version", "-c", path]), 0).stdout;
     assert!(version.contains(&format!("config hash {}\n", hash(&proxy))), "{version}");
     let address = proxy.admin_address().to_string();
-    let running = ends_with(lockwarden(&["version", "--running", &address]), 0).stdout;
-    assert!(running.ends_with(&format!("config hash {}\n", hash(&proxy))), "{running}");
+    let running = ends_with(lockwarden(&["check", "--fleet", &address, "-o", "json"]), 0).stdout;
+    let running: Value = serde_json::from_str(&running).expect("JSON");
+    let running = &running["proxies"][0]["answer"]["version"];
+    assert_eq!(running["config_hash"], hash(&proxy), "{running}");
+    assert!(running["in_force"].is_array() && running["revision"].is_string(), "{running}");
     std::fs::write(path, text.replace("\"10s\"", "\"30s\"")).expect("it is ours");
     let other = ends_with(compared(&[&proxy], &["-c", path]), 1).stdout;
     assert!(other.contains("30000ms at this configuration\n"), "{other}");

@@ -54,7 +54,6 @@ mod recipes;
 mod refused_blocks;
 mod taking;
 mod undelivered;
-mod upgrading;
 
 mod administration;
 mod aftermath;

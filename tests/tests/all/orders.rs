@@ -148,17 +148,17 @@ fn the_log_says_more_and_less_while_the_proxy_runs() {
     let directory = tempfile::tempdir().expect("a directory");
     let trail = directory.path().join("audit.jsonl");
     let proxy = Proxy::builder(&redis).top("audit_file", &format!("{:?}", trail.display())).start();
-    assert_eq!(says(&proxy, &["log"]), "info\n");
-    let said = says(&proxy, &["log", "lockwarden::admin=debug"]);
+    assert_eq!(says(&proxy, &["config", "--log"]), "info\n");
+    let said = says(&proxy, &["config", "--log", "lockwarden::admin=debug"]);
     assert_eq!(said, "info,lockwarden::admin=debug, before: info\n");
     proxy.logs(&["log filter changed", "info,lockwarden::admin=debug"]);
     // An INFO line of another module, before and after.
     says(&proxy, &["mode", "monitor"]);
     proxy.logs(&["mode set"]);
-    says(&proxy, &["log", "error"]);
-    assert_eq!(says(&proxy, &["log"]), "error\n");
+    says(&proxy, &["config", "--log", "error"]);
+    assert_eq!(says(&proxy, &["config", "--log"]), "error\n");
     says(&proxy, &["mode", "enforce"]);
-    says(&proxy, &["log", "info", "-o", "json"]);
+    says(&proxy, &["config", "--log", "info", "-o", "json"]);
     says(&proxy, &["mode", "monitor"]);
     wait_for("the last switch to be logged", || proxy.logged(&["mode switched"]) == 2);
     assert_eq!(json(&proxy.get("/api/v1/log").1)["filter"], "info", "whoever may read may ask");
@@ -176,15 +176,15 @@ fn a_log_level_that_is_none_changes_nothing() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     for wrong in ["debg", "lockwarden=loud", "[span]=info", "\u{1b}[2J", ""] {
-        let said = ends_with(asks(&proxy, &["log", wrong]), 2);
+        let said = ends_with(asks(&proxy, &["config", "--log", wrong]), 2);
         assert!(said.stderr.contains("debug"), "{said:?}");
         assert!(!said.stderr.contains('\u{1b}'), "{said:?}");
     }
-    let mut stranger = lockwarden(&["log", "debug"]);
+    let mut stranger = lockwarden(&["config", "--log", "debug"]);
     stranger.env("LOCKWARDEN_ADMIN", proxy.admin_address().to_string());
     stranger.env("LOCKWARDEN_ADMIN_TOKEN", "a-wrong-admin-token");
     ends_with(stranger, 1);
-    assert_eq!(says(&proxy, &["log"]), "info\n");
+    assert_eq!(says(&proxy, &["config", "--log"]), "info\n");
 }
 
 /// The setting of this key, in this table or on top of the file.
@@ -289,7 +289,9 @@ fn a_proxy_that_does_not_answer_has_a_line_and_the_others_their_answers() {
     let _client = named(&proxy, "billing-7");
     // Nothing listens there: the port is reserved.
     let nobody = "127.0.0.1:1";
-    for words in [&["clients"][..], &["locks", "list"], &["audit"], &["discover"], &["mode", "monitor"], &["log"]] {
+    for words in
+        [&["clients"][..], &["locks", "list"], &["audit"], &["discover"], &["mode", "monitor"], &["config", "--log"]]
+    {
         let said = ends_with(asks_all(&[&proxy], &[nobody], words), 1);
         assert!(said.stderr.contains("127.0.0.1:1: the admin address"), "{words:?}: {said:?}");
         assert!(!said.stdout.is_empty(), "{words:?}");
@@ -307,7 +309,7 @@ fn a_proxy_that_does_not_answer_has_a_line_and_the_others_their_answers() {
 }
 
 #[test]
-fn what_several_proxies_saw_is_added_up_for_audit() {
+fn audit_tells_what_each_proxy_saw_and_ends_with_one_verdict() {
     let redis = Redis::start();
     let (one, two) = (Proxy::monitoring(&redis), Proxy::monitoring(&redis));
     let both = [&one, &two];
@@ -318,72 +320,48 @@ fn what_several_proxies_saw_is_added_up_for_audit() {
             stranger.sends("DEL lock:a").gets(":1");
         }
     }
-    let told = wait_for_value("all releases to be reported", || {
+    let refused = |told: &Value, at: usize| {
+        let report = &told["proxies"][at]["answer"];
+        report["namespaces"][0]["would_refuse"].as_u64()
+    };
+    wait_for("all releases to be reported", || {
         let said = run_to_end(&mut asks_all(&both, &[], &["audit", "-o", "json"]));
         let told = json(&said.stdout);
-        (told["merged"]["namespaces"][0]["would_refuse"] == 5).then_some(told)
+        (refused(&told, 0), refused(&told, 1)) == (Some(2), Some(3))
     });
-    for (at, count) in [(0, 2), (1, 3)] {
-        let report = &told["proxies"][at]["answer"];
-        assert_eq!(report["namespaces"][0]["would_refuse"], count, "{report}");
-    }
-    let applications = told["merged"]["applications"].as_array().expect("a list");
-    let stock = applications.iter().find(|one| one["application"] == "stock");
-    let stock = stock.expect("it misused a lock at both");
-    assert_eq!(stock["ready"], false);
-    assert_eq!(stock["namespaces"][0]["refusals"][0]["count"], 5, "{stock}");
     let said = ends_with(asks_all(&both, &[], &["audit", "--all"]), 1).stdout;
-    assert!(said.starts_with("What 2 proxies saw"), "{said}");
-    let row = said.lines().find(|line| line.starts_with("locks  "));
-    let row = row.expect("one line for the namespace");
-    let words: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(words[1..4], ["monitor", "10", "5"], "{said}");
-    assert_eq!(said.matches("not-owner: ").count(), 1, "the advice stands once: {said}");
+    for proxy in both {
+        assert!(said.contains(&format!("proxy {}\nWhat was seen in the last ", proxy.admin_address())), "{said}");
+    }
+    assert!(said.ends_with("\n2 proxies: not ready: locks\n"), "{said}");
     // The others' answers, a line for the one that is silent, and the end says that it is.
     let said = ends_with(asks_all(&both, &["127.0.0.1:1"], &["audit"]), 1);
-    assert!(said.stdout.starts_with("What 2 proxies saw"), "{said:?}");
+    assert!(said.stdout.ends_with("\n2 proxies: not ready: locks\n"), "{said:?}");
     assert!(said.stderr.contains("127.0.0.1:1: the admin"), "{said:?}");
-    // Of one proxy its own words, though it is asked as a fleet.
-    let said = ends_with(asks_all(&[&one], &[], &["audit"]), 1).stdout;
-    assert!(said.starts_with("What 1 proxy saw in the last "), "{said}");
+    // One proxy that is asked without a fleet has no line of verdict.
+    assert!(!ends_with(asks(&one, &["audit"]), 1).stdout.contains("not ready: locks"));
 }
 
 #[test]
-fn what_several_proxies_saw_is_one_list_and_one_configuration_for_discover() {
+fn discover_tells_what_each_proxy_saw_and_ends_with_one_verdict() {
     let redis = Redis::start();
     let (one, two) = (Proxy::monitoring(&redis), Proxy::monitoring(&redis));
     let both = [&one, &two];
-    for (proxy, keys) in [(&one, 0..15), (&two, 5..20)] {
-        let worker = named(proxy, "worker");
-        for number in keys {
-            let key = format!("job:{number}:mutex");
-            worker.sends(format!("SET {key} w NX PX 30000")).gets("+OK");
-            worker.sends(format!("DEL {key}")).gets(":1");
-        }
+    let worker = named(&one, "worker");
+    for number in 0..15 {
+        let key = format!("job:{number}:mutex");
+        worker.sends(format!("SET {key} w NX PX 30000")).gets("+OK");
+        worker.sends(format!("DEL {key}")).gets(":1");
     }
-    let told = wait_for_value("all that was taken to be told", || {
+    wait_for("all that was taken to be told", || {
         let said = run_to_end(&mut asks_all(&both, &[], &["discover", "-o", "json"]));
-        let told = json(&said.stdout);
-        (told["merged"]["patterns"][0]["granted"] == 30).then_some(told)
+        json(&said.stdout)["proxies"][0]["answer"]["patterns"][0]["granted"] == 15
     });
-    let merged = &told["merged"];
-    assert_eq!(merged["patterns"].as_array().map(Vec::len), Some(1));
-    let pattern = &merged["patterns"][0];
-    assert_eq!(pattern["pattern"], "job:*:mutex");
-    assert_eq!(pattern["released"], 30);
-    let of = |at: usize| &told["proxies"][at]["answer"]["patterns"][0];
-    let largest = |field: &str| {
-        let both = [of(0), of(1)].map(|pattern| pattern[field].as_u64());
-        Value::from(both.into_iter().max().flatten())
-    };
-    for field in ["keys", "hold_p99_ms", "last_seen"] {
-        assert_eq!(pattern[field], largest(field), "{field}: {told}");
-    }
-    assert_eq!(pattern["first_seen"], of(0)["first_seen"], "the first proxy saw it first");
     let said = ends_with(asks_all(&both, &[], &["discover"]), 1).stdout;
-    assert!(said.starts_with("What 2 proxies saw of keys"), "{said}");
+    let [first, second] = both.map(|proxy| proxy.admin_address().to_string());
     assert_eq!(said.matches("job:*:mutex  ").count(), 1, "{said}");
-    assert!(said.contains("are the largest that one"), "{said}");
+    assert!(said.starts_with(&format!("proxy {first}\n")) && said.contains(&format!("\nproxy {second}\n")), "{said}");
+    assert!(said.ends_with(&format!("\n2 proxies: locks that are in no namespace were seen by {first}\n")), "{said}");
     let toml = ends_with(asks_all(&both, &[], &["discover", "-o", "toml"]), 1).stdout;
     assert_eq!(toml.matches("[[namespace]]").count(), 1, "{toml}");
     // Pasted as it is, behind what there was.

@@ -1,7 +1,7 @@
-//! `lockwarden version`: what was built, of which policies; also of a configuration and of a proxy that runs.
+//! `lockwarden version`: what was built, of which policies; also of a configuration. Of a proxy that runs `check --fleet`
+//! tells the same.
 
 use std::fs;
-use std::net::TcpListener;
 
 use lockwarden_tests::{Finished, Proxy, Redis, binary, lockwarden, run_to_end};
 use serde_json::Value;
@@ -92,11 +92,14 @@ fn a_configuration_and_a_proxy_tell_which_policies_they_have() {
     let proxy = Proxy::enforcing(&redis);
     let config = proxy.config().display().to_string();
     let address = proxy.admin_address().to_string();
-    let told = told(&["-o", "json", "--config", &config, "--running", &address]);
+    let told = told(&["-o", "json", "--config", &config]);
     let built_in = policies(&told["built_in"]);
     assert_eq!(policies(&told["configured"]), built_in, "{told}");
-    let running = &told["running"];
-    assert_eq!(running["proxy"], address);
+    let compared = run_to_end(&mut lockwarden(&["check", "--fleet", &address, "-o", "json"]));
+    let compared: Value = serde_json::from_str(&compared.stdout).expect("JSON");
+    let of_proxy = &compared["proxies"][0];
+    assert_eq!(of_proxy["proxy"], address);
+    let running = &of_proxy["answer"]["version"];
     assert_eq!(running["revision"], told["revision"]);
     assert_eq!(policies(&running["in_force"]), built_in, "{told}");
     let (status, page) = proxy.get("/api/v1/version");
@@ -108,12 +111,6 @@ fn a_configuration_and_a_proxy_tell_which_policies_they_have() {
     let short: Value = serde_json::from_str(&short).expect("JSON");
     let (_, sha256) = &built_in[0];
     assert_eq!(short[0]["digest"], sha256[..12], "{short}");
-    let text = version(&["--running", &address]).stdout;
-    assert!(text.contains(&format!("the proxy at {address}:\n")), "{text}");
-    assert!(text.contains(&format!("policy in force owner-token sha256 {sha256}\n")), "{text}");
-    let by_variable = run_to_end(lockwarden(&["version", "--running", "-o", "json"]).env("LOCKWARDEN_ADMIN", &address));
-    assert_eq!(by_variable.code, Some(0), "{by_variable:?}");
-    assert!(by_variable.stdout.contains(&address), "{by_variable:?}");
 }
 
 #[test]
@@ -129,9 +126,4 @@ fn what_cannot_be_asked_is_one_line_and_a_code() {
     let end =
         run_to_end(lockwarden(&["version"]).env("LOCKWARDEN_CONFIG", &config).env("LOCKWARDEN_ADMIN", "127.0.0.1:1"));
     assert_eq!(end.code, Some(0), "{end:?}");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
-    let nobody = listener.local_addr().expect("it has one").to_string();
-    drop(listener);
-    let end = version(&["--running", &nobody]);
-    assert_eq!(end.code, Some(3), "{end:?}");
 }

@@ -2,26 +2,26 @@
 //! namespace. Asks a running proxy for its report; says nothing that is not in it.
 
 mod brief;
-mod merge;
 mod what_if;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
-use super::locks::list::{merged, table_of};
+use super::locks::list::table_of;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
 use crate::text::durations::share;
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
-    Application, Counting, Lock, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
+    Application, Counting, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
 };
 use brief::{equal_values, without_ttl};
-use merge::Audit;
 
 /// Locks that are shown as examples of what is wrong with those that are held.
 const EXAMPLES: u32 = 20;
@@ -88,56 +88,54 @@ fn reset(fleet: &FleetArgs) -> Result<ExitCode, ApiError> {
     Ok(answers.end())
 }
 
+/// The report of a proxy, and of the locks that are held now those with something wrong.
+#[derive(Debug, Serialize)]
+struct Audit {
+    #[serde(flatten)]
+    report: Report,
+    /// At most so many as are worth an example; `matching` says how many there are.
+    held_with_problems: Locks,
+}
+
 fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
     let answers = args.fleet.ask(|client| fetch(client, args))?;
-    let of_fleet = answers.are_of_fleet();
-    // What one proxy says stays as it says it.
-    let report = match &answers.answers[..] {
-        [one] if !of_fleet => one.answer.report.clone(),
-        _ => merge::merged(&answers),
-    };
-    let text = match args.output.output {
-        Format::Json => answers.json_with(&report),
-        // Nobody has answered, which is said below.
-        Format::Text if answers.answers.is_empty() => String::new(),
+    let screen = Screen::there_is();
+    let not_ready = not_ready(&answers);
+    output::print(&match args.output.output {
+        Format::Json => answers.json(),
         Format::Text => {
-            let head = match of_fleet {
-                true => merge::head(&answers),
-                false => format!("What was seen in the last {}:", watched(&report)),
-            };
-            let screen = Screen::there_is();
-            let hidden = output::warning(report.hidden_processes.as_deref(), screen);
-            hidden
-                + &match args.all {
-                    true => words(&head, &report, &held(&answers), screen),
-                    false => brief::words(&head, &report, screen),
-                }
+            answers.parts(|audit| report(audit, args.all, screen), "") + &answers.verdict(|| verdict(&not_ready))
         }
+    })?;
+    Ok(answers.end_with_findings(!not_ready.is_empty()))
+}
+
+fn report(audit: &Audit, all: bool, screen: Screen) -> String {
+    let watched = audit.report.now.saturating_sub(audit.report.since);
+    let head = format!("What was seen in the last {}:", duration(watched));
+    let hidden = output::warning(audit.report.hidden_processes.as_deref(), screen);
+    hidden
+        + &match all {
+            true => words(&head, audit, screen),
+            false => brief::words(&head, &audit.report, screen),
+        }
+}
+
+/// The namespaces that are not ready: one of the proxies that have seen something of it says so, or none has.
+fn not_ready(answers: &Answers<Audit>) -> BTreeSet<&str> {
+    let all = || answers.answers.iter().flat_map(|one| &one.answer.report.namespaces);
+    let is_ready = |name: &str| {
+        let mut saw = all().filter(|one| one.namespace == name && one.operations > 0).peekable();
+        saw.peek().is_some() && saw.all(|one| one.ready)
     };
-    output::print(&text)?;
-    let not_ready = report.namespaces.iter().any(|one| !one.ready);
-    Ok(answers.end_with_findings(not_ready))
+    all().map(|one| one.namespace.as_str()).filter(|name| !is_ready(name)).collect()
 }
 
-/// For how long it counts.
-fn watched(report: &Report) -> String {
-    duration(report.now.saturating_sub(report.since))
-}
-
-/// Locks that are held now with something wrong.
-struct Held<'a> {
-    rows: Vec<(Option<&'a str>, &'a Lock)>,
-    /// How many more there are; of several proxies at most.
-    more: u64,
-}
-
-fn held(answers: &Answers<Audit>) -> Held<'_> {
-    let held = || {
-        let all = answers.answers.iter();
-        all.map(|one| (one.proxy.as_deref(), &one.answer.held_with_problems))
-    };
-    let more = |locks: &Locks| locks.matching.saturating_sub(locks.locks.len() as u64);
-    Held { rows: merged(held()), more: held().map(|(_, locks)| more(locks)).sum() }
+fn verdict(not_ready: &BTreeSet<&str>) -> String {
+    match not_ready.is_empty() {
+        true => "every namespace is ready at each proxy that has seen something of it".to_owned(),
+        false => format!("not ready: {}", not_ready.iter().copied().collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
@@ -169,7 +167,8 @@ fn narrow(report: &mut Report, name: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String {
+fn words(head: &str, audit: &Audit, screen: Screen) -> String {
+    let Audit { report, held_with_problems: held } = audit;
     // Writing to a String cannot fail, here and below.
     let mut text = format!("{head}\n\n");
     text.push_str(&namespaces(&report.namespaces, screen));
@@ -201,15 +200,13 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
             screen.paint("What enforce mode would refuse (or refuses), and what was noticed:", Paint::Head)
         );
     }
-    if !held.rows.is_empty() {
-        let _ = write!(
-            text,
-            "\n{}\n{}",
-            screen.paint("Held now with something wrong:", Paint::Head),
-            table_of(&held.rows, screen)
-        );
-        if held.more > 0 {
-            let _ = writeln!(text, "and {} more; lockwarden locks list --problems shows them", number(held.more));
+    if !held.locks.is_empty() {
+        let rows: Vec<_> = held.locks.iter().map(|lock| (None, lock)).collect();
+        let head = screen.paint("Held now with something wrong:", Paint::Head);
+        let _ = write!(text, "\n{head}\n{}", table_of(&rows, screen));
+        let more = held.matching.saturating_sub(held.locks.len() as u64);
+        if more > 0 {
+            let _ = writeln!(text, "and {} more; lockwarden locks --problems shows them", number(more));
         }
     }
     for pattern in &report.patterns {
@@ -655,9 +652,7 @@ mod tests {
             report: report(),
             held_with_problems: Locks { now: 100_000, matching: 0, locks: Vec::new(), notices: Vec::new() },
         };
-        let answers = Answers::of_one(audit);
-        let report = &answers.answers[0].answer.report;
-        let text = words("as it was", report, &held(&answers), Screen::there_is());
+        let text = words("as it was", &audit, Screen::there_is());
         for said in [
             "as it was\n\nNAMESPACE",
             "billing      jedis 2.9  orders     not-owner  lock:order:*    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
@@ -758,69 +753,24 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_a_fleet_are_added_up_and_the_server_is_counted_once() {
-        let (one, mut two) = (report(), report());
-        two.now = 150_000;
-        two.applications[0].connections = 1;
-        let misuse = &mut two.applications[0].namespaces[0].refusals[0];
-        (misuse.count, misuse.last) = (3, 140_000);
-        misuse.example.key = "lock:later".into();
-        two.namespaces[0].without_ttl = 4;
-        two.namespaces[1].mode = "enforce".into();
-        let answers = of_fleet(vec![one, two]);
-        let all = merge::merged(&answers);
-        assert_eq!(merge::head(&answers), "What 2 proxies saw, one in the last 2.5 min, one only in the last 1.6 min:");
-        assert_eq!((all.since, all.now), (0, 150_000));
-        let [orders, stock] = &all.namespaces[..] else {
-            panic!("{:?}", all.namespaces);
-        };
-        assert_eq!((orders.operations, orders.would_refuse), (106_000, 424));
-        assert_eq!((orders.without_ttl, orders.ready), (4, false));
-        assert_eq!((&*stock.mode, stock.ready), ("mixed", true));
-        assert_eq!(all.unclaimed_patterns, 2);
-        let [billing] = &all.applications[..] else {
-            panic!("{:?}", all.applications);
-        };
-        assert_eq!(billing.connections, 7);
-        let [misuse] = &billing.namespaces[0].refusals[..] else {
-            panic!("{billing:?}");
-        };
-        assert_eq!((misuse.count, misuse.last), (215, 140_000));
-        assert_eq!(misuse.example.key, "lock:later");
-    }
-
-    #[test]
     fn a_namespace_of_a_fleet_is_ready_where_every_proxy_that_saw_it_says_so() {
-        let with = |operations, ready, verdict: &str| {
+        let with = |operations, ready| {
             let mut report = report();
-            let namespace = &mut report.namespaces[1];
-            namespace.operations = operations;
-            namespace.ready = ready;
-            namespace.verdict = verdict.into();
+            report.namespaces.remove(0);
+            let namespace = &mut report.namespaces[0];
+            (namespace.operations, namespace.ready) = (operations, ready);
             report
         };
-        let idle = || with(0, false, "nothing was seen yet");
-        let good = || with(9, true, "ready");
+        let (idle, good, bad) = (|| with(0, false), || with(9, true), || with(7, false));
+        let ready = "every namespace is ready at each proxy that has seen something of it\n";
         for (reports, expected) in [
-            (vec![good(), idle()], (true, "ready")),
-            (vec![idle(), idle()], (false, "nothing was seen yet")),
-            (
-                vec![with(9, true, "ready: 9"), with(8, true, "ready: 8")],
-                (true, "proxy-1: ready: 9 / proxy-2: ready: 8"),
-            ),
-            (vec![good(), with(7, false, "would refuse 3"), idle()], (false, "would refuse 3")),
-            (
-                (0..6).map(|number| with(7, false, &format!("would refuse {number}"))).collect(),
-                (
-                    false,
-                    "proxy-1: would refuse 0 / proxy-2: would refuse 1 / proxy-3: would refuse 2 / proxy-4: would \
-                     refuse 3 / and so 2 proxies more",
-                ),
-            ),
+            (vec![good(), idle()], format!("2 proxies: {ready}")),
+            (vec![good()], format!("1 proxy: {ready}")),
+            (vec![idle(), idle()], "2 proxies: not ready: stock\n".to_owned()),
+            (vec![good(), bad(), idle()], "3 proxies: not ready: stock\n".to_owned()),
         ] {
-            let all = merge::merged(&of_fleet(reports));
-            let stock = &all.namespaces[1];
-            assert_eq!((stock.ready, &*stock.verdict), expected);
+            let answers = of_fleet(reports);
+            assert_eq!(answers.verdict(|| verdict(&not_ready(&answers))), expected);
         }
     }
 }

@@ -87,15 +87,15 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
 }
 
 /// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
-pub(super) struct Checked {
+struct Checked {
     config: Option<Config>,
     /// Only where nothing is wrong.
     meaning: Option<Meaning>,
-    pub(super) findings: Vec<Finding>,
+    findings: Vec<Finding>,
 }
 
 impl Checked {
-    pub(super) fn of(loaded: Loaded) -> Checked {
+    fn of(loaded: Loaded) -> Checked {
         let mut checked = Checked { config: loaded.config, meaning: None, findings: loaded.findings };
         let Some(config) = &checked.config else {
             return checked;

@@ -1,41 +1,73 @@
-//! `lockwarden config`: what is in force in a running proxy, key by key, and where each value came from.
+//! `lockwarden config`: what is in force in a running proxy, key by key, and where each value came from; and which lines it
+//! logs, which an order changes while it runs.
 
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
+use super::api_client::{ApiClient, ApiError, finish, path};
+use super::fleet::FleetArgs;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, cell};
-use crate::view::api::{Setting, Settings};
+use crate::view::api::{LogChanged, LogLevel, Setting, Settings};
 
 #[derive(Args, Debug)]
 pub(super) struct ConfigArgs {
     /// Only what somebody has said: nothing that is a default
     #[arg(long)]
     changed: bool,
+    /// Which lines are logged, in place of the configuration; with a level that is in force from now on: off, error, warn,
+    /// info, debug or trace for all, or MODULE=LEVEL, as in lockwarden::session=debug
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, conflicts_with = "changed")]
+    log: Option<Option<String>>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
-/// Prints it.
+/// Prints it, or changes what is logged.
 pub(super) fn config(args: &ConfigArgs) -> ExitCode {
-    finish(show(args))
+    finish(match &args.log {
+        None => show(args),
+        Some(None) => log_level(args),
+        Some(Some(level)) => set_log_level(args, level),
+    })
 }
 
 fn show(args: &ConfigArgs) -> Result<ExitCode, ApiError> {
-    let client = ApiClient::new(&args.api)?;
-    let mut told: Settings = client.get(&path(&["settings"], &[]))?;
-    if args.changed {
-        told.settings.retain(|setting| !setting.default || setting.after_restart.is_some());
-    }
-    output::print(&match args.output.output {
-        Format::Json => output::json(&told),
-        Format::Text => listed(&told.settings),
+    let answers = args.fleet.ask(|client| {
+        let mut told: Settings = client.get(&path(&["settings"], &[]))?;
+        if args.changed {
+            told.settings.retain(|setting| !setting.default || setting.after_restart.is_some());
+        }
+        Ok(told)
     })?;
-    Ok(ExitCode::SUCCESS)
+    output::print(&match args.output.output {
+        Format::Json => answers.json(),
+        Format::Text => answers.parts(|told| listed(&told.settings), ""),
+    })?;
+    Ok(answers.end())
+}
+
+fn log_level(args: &ConfigArgs) -> Result<ExitCode, ApiError> {
+    let answers = args.fleet.ask(|client| client.get::<LogLevel>(&path(&["log"], &[])))?;
+    output::print(&match args.output.output {
+        Format::Json => answers.json(),
+        Format::Text => answers.lines(|level| level.filter.clone()),
+    })?;
+    Ok(answers.end())
+}
+
+fn set_log_level(args: &ConfigArgs, level: &str) -> Result<ExitCode, ApiError> {
+    let order = LogLevel { filter: level.to_owned() };
+    let order = |client: &ApiClient| client.post::<LogChanged>(&path(&["log"], &[]), &order);
+    let answers = args.fleet.ask(order)?;
+    output::print(&match args.output.output {
+        Format::Json => answers.json(),
+        Format::Text => answers.lines(|done| format!("{}, before: {}", done.filter, done.was)),
+    })?;
+    Ok(answers.end())
 }
 
 fn listed(settings: &[Setting]) -> String {

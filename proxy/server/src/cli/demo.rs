@@ -3,14 +3,11 @@
 //! deletes a stranger's lock, through the proxy it deletes nothing. Real servers, real sockets. With
 //! `--guard` it is another story: that of the [`shop`].
 
-mod picture;
-mod sales;
 mod servers;
 mod shop;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -30,15 +27,12 @@ pub(super) struct DemoArgs {
     /// Tell another story: a shop whose late workers sell items twice, and do not where a guard keeps the stock
     #[arg(long)]
     guard: bool,
-    /// Draw the stock of both shops over time, as SVG
-    #[arg(long, value_name = "FILE", requires = "guard")]
-    picture: Option<PathBuf>,
 }
 
 /// Tells the story.
 pub(super) fn demo(args: &DemoArgs) -> ExitCode {
     let told = match args.guard {
-        true => shop::tell(args.picture.as_deref()),
+        true => shop::tell(),
         false => tell(),
     };
     match told {

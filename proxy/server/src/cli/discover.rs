@@ -4,7 +4,6 @@
 mod arguments;
 mod guards;
 mod keys;
-mod merge;
 mod monitor;
 mod server;
 
@@ -12,15 +11,14 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::api_client::{ApiClient, ApiError, finish, path};
+use super::api_client::{ApiError, finish, path};
 use super::fleet::Answers;
 use super::output;
 use super::output::{Column, Paint, Screen, Table, cell, duration, plain};
 use crate::text::numbers::{counted, number};
-use crate::view::api::{Discovery, KeyPattern, Namespace};
+use crate::view::api::{Discovery, KeyPattern};
 pub(super) use arguments::DiscoverArgs;
 use arguments::Form;
-use merge::Seen;
 
 /// Tells what was found; ends with 1 where locks are in no namespace.
 pub(super) fn discover(args: &DiscoverArgs) -> ExitCode {
@@ -34,56 +32,36 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     let (answers, is_whole) = match args.from_monitor {
         Some(seconds) => {
             let (found, is_whole) = monitor::watch(args, Duration::from_secs(seconds))?;
-            let names = Vec::new();
-            (Answers::of_one(Seen { found, names }), is_whole)
+            (Answers::of_one(found), is_whole)
         }
-        None => (args.fleet.ask(|client| ask(client, args))?, true),
+        None => (args.fleet.ask(|client| client.get::<Discovery>(&path(&["discovery"], &[])))?, true),
     };
-    let of_fleet = answers.are_of_fleet();
-    // What one proxy says stays as it says it.
-    let found = match &answers.answers[..] {
-        [one] if !of_fleet => one.answer.found.clone(),
-        _ => merge::merged(&answers),
-    };
-    let text = match args.output {
-        Form::Json => answers.json_with(&found),
-        // Nobody has answered, which is said below.
-        Form::Toml | Form::Text if answers.answers.is_empty() => String::new(),
-        Form::Toml => found.toml.clone(),
+    output::print(&match args.output {
+        Form::Json => answers.json(),
+        Form::Toml => answers.parts(|found| found.toml.clone(), "# "),
         Form::Text => {
-            let proxies = of_fleet.then_some(answers.answers.len() as u64);
-            words(&found, proxies, Screen::there_is())
+            answers.parts(|found| words(found, Screen::there_is()), "") + &answers.verdict(|| verdict(&answers))
         }
-    };
-    output::print(&text)?;
+    })?;
     // What was not seen may have been locks.
-    let missed = found.unseen + found.beyond + found.unreadable > 0 || !is_whole;
-    Ok(answers.end_with_findings(found.unclaimed > 0 || missed))
+    let missed = |found: &Discovery| found.unseen + found.beyond + found.unreadable > 0;
+    let mut all = answers.answers.iter().map(|one| &one.answer);
+    let is_finding = all.any(|found| found.unclaimed > 0 || missed(found)) || !is_whole;
+    Ok(answers.end_with_findings(is_finding))
 }
 
-fn ask(client: &ApiClient, args: &DiscoverArgs) -> Result<Seen, ApiError> {
-    let found = client.get(&path(&["discovery"], &[]))?;
-    let names = match args.fleet.is_fleet() {
-        true => client.get::<Vec<Namespace>>(&path(&["config"], &[]))?,
-        false => Vec::new(),
-    };
-    let names = names.into_iter().map(|namespace| namespace.name).collect();
-    Ok(Seen { found, names })
+fn verdict(answers: &Answers<Discovery>) -> String {
+    let saw = answers.answers.iter().filter(|one| one.answer.unclaimed > 0);
+    let saw: Vec<&str> = saw.filter_map(|one| one.proxy.as_deref()).collect();
+    match saw.is_empty() {
+        true => "none has seen locks that are in no namespace".to_owned(),
+        false => format!("locks that are in no namespace were seen by {}", saw.join(", ")),
+    }
 }
 
-/// `proxies` is how many have answered, where several were asked.
-fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
-    let mut text = String::new();
+fn words(found: &Discovery, screen: Screen) -> String {
     let watched = duration(found.now.saturating_sub(found.since));
-    // Writing to a String cannot fail, here and below.
-    let _ = match proxies {
-        None => writeln!(text, "What was seen in the last {watched} of keys that no namespace has:\n"),
-        Some(proxies) => writeln!(
-            text,
-            "What {} saw of keys that no namespace has, in the last {watched} or less:\n",
-            counted(proxies, "proxy", "proxies")
-        ),
-    };
+    let mut text = format!("What was seen in the last {watched} of keys that no namespace has:\n\n");
     if found.patterns.is_empty() {
         text.push_str("nothing that takes a key as a lock is taken.\n");
         missed(&mut text, found, screen);
@@ -91,11 +69,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
         return text;
     }
     text.push_str(&table(&found.patterns, screen));
-    if proxies.is_some() {
-        text.push_str(
-            "\nCounts are of all proxies together; KEYS, HELD and LONGEST TTL are the largest that one of them has seen.\n",
-        );
-    }
+    // Writing to a String cannot fail, here and below.
     let _ = writeln!(text, "\n{}", screen.paint("Why:", Paint::Head));
     for one in &found.patterns {
         let _ = writeln!(text, "  {}: {}, {}; {}", plain(&one.pattern), one.kind, one.confidence, plain(&one.why));

@@ -1,5 +1,5 @@
 //! Several proxies asked with one command: each has its answer, or a line that says why it has none. Proxies do not talk
-//! to each other, so what is put together here is put together for the person who asks.
+//! to each other, and what they say is shown one behind the other.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use super::api_client::{ApiArgs, ApiClient, ApiError};
 use super::output;
 use super::output::plain;
 use crate::app::exit_code;
+use crate::text::numbers::counted;
 use crate::text::terminal::complain;
 
 /// The most proxies that are asked at once; each has a thread.
@@ -52,11 +53,6 @@ impl FleetArgs {
     /// The one proxy that is meant where no fleet is.
     pub(super) fn api(&self) -> &ApiArgs {
         &self.api
-    }
-
-    /// Whether several proxies are meant.
-    pub(super) fn is_fleet(&self) -> bool {
-        !self.fleet.is_empty()
     }
 
     /// Asks every proxy the same, all at once. Without a fleet the one proxy, whose failure is that of the command.
@@ -150,6 +146,14 @@ impl<T> Answers<T> {
             None => words(&one.answer),
         };
         self.answers.iter().map(part).collect()
+    }
+
+    /// The last line of a fleet, which says of all what the parts say of each.
+    pub(super) fn verdict(&self, words: impl Fn() -> String) -> String {
+        match self.are_of_fleet() && !self.answers.is_empty() {
+            true => format!("{}: {}\n", counted(self.answers.len() as u64, "proxy", "proxies"), plain(&words())),
+            false => String::new(),
+        }
     }
 
     /// A line of words for each proxy.

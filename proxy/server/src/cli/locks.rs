@@ -1,9 +1,9 @@
 //! `lockwarden locks`: who holds what, since when, who waits, and ending a lease on purpose. Asks a running proxy;
 //! what it shows is the proxy's view, and what `break` ends is decided in Redis, by the fencing token.
 
+mod follow;
 pub(super) mod list;
 mod show;
-mod watch;
 
 use std::io;
 use std::process::ExitCode;
@@ -17,16 +17,22 @@ use crate::app::exit_code;
 use crate::view::api::{Break, Broken};
 use list::ListArgs;
 use show::{ShowArgs, Which, spelled};
-use watch::WatchArgs;
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct LocksArgs {
+    #[command(subcommand)]
+    command: Option<LocksCommand>,
+    #[command(flatten)]
+    list: ListArgs,
+}
 
 #[derive(Debug, Subcommand)]
-pub(super) enum LocksCommand {
-    /// List the locks that are held: problems first, then the oldest
+enum LocksCommand {
+    /// List the locks that are held: problems first, then the oldest; so does `locks` alone
     List(ListArgs),
     /// Show one lock: who holds it, who waits, what happened to it
     Show(ShowArgs),
-    /// Go on listing; without a terminal, a line for every change
-    Watch(WatchArgs),
     /// End a lease whose holder is lost: only the one with this fencing token
     Break(BreakArgs),
 }
@@ -48,12 +54,16 @@ pub(super) struct BreakArgs {
 }
 
 /// Does what was asked for.
-pub(super) fn locks(command: &LocksCommand) -> ExitCode {
-    let done = match command {
-        LocksCommand::List(args) => list::list(args),
-        LocksCommand::Show(args) => show::show(args),
-        LocksCommand::Watch(args) => watch::watch(args),
-        LocksCommand::Break(args) => end_lease(args),
+pub(super) fn locks(args: &LocksArgs) -> ExitCode {
+    let listed = |args: &ListArgs| match args.follow {
+        true => follow::follow(args),
+        false => list::list(args),
+    };
+    let done = match &args.command {
+        None => listed(&args.list),
+        Some(LocksCommand::List(args)) => listed(args),
+        Some(LocksCommand::Show(args)) => show::show(args),
+        Some(LocksCommand::Break(args)) => end_lease(args),
     };
     finish(done)
 }

@@ -1,4 +1,4 @@
-//! `lockwarden mode`, `reload`, `drain`, `log` and `token`: orders to a running proxy, for a person on call. What they do is
+//! `lockwarden mode`, `reload`, `drain` and `token`: orders to a running proxy, for a person on call. What they do is
 //! `app::control`; the same is to be had at the admin address.
 
 use std::process::ExitCode;
@@ -10,7 +10,6 @@ use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::output;
 use super::output::{Column, Format, Output, Screen, Table, cell};
-use crate::view::api::{LogChanged, LogLevel};
 
 #[derive(Args, Debug)]
 pub(super) struct ModeArgs {
@@ -39,17 +38,6 @@ pub(super) struct ReloadArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct DrainArgs {
-    #[command(flatten)]
-    fleet: FleetArgs,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct LogArgs {
-    /// off, error, warn, info, debug or trace for all, or MODULE=LEVEL, as in lockwarden::session=debug;
-    /// without it the one in force is printed
-    level: Option<String>,
-    #[command(flatten)]
-    output: Output,
     #[command(flatten)]
     fleet: FleetArgs,
 }
@@ -97,11 +85,6 @@ pub(super) fn reload(args: &ReloadArgs) -> ExitCode {
 /// Has the proxy finish and end.
 pub(super) fn drain(args: &DrainArgs) -> ExitCode {
     finish(ask_to_stop(args))
-}
-
-/// Says which lines are logged, or changes that.
-pub(super) fn log(args: &LogArgs) -> ExitCode {
-    finish(log_level(args))
 }
 
 /// Prints the admin token that the other commands would use.
@@ -165,31 +148,5 @@ fn give(fleet: &FleetArgs, path: &str) -> Result<ExitCode, ApiError> {
     let nothing = serde_json::Map::new();
     let answers = fleet.ask(|client| client.post::<Done>(path, &nothing))?;
     output::print(&answers.lines(|done| done.result.clone()))?;
-    Ok(answers.end())
-}
-
-fn log_level(args: &LogArgs) -> Result<ExitCode, ApiError> {
-    let path = path(&["log"], &[]);
-    let form = args.output.output;
-    match &args.level {
-        None => {
-            let answers = args.fleet.ask(|client| client.get::<LogLevel>(&path))?;
-            show(&answers, form, |level| level.filter.clone())
-        }
-        Some(level) => {
-            let filter = level.clone();
-            let order = LogLevel { filter };
-            let answers = args.fleet.ask(|client| client.post::<LogChanged>(&path, &order))?;
-            let words = |done: &LogChanged| format!("{}, before: {}", done.filter, done.was);
-            show(&answers, form, words)
-        }
-    }
-}
-
-fn show<T: Serialize>(answers: &Answers<T>, form: Format, words: impl Fn(&T) -> String) -> Result<ExitCode, ApiError> {
-    output::print(&match form {
-        Format::Json => answers.json(),
-        Format::Text => answers.lines(words),
-    })?;
     Ok(answers.end())
 }

@@ -1,5 +1,5 @@
-//! `lockwarden version`: what was built, and which policies it has; also of a configuration, and of a proxy that runs.
-//! It is what a bug report needs.
+//! `lockwarden version`: what was built, and which policies it has; also of a configuration. It is what a bug report needs.
+//! Of proxies that run, `lockwarden check --fleet` tells it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use clap::Args;
 use lockwarden_policy::PolicyHost;
 use serde::Serialize;
 
-use super::api_client::{ApiArgs, ApiClient, ApiError, finish, load_config, path};
+use super::api_client::{ApiError, finish, load_config};
 use super::output;
 use super::output::{Format, Output, plain};
 use crate::config::Report;
@@ -21,10 +21,6 @@ pub(super) struct VersionArgs {
     /// Also the policies of this configuration, as they would be loaded
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Also what a running proxy was built of, and the policies that are in force there; without a URL the proxy is found
-    /// as by other commands
-    #[arg(long, value_name = "URL", num_args = 0..=1)]
-    running: Option<Option<String>>,
     #[command(flatten)]
     output: Output,
 }
@@ -40,16 +36,6 @@ struct Told {
     /// What that means for locks, as a hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     configured_hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    running: Option<Running>,
-}
-
-/// A proxy that was asked.
-#[derive(Serialize)]
-struct Running {
-    proxy: String,
-    #[serde(flatten)]
-    version: Version,
 }
 
 /// Prints it.
@@ -60,13 +46,7 @@ pub(super) fn version(args: &VersionArgs) -> ExitCode {
 fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
     let configured = args.config.as_deref().map(configured).transpose()?;
     let (configured, configured_hash) = configured.unzip();
-    let running = args.running.as_ref().map(|url| {
-        let place = ApiArgs::of(url.as_deref(), args.config.as_deref());
-        let client = ApiClient::new(&place)?;
-        let version = client.get(&path(&["version"], &[]))?;
-        Ok::<_, ApiError>(Running { proxy: client.address(), version })
-    });
-    let told = Told { this: Version::of_this(), configured, configured_hash, running: running.transpose()? };
+    let told = Told { this: Version::of_this(), configured, configured_hash };
     output::print(&match args.output.output {
         Format::Json => output::json(&told),
         Format::Text => told.words(args.config.as_deref()),
@@ -95,13 +75,6 @@ impl Told {
             let _ = writeln!(text, "\n{}:", plain(&config));
             text.push_str(&policies("policy", configured));
             text.push_str(&config_hash(self.configured_hash.as_deref()));
-        }
-        if let Some(running) = &self.running {
-            let _ = writeln!(text, "\nthe proxy at {}:", plain(&running.proxy));
-            text.push_str(&built(&running.version));
-            let in_force = running.version.in_force.as_deref().unwrap_or_default();
-            text.push_str(&policies("policy in force", in_force));
-            text.push_str(&config_hash(running.version.config_hash.as_deref()));
         }
         text
     }

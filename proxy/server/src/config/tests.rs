@@ -6,6 +6,7 @@ use lockwarden_lock::rules::Mode;
 
 use super::*;
 
+mod defaults;
 mod effective;
 mod files;
 mod findings;
@@ -13,7 +14,6 @@ mod layers;
 mod meaning;
 mod sentinels;
 mod tables;
-mod upgrade;
 
 /// Loads `text` as a file called `c.toml`, with no environment and no flags. The directory is cut
 /// off the findings, so that they read as they would for a person who stands in it.

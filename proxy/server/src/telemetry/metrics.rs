@@ -27,7 +27,6 @@ use crate::telemetry::vocabulary::{
     AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, LoginRefresh, ModeLabel,
     ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
 };
-pub(crate) use catalogue::print_catalogue;
 pub(crate) use guards::GuardMetrics;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror, SweepCounts};
 pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};

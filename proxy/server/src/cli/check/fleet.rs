@@ -13,6 +13,7 @@ use super::super::output;
 use super::super::output::{Column, Format, Paint, Screen, Table, cell, plain};
 use crate::app::exit_code;
 use crate::config::Meaning;
+use crate::telemetry::metrics::BUILD;
 use crate::text::numbers::counted;
 use crate::view::api::{ConfigMeaning, Overview, Version};
 
@@ -90,11 +91,13 @@ fn sides<'a>(
 }
 
 fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) -> Vec<Difference> {
-    let versions = answers.answers.iter().map(|one| {
-        let proxy = one.proxy.as_deref().unwrap_or("?");
-        (proxy, one.answer.version.version.as_str())
-    });
-    let mut all: Vec<Difference> = differs("version", versions).into_iter().collect();
+    let of_each = |of: fn(&Version) -> &str| {
+        let proxies = answers.answers.iter();
+        proxies.map(move |one| (one.proxy.as_deref().unwrap_or("?"), of(&one.answer.version)))
+    };
+    let version = differs("version", of_each(|version| &version.version));
+    let revision = differs("revision", of_each(|version| &version.revision));
+    let mut all: Vec<Difference> = version.into_iter().chain(revision).collect();
     let sides = sides(answers, configuration);
     let tables = |meaning: &ConfigMeaning| -> BTreeSet<String> {
         let tables = meaning.says.iter().filter_map(|says| says.table.clone());
@@ -157,9 +160,8 @@ fn table(
         ("BACKEND", Column::Cut),
     ]);
     if let Some(meaning) = configuration {
-        let version = cell(env!("CARGO_PKG_VERSION"));
         let hash = (meaning.hash.clone(), paint);
-        table.row([cell(THIS), version, hash, cell("-"), cell("-")]);
+        table.row([cell(THIS), cell(built(BUILD.version, BUILD.revision)), hash, cell("-"), cell("-")]);
     }
     for one in &answers.answers {
         let Asked { version, meaning, overview } = &one.answer;
@@ -169,13 +171,21 @@ fn table(
         };
         table.row([
             cell(one.proxy.as_deref().unwrap_or("?")),
-            cell(&*version.version),
+            cell(built(&version.version, &version.revision)),
             (meaning.hash.clone(), paint),
             cell(modes(overview)),
             cell(backend),
         ]);
     }
     table.show(screen)
+}
+
+/// What a proxy was built of: the version, and the beginning of the revision where a build knows it.
+fn built(version: &str, revision: &str) -> String {
+    match revision {
+        "unknown" => version.to_owned(),
+        known => format!("{version} {}", known.chars().take(12).collect::<String>()),
+    }
 }
 
 /// In which mode the namespaces of a proxy are.

@@ -6,7 +6,6 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,10 +13,10 @@ use crate::app::private_redis::PrivateRedis;
 use crate::random;
 use crate::text::terminal::say;
 
-use super::picture;
-use super::sales::{ITEMS, Sales, StockWrite};
 use super::servers::{Client, Proxy};
 
+/// Items that are there to be sold.
+const ITEMS: u64 = 100;
 /// Each has a connection of its own.
 const WORKERS: u64 = 20;
 /// The TTL of the lock.
@@ -43,13 +42,13 @@ const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
 
 /// Opens both shops. Returns whether one oversold and the other did not.
-pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
+pub(super) fn tell() -> Result<bool, Box<dyn Error>> {
     let (bare, governed) = (PrivateRedis::start()?, PrivateRedis::start()?);
     let proxy = guarded(governed.address())?;
     say!(
         "Two shops run the same program at the same time: {ITEMS} items, {WORKERS} workers with a connection each.\n\
-         A worker takes the lock (SET NX PX {TTL_MS}), reads the stock, pauses, writes the stock back, and releases\n\
-         the lock. Every fourth pause is longer than the {TTL_MS} ms of the lock. This takes some seconds ...\n"
+         A worker takes the lock (SET NX PX {TTL_MS}), reads the stock, pauses, writes the stock back, and\n\
+         releases the lock. Every fourth pause is longer than the {TTL_MS} ms of the lock. This takes seconds ...\n"
     );
     io::stdout().flush()?;
     let (straight, kept) = thread::scope(|scope| {
@@ -72,13 +71,9 @@ pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
     for line in GUARD.lines() {
         say!("  {line}");
     }
-    if let Some(file) = drawing {
-        std::fs::write(file, picture::drawn(&straight, &kept))
-            .map_err(|error| format!("{}: {error}", file.display()))?;
-    }
     proxy.stop()?;
     let is_damaged = straight.are_complete() && straight.oversold() > 0;
-    let is_safe = kept.are_complete() && kept.oversold() == 0 && kept.refused() > 0;
+    let is_safe = kept.are_complete() && kept.oversold() == 0 && kept.refused > 0;
     Ok(is_damaged && is_safe)
 }
 
@@ -103,18 +98,55 @@ fn sell_out(address: SocketAddr, redis: SocketAddr) -> io::Result<Sales> {
         ended.collect()
     });
     let took = opened.elapsed();
-    let (mut writes, mut refusal) = (Vec::new(), None);
+    let mut sales = Sales { sold: 0, refused: 0, refusal: None, took, left: shelf.ask(&["GET", STOCK])? };
     for worker in workers {
         let worker = worker?;
-        writes.extend(worker.writes);
-        refusal = refusal.or(worker.refusal);
+        sales.sold += worker.sold;
+        sales.refused += worker.refused;
+        sales.refusal = sales.refusal.or(worker.refusal);
     }
-    writes.sort_by_key(|write| write.at);
-    Ok(Sales { writes, refusal, took, left: shelf.ask(&["GET", STOCK])? })
+    Ok(sales)
 }
 
 fn result<T>(ended: thread::Result<io::Result<T>>) -> io::Result<T> {
     ended.unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))
+}
+
+/// What went on in a shop until it was empty.
+struct Sales {
+    /// Writes of the stock that sold an item.
+    sold: u64,
+    /// Writes that were refused, because they came too late.
+    refused: u64,
+    /// What a worker that was refused was told.
+    refusal: Option<String>,
+    /// How long it was open.
+    took: Duration,
+    /// What the stock is in the end.
+    left: String,
+}
+
+impl Sales {
+    /// How many items were sold that were not there.
+    fn oversold(&self) -> u64 {
+        self.sold.saturating_sub(ITEMS)
+    }
+
+    /// The same in one line.
+    fn in_words(&self) -> String {
+        let (sold, oversold) = (self.sold, self.oversold());
+        match self.refused {
+            0 => format!("{sold} sold of {ITEMS}: {oversold} oversold"),
+            refused => {
+                format!("{sold} sold of {ITEMS}: {oversold} oversold, {refused} late writes refused")
+            }
+        }
+    }
+
+    /// Whether all was sold.
+    fn are_complete(&self) -> bool {
+        self.sold >= ITEMS && self.left == "0"
+    }
 }
 
 /// The program, which is the same in both shops.
@@ -123,7 +155,9 @@ struct Worker {
     client: Client,
     /// How often it had the lock.
     turns: u64,
-    writes: Vec<StockWrite>,
+    /// Writes that were carried out, and that were refused.
+    sold: u64,
+    refused: u64,
     refusal: Option<String>,
 }
 
@@ -131,7 +165,7 @@ impl Worker {
     /// Sells until nothing is left.
     fn works(number: u64, address: SocketAddr, opened: Instant) -> io::Result<Worker> {
         let mut worker =
-            Worker { number, client: Client::connect(address)?, turns: 0, writes: Vec::new(), refusal: None };
+            Worker { number, client: Client::connect(address)?, turns: 0, sold: 0, refused: 0, refusal: None };
         let mut tries = 0;
         loop {
             if opened.elapsed() > CLOSES {
@@ -144,7 +178,7 @@ impl Worker {
                 thread::sleep(Duration::from_millis(8 + (number * 3 + tries * 5) % 8));
                 continue;
             }
-            let is_empty = !worker.sells_one(opened)?;
+            let is_empty = !worker.sells_one()?;
             worker.client.ask(&["EVAL", COMPARE_AND_DELETE, "1", LOCK, &own])?;
             if is_empty {
                 return Ok(worker);
@@ -153,7 +187,7 @@ impl Worker {
     }
 
     /// Under the lock, as it believes. Returns whether there was something to sell.
-    fn sells_one(&mut self, opened: Instant) -> io::Result<bool> {
+    fn sells_one(&mut self) -> io::Result<bool> {
         let stock = self.client.ask(&["GET", STOCK])?;
         let stock: u32 = stock.parse().map_err(io::Error::other)?;
         let Some(less) = stock.checked_sub(1) else {
@@ -165,9 +199,11 @@ impl Worker {
         if !is_refused && answer != "+OK" {
             return Err(io::Error::other(answer));
         }
-        self.writes.push(StockWrite { at: opened.elapsed(), stock: less, is_refused });
         if is_refused {
+            self.refused += 1;
             self.refusal.get_or_insert(answer);
+        } else {
+            self.sold += 1;
         }
         Ok(true)
     }

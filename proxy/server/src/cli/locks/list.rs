@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::cli::api_client::{ApiClient, ApiError, path};
+use crate::cli::arguments::parse_duration;
 use crate::cli::fleet::{Answer, Answers, FleetArgs};
 use crate::cli::output;
 use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, cell, duration, plain};
@@ -36,11 +38,17 @@ pub(super) struct Filter {
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    filter: Filter,
+    pub(super) filter: Filter,
+    /// Go on: a line for every change, for pipes; `lockwarden top` is the live screen
+    #[arg(long, conflicts_with = "fleet")]
+    pub(super) follow: bool,
+    /// With --follow: the time between two looks
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    pub(super) interval: Duration,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
     #[command(flatten)]
-    fleet: FleetArgs,
+    pub(super) fleet: FleetArgs,
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
@@ -72,7 +80,7 @@ pub(super) fn fetch(client: &ApiClient, filter: &Filter) -> Result<Locks, ApiErr
     client.get(&path(&["locks"], &query))
 }
 
-pub(super) fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
+fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
     if locks.locks.is_empty() {
         return format!("{}{}", nothing(filter), notices(None, locks, screen));
     }

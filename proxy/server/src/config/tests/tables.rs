@@ -457,3 +457,18 @@ fn an_application_that_is_told_by_its_process_cannot_be_enforced_by_its_name() {
         ]
     );
 }
+
+#[test]
+fn odd_tables_are_no_reason_to_panic() {
+    for odd in [
+        "namespace = 1\n",
+        "namespace = [1, \"a\", {}]\n",
+        "[namespace]\nname = \"a\"\n",
+        "[[namespace]]\nname = 5\nsettings = 5\npolicies = 5\n",
+        "[[namespace]]\nsettings = { ttl-ceiling = 5 }\npolicies = [5]\n",
+        "listen.a.b = 1\n",
+    ] {
+        let (config, findings) = loaded(odd);
+        assert!(config.is_none() && !findings.is_empty(), "{odd}");
+    }
+}

@@ -1,7 +1,7 @@
 //! The names, types, labels and help texts of all metrics: the only table of them. What registers
-//! a metric, `lockwarden metrics` and `docs/metrics.md` all read it here. It holds no values.
+//! a metric and `docs/metrics.md` both read it here. It holds no values.
 
-use crate::text::terminal::say;
+#[cfg(test)]
 use std::fmt::Write as _;
 
 /// What kind of series a metric is.
@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     Histogram,
 }
 
+#[cfg(test)]
 impl Kind {
     /// The word of the exposition format.
     pub(crate) const fn word(self) -> &'static str {
@@ -64,6 +65,7 @@ macro_rules! metrics {
                 help: $help,
             };
         )*
+        #[cfg(test)]
         const ALL: &[MetricDoc] = &[$($constant),*];
     };
 }
@@ -343,6 +345,7 @@ metrics! {
     } "When the configuration was last loaded with success, Unix time.";
 }
 
+#[cfg(test)]
 /// The catalogue as the page `docs/metrics.md`.
 pub(crate) fn markdown() -> String {
     let mut page = String::from(HEAD);
@@ -359,13 +362,14 @@ pub(crate) fn markdown() -> String {
     page
 }
 
+#[cfg(test)]
 const HEAD: &str = "\
 <!-- Made from proxy/server/src/telemetry/metrics/catalogue.rs. To write it anew:
      UPDATE_DOCS=1 cargo test -p lockwarden metrics -->
 # Metrics
 
 `GET /metrics` on the admin address, and on the `metrics` address where one is configured, answers
-in the Prometheus text format 0.0.4. `lockwarden metrics` prints the same list as this page.
+in the Prometheus text format 0.0.4.
 
 - Labels come from small closed sets. A lock key, an owner token, a fencing token, a user or an
   address is never a label; those are fields of log lines.
@@ -393,6 +397,7 @@ What to look at first:
 ## The metrics
 ";
 
+#[cfg(test)]
 const TAIL: &str = "
 ### `process_*`
 
@@ -411,14 +416,3 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 | `lockwarden_guard_seconds` | 50 µs | 250 ms | two round trips on a loopback; longer than that Redis is slow |
 | `lockwarden_policy_evaluation_duration_seconds` | 250 ns | 10 ms | a warm built-in policy; above the largest sensible deadline |
 ";
-
-/// Prints the catalogue: a line a metric, or the page of the documentation.
-pub(crate) fn print_catalogue(as_page: bool) {
-    if as_page {
-        say!("{}", markdown().trim_end());
-        return;
-    }
-    for metric in ALL {
-        say!("{} {} {}", metric.name, metric.kind.word(), metric.help);
-    }
-}

@@ -1,20 +1,17 @@
-//! `lockwarden locks watch`: on a terminal the list again and again, elsewhere a line for every change of it. What
-//! begins and ends between two looks is not seen; the audit trail has all.
+//! `lockwarden locks list --follow`: a line for every change of the list. What begins and ends between two looks is not
+//! seen; the audit trail has all.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
 use serde::Serialize;
 
-use super::list::{Filter, client, fence, fetch, listed, state};
-use crate::cli::api_client::{ApiArgs, ApiClient, ApiError};
-use crate::cli::arguments::parse_duration;
+use super::list::{ListArgs, client, fence, fetch, state};
+use crate::cli::api_client::{ApiClient, ApiError};
 use crate::cli::output;
-use crate::cli::output::{Format, Output, Screen, duration, plain};
-use crate::text::numbers::{counted, time_of_day};
+use crate::cli::output::{Format, plain};
+use crate::text::numbers::time_of_day;
 use crate::text::terminal::complain;
 use crate::view::api::{Lock, Locks};
 
@@ -23,19 +20,6 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// How far two reckonings of the same beginning may be apart, ms.
 const RECKONED_TO: u64 = 2_000;
-
-#[derive(Args, Debug)]
-pub(crate) struct WatchArgs {
-    #[command(flatten)]
-    filter: Filter,
-    /// Between two looks
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
-    interval: Duration,
-    #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    api: ApiArgs,
-}
 
 /// What a look shows that the one before did not.
 #[derive(Debug, PartialEq, Serialize)]
@@ -59,19 +43,16 @@ enum What {
     Gone,
 }
 
-pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ApiError> {
-    let client = ApiClient::new(&args.api)?;
+pub(super) fn follow(args: &ListArgs) -> Result<ExitCode, ApiError> {
+    let client = ApiClient::new(args.fleet.api())?;
     let interval = args.interval.max(SHORTEST);
     // A wrong address or namespace is found out at once, an outage later on is waited out.
     let mut locks = fetch(&client, &args.filter)?;
-    let redraws = args.output.output == Format::Text && io::stdout().is_terminal();
     let mut before = HashMap::new();
     let mut is_up = true;
     loop {
-        let text = match redraws {
-            true => format!("\x1b[H\x1b[2J{}", screenful(&locks, args)),
-            false => changes(&before, &locks).iter().map(|change| spoken(change, args.output.output)).collect(),
-        };
+        let told = changes(&before, &locks);
+        let text: String = told.iter().map(|change| spoken(change, args.output.output)).collect();
         if !output::print(&text)? {
             return Ok(ExitCode::SUCCESS);
         }
@@ -91,16 +72,6 @@ pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ApiError> {
             }
         };
     }
-}
-
-fn screenful(locks: &Locks, args: &WatchArgs) -> String {
-    format!(
-        "{}, {} UTC, every {}\n\n{}",
-        counted(locks.matching, "lock", "locks"),
-        time_of_day(locks.now),
-        duration(u64::try_from(args.interval.as_millis()).unwrap_or(u64::MAX)),
-        listed(locks, &args.filter, Screen::there_is())
-    )
 }
 
 type Known = HashMap<(u32, String), Lock>;
