@@ -43,8 +43,6 @@ use crate::telemetry::events::{EventLog, Fingerprints, Follower, Following};
 use crate::telemetry::logging;
 use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::{BUILD, Metrics};
-#[cfg(feature = "otel")]
-use crate::telemetry::otel;
 use crate::telemetry::vocabulary::Side;
 use crate::text::terminal::complain;
 use crate::view::{Fold, ViewService, gauges};
@@ -174,8 +172,6 @@ impl Prepared {
         let mut followers: Vec<Box<dyn Follower>> =
             vec![Box::new(Fold(views.clone())), Box::new(shared.metrics.counts_applications())];
         followers.extend(scribe);
-        #[cfg(feature = "otel")]
-        followers.extend(otel::open(&config.otel, &shared.backend.address.url).map_err(Failure::line)?);
         shared.audit.notice("started", || shared.active.load().in_force(), None);
         let following = shared.events.start(followers).map_err(Failure::line)?;
         shared.discovery.start().map_err(Failure::line)?;

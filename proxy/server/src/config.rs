@@ -27,8 +27,6 @@ mod logging;
 mod meaning;
 mod namespace;
 mod network;
-#[cfg(feature = "otel")]
-mod otel;
 mod overrides;
 mod policy;
 mod present;
@@ -69,8 +67,6 @@ pub(crate) use namespace::{NamespaceConfig, Quarantine, index as namespace_index
 pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use network::network as parse_network;
-#[cfg(feature = "otel")]
-pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use present::{Advertise, HostPort, Present, SentinelFace};

@@ -8,6 +8,4 @@ pub(crate) mod events;
 mod fold;
 pub(crate) mod logging;
 pub(crate) mod metrics;
-#[cfg(feature = "otel")]
-pub(crate) mod otel;
 pub(crate) mod vocabulary;

@@ -27,10 +27,7 @@ const LAYERS: &[&[&str]] = &[
 
 /// The same inside of a folder. Parts of it that are not named stand above those that are, and may import one another.
 const INSIDE: &[(&str, &[&[&str]])] = &[
-    (
-        "telemetry",
-        &[&["applications", "fold", "vocabulary"], &["events"], &["metrics", "logging"], &["audit"], &["otel"]],
-    ),
+    ("telemetry", &[&["applications", "fold", "vocabulary"], &["events"], &["metrics", "logging"], &["audit"]]),
     ("session", &[&["transport"]]),
 ];
 

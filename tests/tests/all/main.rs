@@ -146,8 +146,6 @@ mod odd_text;
 mod operating;
 mod operator_commands;
 mod orders;
-#[cfg(feature = "otel")]
-mod otel;
 mod own_connection;
 mod own_logins;
 mod tls;

@@ -81,16 +81,11 @@ impl Told {
 }
 
 fn built(version: &Version) -> String {
-    let features = match version.features.as_slice() {
-        [] => "none".to_owned(),
-        features => features.join(" "),
-    };
     let text = [
         format!("lockwarden {}", version.version),
         format!("revision {}", version.revision),
         format!("policy interface lockwarden:policy {}, on Wasmtime {}", version.policy_interface, version.wasmtime),
         format!("{} {}", version.os, version.arch),
-        format!("features {features}"),
     ];
     text.iter().map(|line| format!("{}\n", plain(line))).collect()
 }

@@ -14,8 +14,6 @@ use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::keys::TOP_KEYS;
 use super::logging::LOG_FORMATS;
-#[cfg(feature = "otel")]
-use super::otel;
 use super::policy::PolicyModule;
 use super::reader::{Key, Reader, Section, one_of};
 use super::secret::{Secret, SecretError, SecretFileError};
@@ -83,10 +81,6 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     let key = secret_file(reader.document, secret::password);
     let key = reader.parsed(&top, "audit_key_file", key);
     draft.config.audit.key = key.and_then(|found| found.value);
-    #[cfg(feature = "otel")]
-    {
-        draft.config.otel = otel::read(reader, &top);
-    }
 
     draft.guards = guard::read(reader, &top);
     draft.config.user_map = user_map::read(reader, &top);
@@ -194,10 +188,6 @@ fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Dra
     }
 }
 
-/// What a build that cannot send spans says to keys about them.
-const NO_OTEL: &str = "this build has no OpenTelemetry; make one with \
-                       cargo build --release -p lockwarden --features otel";
-
 /// What a key that is not known on top could have been meant as.
 fn elsewhere(key: &str) -> Option<String> {
     let is_in = |keys: &[Key]| keys.iter().any(|known| known.name == key);
@@ -211,8 +201,6 @@ fn elsewhere(key: &str) -> Option<String> {
         Some("it belongs under a [[user_map]]".to_owned())
     } else if is_in(policy::KEYS) {
         Some("it belongs under a [[policy]]".to_owned())
-    } else if !cfg!(feature = "otel") && ["otel_endpoint", "otel_slow"].contains(&key) {
-        Some(NO_OTEL.to_owned())
     } else {
         None
     }

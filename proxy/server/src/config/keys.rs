@@ -33,10 +33,6 @@ key_table! { pub(super) TOP_KEYS =
     audit_keep: "5" = "5",
     audit_required: "false" = "false",
     audit_key_file: "\"audit-key\"" = "(none)",
-    #[cfg(feature = "otel")]
-    otel_endpoint: "\"http://127.0.0.1:4318\"" = "(none)",
-    #[cfg(feature = "otel")]
-    otel_slow: "\"5ms\"" = "\"5ms\"",
     backend_login: "{ user = \"warden\", password_file = \"redis-password\" }",
     backend_tls: "{ ca = \"/etc/lockwarden/redis-ca.pem\" }",
     sentinel: "{ password_file = \"/run/secrets/sentinel\" }",

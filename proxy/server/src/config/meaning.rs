@@ -81,8 +81,6 @@ impl Meaning {
             certificate_logins,
             administration,
             audit,
-            #[cfg(feature = "otel")]
-                otel: _,
             policies,
             said: _,
             source: _,

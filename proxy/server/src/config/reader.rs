@@ -32,8 +32,8 @@ impl Key {
 
 /// The keys of a table, one a line: `name: example = default`.
 macro_rules! key_table {
-    ($vis:vis $table:ident = $($(#[$cfg:meta])? $name:ident: $example:literal $(= $default:literal)?,)*) => {
-        $vis const $table: &[$crate::config::reader::Key] = &[$($(#[$cfg])? $crate::config::reader::Key {
+    ($vis:vis $table:ident = $($name:ident: $example:literal $(= $default:literal)?,)*) => {
+        $vis const $table: &[$crate::config::reader::Key] = &[$($crate::config::reader::Key {
             name: stringify!($name),
             example: $example,
             default: key_table!(@ $($default)?),

@@ -18,8 +18,6 @@ use super::listener::Listener;
 use super::logging::LogFormat;
 use super::namespace::{NamespaceConfig, Quarantine};
 use super::network::Network;
-#[cfg(feature = "otel")]
-use super::otel::OtelConfig;
 use super::policy::PolicyModule;
 use super::present::Present;
 use super::secret::Secret;
@@ -93,9 +91,6 @@ pub(crate) struct Config {
     pub(crate) administration: AdministrationConfig,
     /// The audit trail.
     pub(crate) audit: AuditConfig,
-    /// Spans of refused and slow decisions.
-    #[cfg(feature = "otel")]
-    pub(crate) otel: OtelConfig,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
     /// Who said what, for people.

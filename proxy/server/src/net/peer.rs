@@ -37,15 +37,6 @@ impl PeerAddress {
         }
     }
 
-    /// Its port, if it has one.
-    #[cfg(feature = "otel")]
-    pub(crate) fn port(&self) -> Option<u16> {
-        match self {
-            PeerAddress::Tcp(address) => Some(address.port()),
-            PeerAddress::Unix(_) => None,
-        }
-    }
-
     /// What all connections from the same place have in common: its IP address, or `unix`.
     pub(crate) fn host(&self) -> String {
         self.ip().map_or_else(|| UNIX.to_owned(), |ip| ip.to_string())

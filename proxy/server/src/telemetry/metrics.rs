@@ -67,8 +67,6 @@ pub(crate) struct BuildInfo<'a> {
     pub(crate) wasmtime: &'a str,
     /// The newest WIT version that policies may use.
     pub(crate) policy_abi: &'a str,
-    /// The cargo features that it was built with.
-    pub(crate) features: &'a [&'a str],
 }
 
 /// What this binary was built of.
@@ -78,13 +76,7 @@ pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
     revision: env!("LOCKWARDEN_REVISION"),
     wasmtime: "48",
     policy_abi: "1.1",
-    features: FEATURES,
 };
-
-#[cfg(feature = "otel")]
-const FEATURES: &[&str] = &["otel"];
-#[cfg(not(feature = "otel"))]
-const FEATURES: &[&str] = &[];
 
 type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;
 

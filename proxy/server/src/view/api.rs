@@ -297,8 +297,6 @@ pub(crate) struct Version {
     pub(crate) version: String,
     /// Of the source, `unknown` outside a checkout.
     pub(crate) revision: String,
-    /// The cargo features that it was built with.
-    pub(crate) features: Vec<String>,
     /// The newest version of `lockwarden:policy` that policies may use.
     pub(crate) policy_interface: String,
     pub(crate) wasmtime: String,
@@ -325,11 +323,9 @@ pub(crate) struct PolicyDigest {
 impl Version {
     /// That of this binary.
     pub(crate) fn of_this() -> Version {
-        let owned = |text: &&str| (*text).to_owned();
         Version {
             version: BUILD.version.to_owned(),
             revision: BUILD.revision.to_owned(),
-            features: BUILD.features.iter().map(owned).collect(),
             policy_interface: BUILD.policy_abi.to_owned(),
             wasmtime: BUILD.wasmtime.to_owned(),
             os: std::env::consts::OS.to_owned(),

@@ -100,7 +100,7 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
-pub(super) const KEYS_OF_A_RESTART: [&str; 24] = [
+pub(super) const KEYS_OF_A_RESTART: [&str; 22] = [
     "backend_login",
     "backend_tls",
     "tls",
@@ -123,8 +123,6 @@ pub(super) const KEYS_OF_A_RESTART: [&str; 24] = [
     "max_memory",
     "audit_file",
     "audit_key_file",
-    "otel_endpoint",
-    "otel_slow",
 ];
 
 /// Keys of the configuration that only a restart changes.
@@ -157,11 +155,5 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.max_memory == new.max_memory, "max_memory");
     compare(old.audit.target == new.audit.target, "audit_file");
     compare(old.audit.key == new.audit.key, "audit_key_file");
-    #[cfg(feature = "otel")]
-    {
-        let (old, new) = (&old.otel, &new.otel);
-        compare(old.endpoint == new.endpoint, "otel_endpoint");
-        compare(old.slow == new.slow, "otel_slow");
-    }
     changed
 }

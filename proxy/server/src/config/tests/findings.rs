@@ -258,49 +258,8 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
 
 #[test]
 fn a_key_that_resembles_none_is_answered_with_all() {
-    let otel = match cfg!(feature = "otel") {
-        true => r#""otel_endpoint", "otel_slow", "#,
-        false => "",
-    };
-    let all = format!(
-        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "unknown_commands", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#
-    );
-    expect_findings(&[(r#"colour = "red""#, &[&all])]);
-}
-
-#[cfg(not(feature = "otel"))]
-#[test]
-fn a_build_without_opentelemetry_says_so() {
-    expect_findings(&[(
-        r#"otel_endpoint = "http://127.0.0.1:4318""#,
-        &[
-            r#"c.toml:1:1 error: unknown key "otel_endpoint"; this build has no OpenTelemetry; make one with cargo build --release -p lockwarden --features otel"#,
-        ],
-    )]);
-}
-
-#[cfg(feature = "otel")]
-#[test]
-fn where_spans_go_and_which_are_slow_is_checked() {
-    expect_findings(&[
-        ("otel_endpoint = \"http://127.0.0.1:4318\"\notel_slow = \"off\"", &[]),
-        (
-            r#"otel_endpoint = "http://127.0.0.1:4317""#,
-            &[
-                r#"c.toml:1:17 warning: otel_endpoint: 4317 is usually the collector's port for OTLP over gRPC; spans are sent over HTTP, whose port is 4318"#,
-            ],
-        ),
-        (
-            r#"otel_endpoint = "127.0.0.1:4318""#,
-            &[
-                r#"c.toml:1:17 error: otel_endpoint: "127.0.0.1:4318" is no URL of a collector; write http://host:port, as in "http://127.0.0.1:4318""#,
-            ],
-        ),
-        (
-            r#"otel_slow = "5ms""#,
-            &["c.toml:1:13 warning: otel_slow: no span is sent, because there is no otel_endpoint; name one"],
-        ),
-    ]);
+    let all = r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "unknown_commands", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", "backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#;
+    expect_findings(&[(r#"colour = "red""#, &[all])]);
 }
 
 #[test]

@@ -80,8 +80,6 @@ const CASES: &[(&str, &[Case])] = &[
             ("audit_keep", "7", false),
             ("audit_required", "true", true),
             ("audit_key_file", "\"a\"", false),
-            ("otel_endpoint", "\"http://127.0.0.1:4318\"", false),
-            ("otel_slow", "\"7ms\"", false),
             // Tables, whose keys are below.
             ("backend_login", "", false),
             ("backend_tls", "", false),
@@ -349,8 +347,7 @@ fn every_key_either_changes_the_hash_or_is_listed_among_those_that_do_not() {
         }
         let is_key = |name: &str| keys.iter().any(|key| key.name == name);
         for (name, _, _) in *cases {
-            let optional = name.starts_with("otel_");
-            assert!(is_key(name) || optional, "{table} {name} is no key");
+            assert!(is_key(name), "{table} {name} is no key");
         }
     }
 }

@@ -8,13 +8,8 @@ use crate::telemetry::vocabulary::{CertificateRole, DecisionKind, DurabilityResu
 
 use super::*;
 
-const BUILD: BuildInfo<'static> = BuildInfo {
-    version: "0.1.0",
-    revision: "unknown",
-    wasmtime: "48.0.8",
-    policy_abi: "lockwarden:policy@1.0",
-    features: &[],
-};
+const BUILD: BuildInfo<'static> =
+    BuildInfo { version: "0.1.0", revision: "unknown", wasmtime: "48.0.8", policy_abi: "lockwarden:policy@1.0" };
 
 fn metrics(namespaces: &[(&str, ModeLabel)]) -> Arc<Metrics> {
     Metrics::new(BUILD, namespaces, 30).unwrap()
