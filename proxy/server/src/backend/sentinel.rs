@@ -3,6 +3,7 @@
 
 mod ask;
 mod candidates;
+mod heard;
 pub(super) mod named;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::net::tls::Connector;
 use ask::Way;
 pub(crate) use ask::{Asked, SentinelConversation};
 use candidates::Candidates;
+use heard::HeardMoments;
 pub(crate) use named::{Named, Place, SentinelError, SentinelsError};
 
 /// Sentinels that are known at most, those that others name included.
@@ -26,6 +28,7 @@ pub(crate) struct Sentinels {
     target: SentinelTarget,
     way: Way,
     candidates: Mutex<Candidates>,
+    moments: HeardMoments,
     named: watch::Sender<Option<Named>>,
 }
 
@@ -42,6 +45,7 @@ impl Sentinels {
         Sentinels {
             way: Way { login: target.login.clone().map(OwnLogin::new), connector },
             candidates: Mutex::new(Candidates::new(places)),
+            moments: HeardMoments::new(),
             target: target.clone(),
             named: watch::Sender::new(None),
         }
@@ -80,9 +84,13 @@ impl Sentinels {
     }
 
     /// Since when most sentinels have been heard naming the primary that is followed; `None` where they never were.
-    pub(crate) fn heard_by_most(&self, now: Instant) -> Option<Instant> {
-        let followed = self.named()?;
-        self.candidates().heard_by_most(&followed, now)
+    pub(crate) fn heard_by_most(&self) -> Option<Instant> {
+        self.moments.naming()
+    }
+
+    /// Whether half of the sentinels or fewer have answered lately.
+    pub(crate) fn are_few(&self, now: Instant) -> bool {
+        self.moments.are_few(now)
     }
 
     /// The primary that most sentinels name now, if they agree.
@@ -102,7 +110,7 @@ impl Sentinels {
             }
             Err(error) => candidates.failed(from, error),
         }
-        self.follow(candidates.choose(Instant::now()));
+        self.follow(&candidates, Instant::now());
     }
 
     /// This one said that it is the primary.
@@ -114,7 +122,7 @@ impl Sentinels {
     pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
         let mut candidates = self.candidates();
         candidates.disproved(named, now);
-        self.follow(candidates.choose(now));
+        self.follow(&candidates, now);
     }
 
     /// A connection to this sentinel.
@@ -147,7 +155,8 @@ impl Sentinels {
         self.candidates().said(now)
     }
 
-    fn follow(&self, chosen: Option<Named>) {
+    fn follow(&self, candidates: &Candidates, now: Instant) {
+        let chosen = candidates.choose(now);
         self.named.send_if_modified(|now| {
             let is_news = chosen.is_some() && *now != chosen;
             if is_news {
@@ -155,6 +164,8 @@ impl Sentinels {
             }
             is_news
         });
+        let naming = self.named().and_then(|followed| candidates.heard_by_most(&followed, now));
+        self.moments.set(naming, candidates.most_heard_until(now));
     }
 
     fn candidates(&self) -> MutexGuard<'_, Candidates> {

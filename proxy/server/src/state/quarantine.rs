@@ -31,7 +31,7 @@ pub(crate) fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Inst
     let active = shared.active.load();
     let terms = details.terms(&active)?;
     let reckoned = shared.backend.server.reckoned();
-    let heard = heard(shared, now);
+    let heard = heard(shared);
     Some(promise::now(&terms, reckoned.as_deref(), heard, now))
 }
 
@@ -53,13 +53,13 @@ pub(crate) fn knows_successors(
     let active = shared.active.load();
     details.terms(&active).is_none_or(|terms| {
         let reckoned = shared.backend.server.reckoned();
-        promise::knows_successors(&terms, reckoned.as_deref(), heard(shared, now), now, granted)
+        promise::knows_successors(&terms, reckoned.as_deref(), heard(shared), now, granted)
     })
 }
 
-fn heard(shared: &ProxyState, now: Instant) -> Heard {
+fn heard(shared: &ProxyState) -> Heard {
     match shared.backend.address.sentinels() {
-        Some(sentinels) => Heard::ByMost(sentinels.heard_by_most(now)),
+        Some(sentinels) => Heard::ByMost(sentinels.heard_by_most()),
         None => Heard::Needless,
     }
 }
@@ -82,12 +82,9 @@ pub(crate) fn withheld(
         return Some(Left::Unfit(replicas));
     }
     let sentinels = shared.backend.address.sentinels();
-    if let Some(sentinels) = sentinels {
-        let (heard, known) = sentinels.heard(now);
-        // The others may have agreed on another primary, and it would not be heard here.
-        if heard * 2 <= known {
-            return Some(Left::FewSentinels);
-        }
+    // The others may have agreed on another primary, and it would not be heard here.
+    if sentinels.is_some_and(|sentinels| sentinels.are_few(now)) {
+        return Some(Left::FewSentinels);
     }
     let left = match promise.free {
         Ok(()) => None,

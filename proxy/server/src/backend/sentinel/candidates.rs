@@ -129,6 +129,15 @@ impl Candidates {
         }))
     }
 
+    /// Until when more than half of those that are known count as heard, whatever they name.
+    pub(super) fn most_heard_until(&self, now: Instant) -> Option<Instant> {
+        let since = most_since(self.counted(now).map(|told| {
+            let last = told.last.as_ref().filter(|_| told.failure.is_none());
+            last.map(|(_, asked)| *asked)
+        }));
+        since.map(|since| since + HEARD_WITHIN)
+    }
+
     /// The primary to follow.
     pub(super) fn choose(&self, now: Instant) -> Option<Named> {
         let told = self.sentinels.values().filter_map(|told| told.last.as_ref());
@@ -276,13 +285,16 @@ mod tests {
         let mut all = three();
         all.named(&place(1), named(100, 4), at(1));
         assert_eq!(all.heard_by_most(&named(100, 4), at(4)), None);
+        assert_eq!(all.most_heard_until(at(4)), None);
         all.named(&place(2), named(100, 4), at(3));
         assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(1)));
+        assert_eq!(all.most_heard_until(at(4)), Some(at(1) + HEARD_WITHIN));
         all.named(&place(3), named(100, 4), at(2));
         assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(2)));
         // What one said before it was silent stays true; and one that names another is none of them.
         all.failed(&place(2), SentinelError::Late);
         assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(2)));
+        assert_eq!(all.most_heard_until(at(4)), Some(at(1) + HEARD_WITHIN));
         all.named(&place(2), named(200, 5), at(4));
         assert_eq!(all.heard_by_most(&named(100, 4), at(4)), Some(at(1)));
         assert_eq!(all.heard_by_most(&named(200, 5), at(4)), None);

@@ -1,0 +1,72 @@
+//! Since when most sentinels have been heard, for whoever asks with each lock command. It is kept in atomics, so that no
+//! command waits for those who listen to sentinels, or they for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// See the module.
+pub(super) struct HeardMoments {
+    begun: Instant,
+    /// Since when most have been heard naming the primary that is followed.
+    naming: Moment,
+    /// Until when most count as heard, whatever they name.
+    until: Moment,
+}
+
+/// Nanoseconds since the beginning, and one more; 0 for never.
+#[derive(Default)]
+struct Moment(AtomicU64);
+
+impl HeardMoments {
+    /// None was heard yet.
+    pub(super) fn new() -> HeardMoments {
+        HeardMoments { begun: Instant::now(), naming: Moment::default(), until: Moment::default() }
+    }
+
+    /// What follows from what was heard last.
+    pub(super) fn set(&self, naming: Option<Instant>, until: Option<Instant>) {
+        self.naming.set(naming, self.begun);
+        self.until.set(until, self.begun);
+    }
+
+    pub(super) fn naming(&self) -> Option<Instant> {
+        self.naming.get(self.begun)
+    }
+
+    pub(super) fn are_few(&self, now: Instant) -> bool {
+        self.until.get(self.begun).is_none_or(|until| now >= until)
+    }
+}
+
+impl Moment {
+    fn set(&self, at: Option<Instant>, begun: Instant) {
+        let nanos = at.map(|at| at.saturating_duration_since(begun).as_nanos());
+        let value = nanos.map_or(0, |nanos| u64::try_from(nanos).unwrap_or(u64::MAX).saturating_add(1));
+        self.0.store(value, Ordering::Release);
+    }
+
+    fn get(&self, begun: Instant) -> Option<Instant> {
+        let nanos = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        begun.checked_add(Duration::from_nanos(nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_set_is_told_and_nothing_before_that() {
+        let moments = HeardMoments::new();
+        let now = Instant::now();
+        assert_eq!(moments.naming(), None);
+        assert!(moments.are_few(now));
+        moments.set(Some(now), Some(now + Duration::from_secs(5)));
+        assert_eq!(moments.naming(), Some(now));
+        assert!(!moments.are_few(now + Duration::from_secs(4)));
+        assert!(moments.are_few(now + Duration::from_secs(5)));
+        moments.set(None, None);
+        assert_eq!(moments.naming(), None);
+        assert!(moments.are_few(now));
+    }
+}
