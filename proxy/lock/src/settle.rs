@@ -17,7 +17,7 @@ use crate::namespace::NamespaceId;
 use crate::op::{Command, Comparison, ExtendSpelling, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::outcome::NothingRun;
 use crate::pass_through::PassThrough;
-use crate::plan::lengthened_to;
+use crate::plan::{lengthened_to, may_repeat};
 use crate::reason::Reason;
 use crate::rules::{Durability, Mode, OnFault, OnViolation, OpaqueScripts, Rules};
 use crate::time::ProxyTime;
@@ -196,6 +196,31 @@ impl Permitted {
         let enforced = rules.filter(|rules| rules.mode == Mode::Enforce);
         let wanted = enforced.filter_map(|rules| rules.durability);
         wanted.reduce(Durability::and)
+    }
+
+    /// The lock that this must not be done to any more: by the rules of now less may be promised than when it was settled, and so
+    /// much less that it does not fit. `None` where it may go on.
+    pub fn promised_no_more(&self, rules: &dyn Fn(NamespaceId) -> Rules) -> Option<&Target> {
+        let op = &self.command.op;
+        let has_become_so = |allowed: &&Allowed| {
+            let (then, now) = (&allowed.rules, rules(allowed.lock.target.namespace));
+            let exceeds = |rules: &Rules| {
+                let repeats = matches!(op, LockOp::Acquire { .. }) && !may_repeat(&allowed.obligations, rules);
+                repeats || unpromised(op, &allowed.obligations, rules).is_some()
+            };
+            let takes = !matches!(op, LockOp::Extend { .. });
+            let is_withheld = takes && now.quarantined && !then.quarantined && now.mode == Mode::Enforce;
+            is_withheld || (exceeds(&now) && !exceeds(then))
+        };
+        match op {
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } => None,
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Wrapped { .. } => self.locks.iter().find(has_become_so).map(|allowed| &allowed.lock.target),
+        }
     }
 
     /// The command, and its locks to draw names for.
@@ -445,7 +470,8 @@ fn unpromised(op: &LockOp, obligations: &Obligations, rules: &Rules) -> Option<D
     (!rules.may_promise(ttl_ms)).then(quarantine)
 }
 
-fn quarantine() -> Denial {
+/// The refusal where less may be promised than was asked for.
+pub fn quarantine() -> Denial {
     Denial { reason: Reason::Quarantine, detail: None, policy: built_in() }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::lease::{LeaseTtl, adopted_ttl, longest_ms};
+use super::lease::{LeaseTtl, adopted_ttl, may_repeat};
 use super::{Plan, Planning, shown};
 use crate::evidence::Facts;
 use crate::op::{AcquireReply, AskedTtl, LockOp};
@@ -28,9 +28,7 @@ pub(super) fn plan(
     let adopted = adopted_ttl(&lock.obligations, &lock.rules);
     let counter = *reply == AcquireReply::Counter;
     let wants_old = counter || *reply == AcquireReply::OldValue;
-    // A repetition gives the lease its whole TTL again.
-    let may_last = lock.rules.may_promise(longest_ms(&lock.obligations));
-    let own = is_own(value, &lock.lock.facts) && may_last;
+    let own = is_own(value, &lock.lock.facts) && may_repeat(&lock.obligations, &lock.rules);
     let again = own && lock.rules.on_repeat == OnRepeat::Grant;
     let distinctive = who.is_distinctive(&lock.rules);
     let (words, shown, reads_value) = match reply {

@@ -134,8 +134,13 @@ pub(crate) fn lengthened_to(op: &LockOp, obligations: &Obligations) -> Option<u6
     }
 }
 
+/// Whether a repeated acquire may give its client's lease its whole TTL again.
+pub(crate) fn may_repeat(obligations: &Obligations, rules: &Rules) -> bool {
+    rules.may_promise(longest_ms(obligations))
+}
+
 /// The longest TTL that a lease may be given, ms.
-pub(super) fn longest_ms(obligations: &Obligations) -> u64 {
+fn longest_ms(obligations: &Obligations) -> u64 {
     let cap = obligations.ttl_cap_ms.filter(|cap| *cap > 0);
     cap.unwrap_or(MAX_TTL_MS)
 }

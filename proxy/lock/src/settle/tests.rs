@@ -394,3 +394,36 @@ fn a_refused_take_over_leaves_a_comparison_its_extension() {
     assert_eq!(obligations.take_over, Some(TakeOverRule::Never));
     assert_eq!(obligations.require, Some(Proofs::ALL));
 }
+
+/// What was settled may be carried out later: a block when it is executed.
+#[test]
+fn what_was_settled_under_more_is_promised_no_more_under_less() {
+    let now = rules(Mode::Enforce, OnViolation::Native);
+    let longest = |ms| Rules { longest_ms: Some(ms), ..now };
+    let quarantined = Rules { quarantined: true, ..now };
+    let lengthens = extend(AskedTtl::For(500), ExtendSpelling::Expire);
+    let capped = Obligations { ttl_cap_ms: Some(1_000), ..Obligations::default() };
+    let monitor = |rules| Rules { mode: Mode::Monitor, ..rules };
+    for (command, then, rules, expected) in [
+        (acquire(), now, now, true),
+        (acquire(), now, quarantined, false),
+        (acquire(), quarantined, quarantined, true),
+        (acquire(), longest(1_000), longest(999), false),
+        (acquire(), longest(999), longest(998), true),
+        (lengthens.clone(), longest(1_000), longest(500), true),
+        (lengthens.clone(), longest(1_000), longest(499), false),
+        (lengthens.clone(), now, quarantined, true),
+        (store(false, false), now, quarantined, false),
+        (release(), now, Rules { longest_ms: Some(0), ..quarantined }, true),
+        (acquire(), monitor(now), monitor(quarantined), true),
+        (lengthens, monitor(now), monitor(longest(0)), true),
+    ] {
+        let label = format!("{command:?}");
+        let permit = Decision { obligations: capped.clone(), ..Decision::permit() };
+        let Settled::Permitted(permitted) = settled(command, permit, then) else {
+            panic!("{label} was not permitted");
+        };
+        let target = permitted.promised_no_more(&|_| rules);
+        assert_eq!(target.is_none(), expected, "{label} {rules:?}");
+    }
+}

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::rules::{Mode, Rules};
+use lockwarden_lock::settle::{self, Code, Refused};
 use lockwarden_resp::{Protocol, parse_reply};
 
 use super::Session;
 use super::awaited::Look;
+use super::block::Place;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::backend::server_info;
@@ -48,6 +50,32 @@ impl Session {
             self.ask_which_server(inbox).await?;
         }
         Ok(())
+    }
+
+    /// Less may be promised than when the block was queued: by the rules of now it is spoilt, and nothing of it is carried out.
+    pub(super) fn promise_block(&mut self) {
+        let is_verified = self.transport.backend_link().is_verified();
+        let Some(block) = self.client.connection.block.as_ref().filter(|block| block.spoiled.is_none()) else {
+            return;
+        };
+        let shared = &self.client.shared;
+        let withheld = block.places.iter().find_map(|(_, place)| {
+            let Place::Step(flight, active) = place else {
+                return None;
+            };
+            let rules = |namespace| rules_now(namespace, active, shared, is_verified);
+            let target = flight.permitted.promised_no_more(&rules)?.clone();
+            let command = Box::new(flight.permitted.command().clone()).into();
+            let refused = Refused { command, target, code: Code::Denied, denial: settle::quarantine(), native: false };
+            Some((refused, active.clone()))
+        });
+        let Some((refused, active)) = withheld else {
+            return;
+        };
+        let line = self.refused(&refused, None, &active);
+        if let Some(block) = &mut self.client.connection.block {
+            block.spoil(&line);
+        }
     }
 
     async fn ask_which_server(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {

@@ -31,6 +31,7 @@ impl Session {
     ) -> Result<(), End> {
         self.settled(inbox).await?;
         let queued = self.transport.take_queued();
+        self.promise_block();
         let mut block = self.client.connection.block.take();
         let mut check = None;
         if let Some(block) = block.as_mut().filter(|block| block.spoiled.is_none())

@@ -126,6 +126,9 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     let (shop, depot) = (proxy.client(), proxy.client());
     wait_for("a grant", || shop.sends("SET lock:a s NX PX 2000").reply().to_string() == "+OK");
     depot.sends("SETNX lock:kept d").gets(":1");
+    // What is queued now is carried out when less is promised.
+    let baker = proxy.client();
+    baker.pipelines(&["MULTI", "SET lock:block b NX PX 2000", "SET data b"], &["+OK", "+QUEUED", "+QUEUED"]);
 
     for silent in &all.0[1..] {
         silent.says(None);
@@ -138,6 +141,9 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     let extend = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
     assert_eq!(depot.eval(extend, &["lock:kept"], &["d", "2000"]), ":0");
     depot.sends("SET lock:new d NX PX 100").gets("nil");
+    baker.sends("EXEC").gets_error("EXECABORT");
+    proxy.logs(&["refused", "quarantine", "lock:block"]);
+    assert!(redis.is_free("lock:block") && redis.is_free("data"));
     wait_for("what was kept alive to run out", || redis.is_free("lock:kept") && redis.is_free("lock:a"));
     proxy.logs(&["a lease ran out under its holder", "most of the sentinels", "lock:kept"]);
     // What is plain goes on, and locks do once most are heard.
@@ -263,4 +269,26 @@ fn a_late_writer_passes_no_guard_behind_a_grant_that_a_failover_lost() {
     late.sends("EXEC").gets_error("EXECABORT");
     late.sends("SET lock:1 a2 NX PX 60000").gets("+OK");
     late.sends("SET guarded:1 again").gets("+OK");
+}
+
+/// What was queued before a quarantine began takes no free lock in it.
+#[test]
+fn a_block_that_was_queued_before_a_quarantine_takes_no_free_lock_in_it() {
+    let redis = Redis::with_jumping_clock(&[]);
+    was_the_primary_for_long(&redis);
+    let proxy = Proxy::builder(&redis).ceiling("60s").namespace("quarantine", "\"60s\"").start();
+    let shop = proxy.client();
+    wait_for("a grant", || shop.sends("SET lock:a s NX PX 60000").reply().to_string() == "+OK");
+    let block = ["MULTI", "SET lock:new s NX PX 1000", "PEXPIRE lock:a 60000"];
+    let queued = ["+OK", "+QUEUED", "+QUEUED"];
+    shop.pipelines(&block, &queued);
+    let before = since(&redis);
+    redis.clock_jumps(3_000);
+    wait_for("the era to be entered anew", || since(&redis) > before + 2_000);
+    wait_for("the quarantine", || proxy.metric(UNTIL) > 0.0);
+    shop.sends("EXEC").gets_error("EXECABORT");
+    assert!(redis.is_free("lock:new"));
+    // What is extended alone is promised as ever, and what is queued now is queued in words of the quarantine.
+    shop.pipelines(&["MULTI", "PEXPIRE lock:a 60000", "SET lock:new s NX PX 1000"], &queued);
+    shop.sends("EXEC").gets("[:1, nil]");
 }
