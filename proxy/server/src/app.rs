@@ -30,7 +30,7 @@ use crate::backend::{Address, server_info};
 use crate::config::{Config, Finding, Report};
 use crate::maintenance::break_lease::BreakOrder;
 use crate::maintenance::renewals::RenewAll;
-use crate::maintenance::{certificates, chores, connection_age, renewals, sentinels};
+use crate::maintenance::{certificates, chores, connection_age, renewals, sentinels, standstill};
 use crate::net::descriptors;
 use crate::net::listener::Arrival;
 use crate::ruleset::activate::{activate, labels};
@@ -208,7 +208,7 @@ impl Prepared {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let number = thread::available_parallelism().map_or(1, NonZero::get);
         let (runtime, workers) = match runtime.and_then(|runtime| {
-            let workers = Workers::start(number)?;
+            let workers = Workers::start(number, &self.serving.shared.standstill)?;
             Ok((runtime, workers))
         }) {
             Ok(both) => both,
@@ -250,6 +250,7 @@ impl Serving {
             shared: shared.clone(),
             controller: controller.clone(),
         };
+        tokio::spawn(standstill::run(shared.clone()));
         tokio::spawn(sentinels::run(shared.clone()));
         tokio::spawn(maintenance::run(shared.clone(), judgement));
         tokio::spawn(chores::run(shared.clone(), inbox));

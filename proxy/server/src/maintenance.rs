@@ -14,6 +14,7 @@ mod primary;
 mod renewal_failures;
 pub(crate) mod renewals;
 pub(crate) mod sentinels;
+pub(crate) mod standstill;
 mod strict;
 mod sweep;
 
@@ -92,11 +93,11 @@ pub(crate) async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 continue;
             }
         }
-        let named = primary::named(&shared);
+        let followed = primary::last(&shared);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             // That may be whom it waits for.
-            _ = primary::changes(&shared, named.as_ref()) => primary::leave(&shared),
+            _ = primary::changes(&shared, followed.as_ref()) => primary::leave(&shared),
         }
         pause = (pause * 2).min(MAX_PAUSE);
     }
@@ -350,14 +351,14 @@ impl Upkeep<'_> {
                     if shared.backend.server.take_another() {
                         return Err(BackendError::AnotherServer);
                     }
-                    self.check_role().await?;
+                    self.check_role(shared).await?;
                 }
             }
             let now = Instant::now();
             if now >= heartbeat {
                 let address = &shared.backend.address;
                 address.stay_logged_in(&mut self.conversation).await?;
-                self.check_role().await?;
+                self.check_role(shared).await?;
                 self.look_after_commands(shared).await?;
                 self.look_after_eviction(shared).await?;
                 self.look_after_scripts(shared).await?;
@@ -388,11 +389,14 @@ impl Upkeep<'_> {
     }
 
     /// The heartbeat. A server that was made a replica is left, and the name is looked up anew.
-    async fn check_role(&mut self) -> Result<(), BackendError> {
-        match self.role.ask(&mut self.conversation).await? {
-            Role::Replica => Err(BackendError::Replica),
-            Role::Primary | Role::Unknown => Ok(()),
+    async fn check_role(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
+        let asked = Instant::now();
+        let role = self.role.ask(&mut self.conversation).await?;
+        if let Role::Replica = role {
+            return Err(BackendError::Replica);
         }
+        shared.backend.server.was_asked(asked);
+        Ok(())
     }
 
     /// Asks over a new connection whether a password is wanted, and does not wait for the answer: clients

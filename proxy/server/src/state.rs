@@ -6,6 +6,7 @@ pub(crate) mod certificates;
 pub(crate) mod effects;
 pub(crate) mod operator;
 pub(crate) mod quarantine;
+pub(crate) mod standstill;
 
 use std::io;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::Metrics;
 use certificates::Certificates;
 use operator::Operator;
+use standstill::Standstill;
 
 /// See the module.
 pub(crate) struct ProxyState {
@@ -52,6 +54,8 @@ pub(crate) struct ProxyState {
     /// What applications are called.
     pub(crate) naming: Arc<Naming>,
     pub(crate) backend: Arc<Backend>,
+    /// Whether this process stood still, and it was not asked since who is the primary.
+    pub(crate) standstill: Arc<Standstill>,
     /// How clients come by connections to it.
     pub(crate) sessions: Sessions,
     /// What clients' buffers may take.
@@ -123,6 +127,7 @@ impl ProxyState {
             active: Arc::new(ArcSwap::from_pointee(active)),
             memory: Arc::new(Memory::new(max_memory, metrics.clone())),
             backend: Arc::new(Backend::new(address, metrics.clone())),
+            standstill: Arc::default(),
             metrics,
             sessions: config.sessions,
             max_clients: config.max_clients,

@@ -3,6 +3,7 @@
 
 mod promised;
 mod shown;
+mod standstill;
 
 use std::time::{Duration, Instant};
 

@@ -7,10 +7,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
+
+use crate::state::standstill::Standstill;
 
 /// What a thread is given to do: a function that it calls in its runtime.
 type Job = Box<dyn FnOnce() + Send>;
@@ -57,17 +60,18 @@ thread_local! {
 }
 
 impl Workers {
-    /// Starts so many threads.
-    pub(crate) fn start(number: usize) -> io::Result<Workers> {
+    /// Starts so many threads, each of which looks whether it stood still before it does anything.
+    pub(crate) fn start(number: usize, standstill: &Arc<Standstill>) -> io::Result<Workers> {
         let mut workers = Vec::new();
         let mut threads = Vec::new();
         for place in 0..number.max(1) {
             let (jobs, queue) = unbounded_channel();
             let (told, handle) = std::sync::mpsc::channel();
             let (stop, stopped) = oneshot::channel();
+            let standstill = standstill.clone();
             let thread = thread::Builder::new()
                 .name(format!("worker-{place}"))
-                .spawn(move || work(place, queue, &told, stopped))?;
+                .spawn(move || work(place, queue, &told, stopped, standstill))?;
             let handle = handle.recv().unwrap_or_else(|_| Err(io::Error::other("a worker thread ended at once")))?;
             workers.push(Worker { jobs, handle, clients: Arc::default() });
             threads.push((stop, thread));
@@ -196,9 +200,14 @@ fn work(
     mut jobs: UnboundedReceiver<Job>,
     told: &std::sync::mpsc::Sender<io::Result<Handle>>,
     mut stopped: oneshot::Receiver<()>,
+    standstill: Arc<Standstill>,
 ) {
     PLACE.set(Some(place));
-    let runtime = runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let mut runtime = runtime::Builder::new_current_thread();
+    runtime.enable_all().on_thread_unpark(move || {
+        standstill.look(Instant::now());
+    });
+    let runtime = runtime.build_local(LocalOptions::default());
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -230,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_newcomer_goes_to_the_thread_with_the_fewest_and_stays_there() {
-        let workers = Workers::start(3).unwrap();
+        let workers = Workers::start(3, &Arc::default()).unwrap();
         let seats = workers.seats();
         let places = Arc::new(Mutex::new(Vec::new()));
         let (enough, go) = tokio::sync::watch::channel(false);

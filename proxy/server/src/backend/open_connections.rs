@@ -16,13 +16,13 @@ use crate::net::stream::Stream;
 #[derive(Debug, Default)]
 pub(crate) struct OpenConnections {
     era: AtomicU64,
+    /// Connections of older eras are cut as soon as they are made.
+    oldest: AtomicU64,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Connections of older eras are cut as soon as they are made.
-    oldest: u64,
     next: u64,
     open: HashMap<u64, Open>,
 }
@@ -60,10 +60,16 @@ impl OpenConnections {
 
     /// Cuts what was looked up in an older era than that of now. Returns how many connections that were.
     pub(crate) fn cut_older(&self) -> usize {
-        let mut state = self.state();
-        state.oldest = self.era();
-        let old = state.open.values().filter(|open| open.era < state.oldest);
+        let state = self.state();
+        let oldest = self.era();
+        self.oldest.store(oldest, Ordering::Release);
+        let old = state.open.values().filter(|open| open.era < oldest);
         old.map(cut).count()
+    }
+
+    /// Whether connections of this era are cut. What was read from one before may still come.
+    pub(crate) fn are_cut(&self, era: u64) -> bool {
+        era < self.oldest.load(Ordering::Acquire)
     }
 
     /// Enters a connection whose address was looked up in this era.
@@ -72,7 +78,7 @@ impl OpenConnections {
         let number = state.next;
         state.next += 1;
         let open = Open { socket: stream.as_raw_fd(), era };
-        if era < state.oldest {
+        if self.are_cut(era) {
             cut(&open);
         }
         state.open.insert(number, open);

@@ -30,6 +30,8 @@ pub(crate) struct Sentinels {
     candidates: Mutex<Candidates>,
     moments: HeardMoments,
     named: watch::Sender<Option<Named>>,
+    /// The one that the proxy has turned to.
+    followed: Mutex<Option<Named>>,
 }
 
 impl fmt::Debug for Sentinels {
@@ -48,6 +50,7 @@ impl Sentinels {
             moments: HeardMoments::new(),
             target: target.clone(),
             named: watch::Sender::new(None),
+            followed: Mutex::default(),
         }
     }
 
@@ -64,6 +67,15 @@ impl Sentinels {
     /// The primary that is to be followed, once one was named.
     pub(crate) fn named(&self) -> Option<Named> {
         self.named.borrow().clone()
+    }
+
+    /// The primary that the proxy has turned to: whatever leads to the one before was cut.
+    pub(crate) fn followed(&self) -> Option<Named> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn is_followed(&self, named: &Named) {
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some(named.clone());
     }
 
     /// Waits until another than this is to be followed.
@@ -133,14 +145,19 @@ impl Sentinels {
     /// Asks each sentinel once, and returns the primary to follow.
     pub(crate) async fn find(&self) -> Result<Named, SentinelsError> {
         for place in self.places() {
-            let at = Instant::now();
-            let asked = match self.converse(&place).await {
-                Ok(mut conversation) => conversation.ask(self.name()).await,
-                Err(error) => Err(error),
-            };
-            self.told(&place, asked, at);
+            self.ask(&place).await;
         }
         self.named().ok_or_else(|| self.silence())
+    }
+
+    /// Asks this sentinel once, over a connection that is made for it.
+    pub(crate) async fn ask(&self, place: &Place) {
+        let at = Instant::now();
+        let asked = match self.converse(place).await {
+            Ok(mut conversation) => conversation.ask(self.name()).await,
+            Err(error) => Err(error),
+        };
+        self.told(place, asked, at);
     }
 
     /// Why no primary is known.

@@ -75,6 +75,7 @@ pub(crate) struct Server {
     reckoned: ArcSwapOption<Reckoned>,
     unreckoned: ArcSwap<Instant>,
     another: AtomicBool,
+    asked: ArcSwap<Instant>,
 }
 
 /// Whether the server puts the name of a script into the errors that it raises.
@@ -119,6 +120,7 @@ impl Server {
             reckoned: ArcSwapOption::empty(),
             unreckoned: ArcSwap::from_pointee(Instant::now()),
             another: AtomicBool::new(false),
+            asked: ArcSwap::from_pointee(Instant::now()),
         }
     }
 
@@ -192,6 +194,11 @@ impl Server {
         self.connections.begin_era()
     }
 
+    /// Whether connections of this era were cut: what comes on one was said by a server that is left.
+    pub(crate) fn is_left(&self, era: u64) -> bool {
+        self.connections.are_cut(era)
+    }
+
     /// Cuts every connection of an older era, whatever is under way there: it may lead to a server that goes on taking
     /// writes, all of which will be lost. Returns how many they were.
     pub(crate) fn cut_older(&self) -> usize {
@@ -232,6 +239,16 @@ impl Server {
     /// A client found that its connection leads to a replica: the next heartbeat is due now.
     pub(crate) fn doubt(&self) {
         self.doubts.notify_one();
+    }
+
+    /// When it was asked at this moment, it said that it is the primary.
+    pub(crate) fn was_asked(&self, at: Instant) {
+        self.asked.store(Arc::new(at));
+    }
+
+    /// Whether it was asked after this, and said so.
+    pub(crate) fn was_asked_since(&self, then: Instant) -> bool {
+        **self.asked.load() >= then
     }
 
     /// Waits until somebody has doubts.

@@ -11,15 +11,17 @@ pub(super) async fn followed(shared: &ProxyState) -> Result<Option<Named>, Backe
     let Some(sentinels) = shared.backend.address.sentinels() else {
         return Ok(None);
     };
-    Ok(Some(match sentinels.named() {
+    let named = match sentinels.named() {
         Some(named) => named,
         None => sentinels.find().await?,
-    }))
+    };
+    sentinels.is_followed(&named);
+    Ok(Some(named))
 }
 
-/// The primary that sentinels name now, if any does.
-pub(super) fn named(shared: &ProxyState) -> Option<Named> {
-    shared.backend.address.sentinels()?.named()
+/// The primary that was followed last, if any was.
+pub(super) fn last(shared: &ProxyState) -> Option<Named> {
+    shared.backend.address.sentinels()?.followed()
 }
 
 /// Waits until sentinels name another primary than this.

@@ -233,6 +233,11 @@ impl<'a> Renewals<'a> {
             if self.era != self.shared.backend.server.era() {
                 return Err(refused(b"another server stands behind the backend's name"));
             }
+            // What is renewed on a server that is the primary no more is lost.
+            if !self.shared.standstill.look(Instant::now()) {
+                self.shared.standstill.is_over().await;
+                continue;
+            }
             let now = Instant::now();
             while self.calls.len() < MAX_CALLS {
                 let due = self.shared.renewals.take_due(now, MAX_BATCH);

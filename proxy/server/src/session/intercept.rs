@@ -35,6 +35,9 @@ impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
     pub(crate) async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+        if !self.client.shared.standstill.goes_on() {
+            self.client.shared.standstill.is_over().await;
+        }
         if self.client.connection.acting == Acting::Own {
             self.carry(inbox).await?;
         } else {
@@ -339,6 +342,10 @@ impl Session {
         }
         let step = self.client.plan(&mut flight, true, active);
         let planned = Instant::now();
+        // What was judged before a gap is not promised after it.
+        if !self.client.shared.standstill.look(planned) {
+            return Err(End::Backend);
+        }
         flight.took = judged(begun, planned);
         self.client.step_is_under_way(&flight);
         let carried = self.carry_out(inbox, &mut flight, (step, planned), active);
@@ -352,6 +359,9 @@ impl Session {
             }
         };
         let answered = Instant::now();
+        if !self.still_counts(answered).await {
+            return Err(End::Backend);
+        }
         let judging = flight.took.judging;
         flight.took.redis = Some(answered.duration_since(planned));
         self.client.pending_grants.answered();

@@ -52,6 +52,17 @@ impl Session {
         Ok(())
     }
 
+    /// Whether an answer that came at this moment was said by the server that is the primary, as far as this proxy knows; after a gap
+    /// in its own time it waits until it does. What the server before has said is not believed.
+    pub(super) async fn still_counts(&mut self, answered: Instant) -> bool {
+        let shared = &self.client.shared;
+        if !shared.standstill.look(answered) {
+            shared.standstill.is_over().await;
+        }
+        let era = self.transport.backend_link().era();
+        era.is_none_or(|era| !shared.backend.server.is_left(era))
+    }
+
     /// Less may be promised than when the block was queued: by the rules of now it is spoilt, and nothing of it is carried out.
     pub(super) fn promise_block(&mut self) {
         let is_verified = self.transport.backend_link().is_verified();

@@ -98,6 +98,9 @@ impl Session {
                         _ => break answer,
                     }
                 };
+                if !self.still_counts(Instant::now()).await {
+                    return Err(End::Backend);
+                }
                 self.client.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
                 self.client.pending_grants.answered();

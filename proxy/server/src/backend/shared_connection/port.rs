@@ -52,6 +52,11 @@ impl Attachment {
         self.connection.traffic
     }
 
+    /// In which the backend's name was looked up for it.
+    pub(crate) fn era(&self) -> u64 {
+        self.connection.era
+    }
+
     /// Requests go by the connection for this traffic from now on. Only where no reply is due: order is
     /// kept on one connection only. Where there are too many kinds, the one in use stays.
     pub(crate) fn turn_to(&mut self, traffic: Traffic) {

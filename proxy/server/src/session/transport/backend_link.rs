@@ -47,6 +47,14 @@ impl BackendLink {
         !self.shared && self.own.as_ref().is_some_and(|own| own.verified)
     }
 
+    /// In which the backend's name was looked up for the connection by which requests go.
+    pub(crate) fn era(&self) -> Option<u64> {
+        match (&self.port, &self.own) {
+            (Some(port), _) if self.shared => Some(port.era()),
+            (_, own) => own.as_ref().map(|own| own.era),
+        }
+    }
+
     /// That is known now of the session's own connection.
     pub(crate) fn is_known_to_lead(&mut self) {
         if let Some(own) = &mut self.own {
