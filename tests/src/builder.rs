@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::certificates::Authority;
 use crate::deadline::wait_for;
+use crate::machines::Machine;
 use crate::proxy::Proxy;
 use crate::redis::is_whole_run_with_tls;
 
@@ -45,6 +46,7 @@ pub struct ProxyBuilder {
     pub(crate) on_one_cpu: bool,
     pub(crate) descriptors: Option<u64>,
     pub(crate) user: Option<u32>,
+    pub(crate) machine: Option<Machine>,
 }
 
 impl ProxyBuilder {
@@ -63,6 +65,7 @@ impl ProxyBuilder {
             on_one_cpu: false,
             descriptors: None,
             user: None,
+            machine: None,
         }
         .mode(Mode::Enforce)
         .setting("ttl-ceiling", "default", "\"600ms\"")
@@ -151,6 +154,13 @@ impl ProxyBuilder {
     #[must_use]
     pub fn as_user(mut self, user: u32) -> Self {
         self.user = Some(user);
+        self
+    }
+
+    /// Runs it on this machine, where its addresses are then.
+    #[must_use]
+    pub fn on_machine(mut self, machine: &Machine) -> Self {
+        self.machine = Some(machine.clone());
         self
     }
 

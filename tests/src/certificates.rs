@@ -55,6 +55,13 @@ impl Subject {
         self
     }
 
+    /// With this address.
+    #[must_use]
+    pub fn address(mut self, address: Ipv4Addr) -> Subject {
+        self.names.push(SanType::IpAddress(IpAddr::V4(address)));
+        self
+    }
+
     /// With this URI.
     #[must_use]
     pub fn uri(mut self, name: &str) -> Subject {

@@ -77,6 +77,9 @@ impl Proxy {
         if let Some(most) = builder.descriptors {
             has_descriptors(&mut command, most);
         }
+        if let Some(machine) = &builder.machine {
+            machine.runs(&mut command);
+        }
         let mut process =
             Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
         let log = Arc::new(Mutex::new(String::new()));

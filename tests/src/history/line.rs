@@ -1,6 +1,6 @@
 //! The file that a client writes while it works, one line for each thing that happens, so that it is whole up to the
 //! moment in which the client is killed: `TIME NUMBER invoke …` before a request is sent, `TIME NUMBER yes` or `no`
-//! when it was answered, `TIME NUMBER fence 7`. A request without a second line has an unknown outcome.
+//! when it was answered, `TIME NUMBER fence 7`, `TIME NUMBER wrote …` behind a write of guarded data. A request without a second line has an unknown outcome.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::clock::At;
-use super::operation::{Action, Answer, History, Operation};
+use super::operation::{Action, Answer, History, Operation, Write};
 
 /// Writes the file of one client.
 pub(super) struct Scribe {
@@ -55,6 +55,11 @@ impl Scribe {
         self.says(&format!("fence {fence}"));
     }
 
+    /// A write of what this lock guards, sent at this moment, was carried out.
+    pub(super) fn wrote(&mut self, lock: &str, fence: u64, sent: At) {
+        self.says(&format!("wrote {lock} {fence} {}", sent.0));
+    }
+
     fn says(&mut self, what: &str) {
         self.says_at(At::now(), what);
     }
@@ -88,11 +93,21 @@ pub(super) fn read(path: &Path, client: u32, history: &mut History) {
             ("yes", Some(last)) => last.answered = Some((at, Answer::Yes)),
             ("no", Some(last)) => last.answered = Some((at, Answer::No)),
             ("error", Some(_)) => *history.errors.entry(rest.to_owned()).or_default() += 1,
+            ("wrote", _) => history.writes.push(written(at, rest)),
             ("fence", Some(last)) => last.fence = rest.parse().ok(),
             _ => panic!("a client wrote {line:?}"),
         }
     }
     history.operations.extend(last);
+}
+
+fn written(done: At, said: &str) -> Write {
+    let parts: Vec<&str> = said.split(' ').collect();
+    let [lock, fence, sent] = parts[..] else {
+        panic!("a client wrote {said:?}");
+    };
+    let number = |text: &str| text.parse().expect("the scribe writes numbers");
+    Write { lock: lock.to_owned(), fence: number(fence), sent: At(number(sent)), done }
 }
 
 fn invoked(client: u32, sent: At, said: &str) -> Operation {

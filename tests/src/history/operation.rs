@@ -70,6 +70,19 @@ impl Operation {
     }
 }
 
+/// A write of guarded data that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The lock that guards the data.
+    pub lock: String,
+    /// The fencing token of the lease under which the client wrote.
+    pub fence: u64,
+    /// When it was sent, or a moment before.
+    pub sent: At,
+    /// When the client heard that it was done.
+    pub done: At,
+}
+
 /// Something that went wrong for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
@@ -86,6 +99,8 @@ pub struct Trouble {
 pub struct History {
     /// In the order in which they were sent.
     pub operations: Vec<Operation>,
+    /// Writes of guarded data.
+    pub writes: Vec<Write>,
     /// When a client was about to be killed: it holds nothing from then on.
     pub deaths: BTreeMap<u32, At>,
     /// What went wrong.

@@ -2,13 +2,11 @@
 //! faults by a seed. It brings a history about and judges nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::builder::{Mode, ProxyBuilder};
@@ -28,6 +26,7 @@ use super::idioms::DEFAULT_TTL;
 use super::line;
 use super::operation::{History, Trouble};
 use super::planted::{Planted, Planter};
+use super::proxies_said;
 use super::run::{Plan, Run, without_grants};
 use super::worker::{Orders, guarded_by};
 
@@ -39,9 +38,8 @@ const CALM: Duration = Duration::from_secs(5);
 /// that is not busy.
 const UNWRITTEN: Duration = Duration::from_secs(2);
 /// What a lock guards: [`super::worker::guarded_by`].
-const GUARD: &str = "[[guard]]\nname = \"data\"\nkeys = [\"data:{id}\"]\nlock = \"lock:{id}\"\nmode = \"enforce\"\n";
-/// How a lease that a failover has lost is told in the log.
-const LOST: &str = "a lease was lost in the failover";
+pub(super) const GUARD: &str =
+    "[[guard]]\nname = \"data\"\nkeys = [\"data:{id}\"]\nlock = \"lock:{id}\"\nmode = \"enforce\"\n";
 /// A server that loses nothing. Clients without a proxy come from addresses of their own, which protected mode refuses.
 const WRITES_DOWN: [&str; 6] = ["--appendonly", "yes", "--appendfsync", "always", "--protected-mode", "no"];
 /// A client that has not ended so long behind the end is stuck.
@@ -230,9 +228,10 @@ impl Rig {
             file: file.clone(),
             until: self.until,
             misbehaves: self.plan.misbehave,
+            holds: None,
             clock_ahead: Duration::from_secs(if seat % 4 == 3 { 60 } else { 0 }),
         };
-        self.seats[seat].process = Some(orders.start(&self.plan.worker));
+        self.seats[seat].process = Some(orders.start(&self.plan.worker, None));
         self.seats[seat].client = client;
         self.files.push((client, file));
     }
@@ -406,7 +405,8 @@ impl Rig {
         }
         history.sorts();
         let failovers = without_grants(&history, &self.failovers);
-        let (lost, lost_counted) = self.lost();
+        let proxies = self.places.iter().filter_map(|place| place.proxy.as_ref());
+        let (lost, lost_counted) = proxies_said::lost(proxies, Proxy::metric);
         Run {
             failovers,
             lost,
@@ -417,7 +417,9 @@ impl Rig {
             unwritten: std::mem::take(&mut self.unwritten),
             faults: std::mem::take(&mut self.faults),
             planted: self.planted(),
-            waits: self.plan.durability != "none",
+            refuses_extensions: self.plan.durability != "none",
+            one_server: self.failovers.is_empty(),
+            untold: Duration::ZERO,
             history,
             calm_from,
         }
@@ -441,21 +443,6 @@ impl Rig {
         locks.into_iter().map(list).collect()
     }
 
-    /// What the proxies say of leases that were lost.
-    fn lost(&self) -> (BTreeSet<(String, u64)>, f64) {
-        let (mut logged, mut counted) = (BTreeSet::new(), 0.0);
-        for proxy in self.places.iter().filter_map(|place| place.proxy.as_ref()) {
-            for line in proxy.log().lines().filter(|line| line.contains(LOST)) {
-                let line: Value = serde_json::from_str(line).unwrap_or_default();
-                if let (Some(key), Some(fence)) = (line["key"].as_str(), line["fence"].as_u64()) {
-                    logged.insert((key.to_owned(), fence));
-                }
-            }
-            counted += proxy.metric("lockwarden_leases_lost_total");
-        }
-        (logged, counted)
-    }
-
     fn planted(&self) -> usize {
         let planters = self.places.iter().filter_map(|place| place.planter.as_ref());
         planters.map(Planter::changed).sum()
@@ -464,19 +451,7 @@ impl Rig {
     /// Stops the proxies, so that they have written everything, and reads the grants.
     #[track_caller]
     fn trail(&mut self) -> BTreeMap<String, Vec<u64>> {
-        let mut trail: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for place in &mut self.places {
-            if let Some(proxy) = place.proxy.take() {
-                assert_eq!(proxy.stop(), Some(0), "a proxy ends well");
-            }
-            let text = fs::read_to_string(&place.trail).unwrap_or_default();
-            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            for line in lines {
-                if let (Some(key), Some(fence)) = (line["key"].as_str(), line["fence"].as_u64()) {
-                    trail.entry(key.to_owned()).or_default().push(fence);
-                }
-            }
-        }
-        trail
+        let places = self.places.iter_mut();
+        proxies_said::trail(places.map(|place| (place.proxy.take(), place.trail.as_path())))
     }
 }

@@ -10,7 +10,7 @@ use super::aof::Committed;
 use super::clock::At;
 use super::faults::Fault;
 use super::judge::{Claim, Judge, Violation};
-use super::operation::{Action, History, Operation};
+use super::operation::{Action, History, Operation, Write};
 use super::planted::Planted;
 use super::transcript;
 use super::worker::Worker;
@@ -56,8 +56,13 @@ pub struct Run {
     pub unwritten: Vec<(At, At)>,
     /// How often each fault was made.
     pub faults: BTreeMap<Fault, usize>,
-    /// Whether grants and extensions waited for replicas.
-    pub waits: bool,
+    /// Whether a no to an extension may mean that no more may be promised: too few replicas have it, or too few sentinels
+    /// are heard.
+    pub refuses_extensions: bool,
+    /// Whether one server has everything that was carried out.
+    pub one_server: bool,
+    /// An overlap that is shorter need not be told.
+    pub untold: Duration,
     /// How many scripts had the planted mistake in them.
     pub planted: usize,
     /// When the last fault was over.
@@ -94,17 +99,18 @@ impl Run {
         if let Some(trail) = &self.trail {
             judge = judge.with_trail(trail, self.unwritten.clone());
         }
-        // After a failover no single server has everything.
-        if self.trail.is_some() && self.failovers.is_empty() {
+        if self.trail.is_some() && self.one_server {
             judge = judge.with_file_of_redis(&self.committed);
         }
         let violations = judge.violations();
         let told = |violation: &Violation| match violation {
-            Violation::Overlap(one, other) => self.was_told(one) || self.was_told(other),
-            // Where grants wait for replicas, a no to an extension may also mean that too few of them have it.
+            Violation::Overlap(one, other) => {
+                let lasted = one.until.min(other.until).since(one.from.max(other.from));
+                lasted < self.untold || self.was_told(one) || self.was_told(other)
+            }
             Violation::Lost { operation, claim } => {
                 let action = self.history.operations[*operation].action;
-                self.was_told(claim) || (self.waits && matches!(action, Action::Extend(_)))
+                self.was_told(claim) || (self.refuses_extensions && matches!(action, Action::Extend(_)))
             }
             Violation::Fence { .. } | Violation::ByStranger { .. } | Violation::Uncommitted { .. } => false,
         };
@@ -114,7 +120,7 @@ impl Run {
             false => transcript::of(&self.history, &untold),
         };
         // A failover may lose records, and what was written.
-        if self.trail.is_some() && self.failovers.is_empty() {
+        if self.trail.is_some() && self.one_server {
             for (lock, late) in self.late_writes() {
                 found.push_str(&format!(
                     "A LATE WRITE under lease {late} of {lock} stands behind one of a newer lease\n"
@@ -135,6 +141,21 @@ impl Run {
             })
         });
         late.collect()
+    }
+
+    /// Writes of guarded data that were sent after one under a newer lease had been answered, on whichever server that was: so
+    /// much was heard of that one before. Returns the lock, and the tokens of the newer and the older lease.
+    pub fn stale_writes(&self) -> Vec<(&str, u64, u64)> {
+        let mut writes: Vec<&Write> = self.history.writes.iter().collect();
+        writes.sort_by_key(|write| write.done);
+        let mut stale = Vec::new();
+        for (at, late) in writes.iter().enumerate() {
+            let before = writes[..at].iter().filter(|one| one.lock == late.lock && one.done < late.sent);
+            if let Some(newest) = before.map(|one| one.fence).max().filter(|newest| *newest > late.fence) {
+                stale.push((late.lock.as_str(), newest, late.fence));
+            }
+        }
+        stale
     }
 
     /// Whether a proxy has logged that this lease was lost. Where the connection was cut before the client had asked for its

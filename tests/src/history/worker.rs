@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::client::{Client, encode};
+use crate::machines::Machine;
 use crate::process::Process;
 use crate::random::Random;
 use crate::reply::Reply;
@@ -55,13 +56,15 @@ pub(super) struct Orders {
     pub until: At,
     /// Whether it does what applications do wrong.
     pub misbehaves: bool,
+    /// Some leases are held for so long, extended or kept alive, with writes of what they guard.
+    pub holds: Option<(Duration, Duration)>,
     /// How wrong its clock is.
     pub clock_ahead: Duration,
 }
 
 impl Orders {
-    /// Starts the worker.
-    pub(super) fn start(&self, worker: &Worker) -> Process {
+    /// Starts the worker, on this machine where one is named.
+    pub(super) fn start(&self, worker: &Worker, machine: Option<&Machine>) -> Process {
         let mut command = match worker {
             Worker::Test(name) => {
                 let program = std::env::current_exe();
@@ -76,6 +79,9 @@ impl Orders {
             }
         };
         command.env(TOLD_BY, self.to_json().to_string()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        if let Some(machine) = machine {
+            machine.runs(&mut command);
+        }
         Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
     }
 
@@ -91,6 +97,7 @@ impl Orders {
             "until": self.until.0,
             "misbehaves": self.misbehaves,
             "clock_ahead": self.clock_ahead.as_secs(),
+            "holds": self.holds.map(|(least, most)| [least, most].map(|time| time.as_millis() as u64)),
         })
     }
 
@@ -113,6 +120,10 @@ impl Orders {
             until: At(number("until")),
             misbehaves: told["misbehaves"] == true,
             clock_ahead: Duration::from_secs(number("clock_ahead")),
+            holds: told["holds"].as_array().map(|times| {
+                let time = |at: usize| Duration::from_millis(times[at].as_u64().expect("the rig writes numbers"));
+                (time(0), time(1))
+            }),
         }
     }
 }
@@ -163,6 +174,8 @@ enum Work {
     Extending,
     /// Longer than the TTL, without a look at the time.
     TooLong,
+    /// For as long as this takes, with extensions where nobody keeps the lock alive.
+    Long(Duration),
     /// It ends in the middle, as far as the lock is concerned.
     Abandoned,
 }
@@ -255,6 +268,7 @@ impl Applications {
         }
         let ttl = lease.ttl.as_millis() as usize;
         let work = match self.random.below(20) {
+            2..8 if self.orders.holds.is_some() => Work::Long(self.holding_time()),
             0 if self.orders.misbehaves => Work::TooLong,
             1 => Work::Abandoned,
             2..6 => Work::Extending,
@@ -272,6 +286,21 @@ impl Applications {
                     if !self.extends(&lease, &words) {
                         return;
                     }
+                }
+            }
+            Work::Long(time) => {
+                let until = At::now().plus(time);
+                while At::now() < until {
+                    self.pauses(ttl / 4, ttl / 2);
+                    let is_kept = idiom == Idiom::Bare;
+                    // Nobody tells it that its lock is gone, but that its connection is.
+                    if is_kept && !self.proves(&lease) {
+                        return;
+                    }
+                    if !is_kept && !self.extends(&lease, &idiom.extend(lock, value, lease.ttl)) {
+                        return;
+                    }
+                    self.writes(lock, fence);
                 }
             }
             Work::TooLong => {
@@ -360,8 +389,17 @@ impl Applications {
     fn writes(&mut self, lock: &str, fence: Option<u64>) {
         if let (Some(fence), true) = (fence, self.connects()) {
             let words = ["RPUSH".to_owned(), guarded_by(lock), fence.to_string()];
-            self.asks(&words);
+            let sent = At::now();
+            if let Some(Reply::Integer(_)) = self.asks(&words) {
+                self.scribe.wrote(lock, fence, sent);
+            }
         }
+    }
+
+    fn holding_time(&mut self) -> Duration {
+        let (least, most) = self.orders.holds.unwrap_or_default();
+        let ms = self.random.between(least.as_millis() as usize, most.as_millis() as usize);
+        Duration::from_millis(ms as u64)
     }
 
     fn is_connected(&self) -> bool {

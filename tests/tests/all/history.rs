@@ -9,6 +9,7 @@ use lockwarden_tests::soak::for_each_seed;
 
 mod failovers;
 mod judging;
+mod parted;
 mod planted;
 
 /// The test that is a client.

@@ -1,0 +1,445 @@
+//! A run on machines of their own: three with a server and a sentinel each, two with a proxy and its clients. They are parted from
+//! one another in every way that costs a primary its place, with a proxy and its clients on either side. It brings a history about and
+//! judges nothing.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::builder::{Mode, ProxyBuilder};
+use crate::certificates::{Authority, Subject};
+use crate::client::{Client, encode};
+use crate::deadline::wait_for;
+use crate::machines::Machines;
+use crate::process::Process;
+use crate::proxy::Proxy;
+use crate::random::Random;
+use crate::reply::Reply;
+use crate::server::Server;
+
+use super::aof::Committed;
+use super::clock::At;
+use super::idioms::DEFAULT_TTL;
+use super::line;
+use super::operation::{History, Trouble};
+use super::proxies_said;
+use super::rig::GUARD;
+use super::run::Run;
+use super::worker::{Orders, Worker};
+
+const MASTER: &str = "mymaster";
+const SERVERS: usize = 3;
+/// The machines with a proxy and its clients.
+const PROXIES: [usize; 2] = [3, 4];
+const CLIENTS: u8 = 4;
+const SERVER_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+const PROXY_PORT: u16 = 6380;
+/// Where servers and sentinels that speak TLS are asked by the test.
+const PLAIN: u16 = 1000;
+const ERA: &str = "lw:{}:lockwarden-era";
+/// Longest time for anything that servers and sentinels agree on.
+const AGREED_WITHIN: Duration = Duration::from_secs(90);
+/// What goes on for so long behind a change is seen to go on.
+const GOES_ON_FOR: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A way in which machines are parted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// The primary, its sentinel and a proxy with its clients from all others.
+    LosingSide,
+    /// The machine of the primary from all others.
+    PrimaryAlone,
+    /// Others do not hear what the machine of the primary and a proxy say; they hear what those say.
+    Unheard,
+    /// The machine of the primary and a proxy do not hear the others, and are heard.
+    Deaf,
+    /// The primary and its sentinel from the other servers; and a proxy that reaches all stands still until some time after the
+    /// others have chosen another primary.
+    ProxyFrozen,
+}
+
+impl Parting {
+    /// All of them.
+    pub const ALL: [Parting; 5] =
+        [Parting::LosingSide, Parting::PrimaryAlone, Parting::Unheard, Parting::Deaf, Parting::ProxyFrozen];
+
+    /// As a transcript calls it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Parting::LosingSide => "it was cut off with a proxy and its clients",
+            Parting::PrimaryAlone => "its machine was cut off",
+            Parting::Unheard => "it and a proxy were not heard",
+            Parting::Deaf => "it and a proxy heard nothing",
+            Parting::ProxyFrozen => "it was cut off from other servers, and a proxy stood still",
+        }
+    }
+}
+
+/// What a run is to be.
+#[derive(Clone, Debug)]
+pub struct PartedPlan {
+    /// What clients choose follows from it.
+    pub seed: u64,
+    /// How clients come by connections to the server.
+    pub sessions: &'static str,
+    /// Whether servers, sentinels and proxies speak TLS with one another.
+    pub tls: bool,
+    /// What the namespace of the locks has for `quarantine`.
+    pub quarantine: &'static str,
+    /// For how long leases are held that are held for long.
+    pub holds: (Duration, Duration),
+    /// What happens, one after the other.
+    pub partings: Vec<Parting>,
+    /// What a client is.
+    pub worker: Worker,
+}
+
+/// The processes of a run.
+pub struct Parted {
+    plan: PartedPlan,
+    folder: TempDir,
+    random: Random,
+    /// Behind the processes, so that it is removed last.
+    clients: Vec<(u32, PathBuf, Process)>,
+    proxies: Vec<(Proxy, PathBuf)>,
+    /// Servers and sentinels.
+    watched: Vec<Process>,
+    machines: Machines,
+    history: History,
+}
+
+impl Parted {
+    /// Plays the run of this plan. Ask [`Machines::are_lacking`] before.
+    #[track_caller]
+    pub fn plays(plan: PartedPlan) -> Run {
+        let mut parted = Parted {
+            random: Random::from_seed(plan.seed),
+            folder: tempfile::tempdir().expect("a folder for the run"),
+            machines: Machines::start(SERVERS + PROXIES.len()),
+            watched: Vec::new(),
+            proxies: Vec::new(),
+            clients: Vec::new(),
+            history: History::default(),
+            plan,
+        };
+        parted.starts_servers();
+        for number in PROXIES {
+            parted.starts_proxy(number);
+        }
+        for number in PROXIES {
+            parted.starts_clients(number);
+        }
+        for parting in parted.plan.partings.clone() {
+            parted.parts(parting);
+        }
+        parted.ends()
+    }
+
+    #[track_caller]
+    fn starts_servers(&mut self) {
+        if self.plan.tls {
+            self.writes_certificates();
+        }
+        for number in 0..SERVERS {
+            let folder = self.folder.path().join(format!("server-{number}"));
+            std::fs::create_dir(&folder).expect("the folder is ours");
+            let mut command = Command::new(Server::under_test().program());
+            command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--loglevel", "warning"]);
+            command.args(["--repl-diskless-sync-delay", "0", "--repl-timeout", "5"]);
+            command.arg("--dir").arg(&folder);
+            self.words_of_port(SERVER_PORT).iter().for_each(|(key, value)| {
+                command.args([&format!("--{key}"), value]);
+            });
+            self.starts(number, &mut command);
+        }
+        let primary = self.address(0, SERVER_PORT);
+        for number in 0..SERVERS {
+            self.comes_up(number, SERVER_PORT);
+            if number > 0 {
+                let (host, port) = (primary.ip().to_string(), primary.port().to_string());
+                self.asks(number, SERVER_PORT, &["REPLICAOF", &host, &port]);
+            }
+        }
+        // It has been the primary for long, so that its quarantine is over.
+        let info = text_of(self.asks(0, SERVER_PORT, &["INFO", "server"]));
+        let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        self.asks(0, SERVER_PORT, &["SET", ERA, &format!("{} 1000", run.expect("it says so").trim())]);
+        for number in 0..SERVERS {
+            let file = self.folder.path().join(format!("sentinel-{number}.conf"));
+            let mut text = format!(
+                "bind 0.0.0.0\nprotected-mode no\nsentinel monitor {MASTER} {} {} 2\n\
+                 sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 4000\n",
+                primary.ip(),
+                primary.port(),
+            );
+            for (key, value) in self.words_of_port(SENTINEL_PORT) {
+                text.push_str(&format!("{key} {value}\n"));
+            }
+            std::fs::write(&file, text).expect("the folder is ours");
+            let mut command = Command::new(Server::under_test().program());
+            command.arg(&file).arg("--sentinel");
+            self.starts(number, &mut command);
+        }
+        for number in 0..SERVERS {
+            self.comes_up(number, SENTINEL_PORT);
+        }
+        self.are_in_order();
+    }
+
+    fn starts(&mut self, machine: usize, command: &mut Command) {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.machines.machine(machine).runs(command);
+        let process = Process::spawn(command);
+        self.watched.push(process.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")));
+    }
+
+    /// What makes a server or a sentinel listen at this port.
+    fn words_of_port(&self, port: u16) -> Vec<(&'static str, String)> {
+        if !self.plan.tls {
+            return vec![("port", port.to_string())];
+        }
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        vec![
+            ("port", (port - PLAIN).to_string()),
+            ("tls-port", port.to_string()),
+            ("tls-replication", "yes".to_owned()),
+            ("tls-auth-clients", "no".to_owned()),
+            ("tls-cert-file", file("machine.crt")),
+            ("tls-key-file", file("machine.key")),
+            ("tls-ca-cert-file", file("ca.pem")),
+        ]
+    }
+
+    fn writes_certificates(&self) {
+        let machines = (0..SERVERS).map(|number| self.machines.machine(number).address());
+        let subject = machines.fold(Subject::server(), Subject::address);
+        Authority::of_harness().issue(&subject).write(self.folder.path(), "machine");
+        let ca = self.folder.path().join("ca.pem");
+        std::fs::write(ca, Authority::of_harness().pem()).expect("the folder is ours");
+    }
+
+    #[track_caller]
+    fn starts_proxy(&mut self, number: usize) {
+        let trail = self.folder.path().join(format!("audit-{number}.jsonl"));
+        let sentinels: Vec<String> = (0..SERVERS).map(|one| self.address(one, SENTINEL_PORT).to_string()).collect();
+        let scheme = if self.plan.tls { "rediss-sentinel" } else { "redis-sentinel" };
+        let mut builder = ProxyBuilder::for_backend(&format!("{scheme}://{}/{MASTER}", sentinels.join(",")))
+            // No client asks for more.
+            .ceiling("1s")
+            .more(GUARD)
+            .namespace("quarantine", &format!("{:?}", self.plan.quarantine))
+            .mode(Mode::Enforce)
+            .top("listen", &format!("\"127.0.0.1:{PROXY_PORT}\""))
+            .top("sessions", &format!("\"{}\"", self.plan.sessions))
+            .top("audit", "\"all\"")
+            .top("audit_max_size", "\"off\"")
+            .top("audit_file", &format!("\"{}\"", trail.display()))
+            .default_ttl(&format!("{}ms", DEFAULT_TTL.as_millis()));
+        if self.plan.tls {
+            let ca = self.folder.path().join("ca.pem");
+            builder = builder.more(&format!("[backend_tls]\nca = \"{}\"", ca.display()));
+        }
+        let machine = self.machines.machine(number);
+        let proxy = builder.on_machine(machine).without_waiting().start();
+        machine.within(|| wait_for("the proxy to be ready", || proxy.ready() == Some(200)));
+        self.proxies.push((proxy, trail));
+    }
+
+    fn starts_clients(&mut self, number: usize) {
+        for seat in 0..CLIENTS {
+            let client = u32::try_from(self.clients.len()).expect("few clients");
+            let file = self.folder.path().join(format!("client-{client}"));
+            let source = Ipv4Addr::new(127, 40, u8::try_from(number).expect("few machines"), 1 + seat);
+            let orders = Orders {
+                client,
+                seed: self.random.number(),
+                source,
+                servers: vec![(Ipv4Addr::LOCALHOST, PROXY_PORT).into()],
+                locks: (0..5).map(|number| format!("lock:{number}")).collect(),
+                deadline_lock: "lock:deadline".to_owned(),
+                file: file.clone(),
+                // They are killed at the end.
+                until: At(u64::MAX),
+                misbehaves: true,
+                holds: Some(self.plan.holds),
+                clock_ahead: Duration::ZERO,
+            };
+            let process = orders.start(&self.plan.worker, Some(self.machines.machine(number)));
+            self.clients.push((client, file, process));
+        }
+    }
+
+    /// Parts the machines, waits until others have a primary that grants locks, and has all of them meet again.
+    #[track_caller]
+    fn parts(&mut self, parting: Parting) {
+        self.grants_go_on_from(At::now());
+        let began = At::now();
+        let from = self.agreed("the sentinels to agree", |parted| parted.primary_named_by(&[0, 1, 2]));
+        let others: Vec<usize> = (0..SERVERS).filter(|one| *one != from).collect();
+        let [losing, winning] = PROXIES;
+        let rest = [&others[..], &[winning]].concat();
+        let machines = &self.machines;
+        match parting {
+            Parting::LosingSide => machines.parts(&[from, losing]),
+            Parting::PrimaryAlone => machines.parts(&[from]),
+            Parting::Unheard => [from, losing].iter().for_each(|one| machines.silences(*one, &rest)),
+            Parting::Deaf => rest.iter().for_each(|one| machines.silences(*one, &[from, losing])),
+            Parting::ProxyFrozen => {
+                self.proxies[0].0.freeze();
+                machines.cuts(&[from], &others);
+            }
+        }
+        let to = self
+            .agreed("the others to choose another", |parted| parted.primary_named_by(&others).filter(|to| *to != from));
+        if parting == Parting::ProxyFrozen {
+            // Longer than one that goes on takes to hear of it.
+            sleep(GOES_ON_FOR);
+            self.proxies[0].0.thaw();
+        }
+        self.grants_go_on_from(At::now());
+        sleep(GOES_ON_FOR);
+        self.machines.rejoins_all();
+        let words = format!("the primary, server {from}, lost its place to server {to}: {}", parting.words());
+        self.history.troubles.push(Trouble { words, began, ended: Some(At::now()) });
+        self.are_in_order();
+        self.grants_go_on_from(At::now());
+    }
+
+    /// Waits until some clients have been granted locks after this.
+    #[track_caller]
+    fn grants_go_on_from(&self, from: At) {
+        wait_for("grants", || {
+            let mut history = History::default();
+            for (client, file, _) in &self.clients {
+                line::read(file, *client, &mut history);
+            }
+            let mut operations = history.operations.iter();
+            operations.by_ref().filter(|one| one.is_acquire() && one.done().is_some() && one.sent > from).count() > 3
+        });
+    }
+
+    /// Waits until all sentinels name one server, which is the primary of the two others.
+    #[track_caller]
+    fn are_in_order(&self) {
+        self.agreed("servers and sentinels to be in order", |parted| {
+            let primary = parted.primary_named_by(&[0, 1, 2])?;
+            let is_well = |number: usize| {
+                let reply = parted.asks(number, SERVER_PORT, &["INFO", "replication"]);
+                let info = text_of(reply);
+                let is = |words: &[&str]| words.iter().all(|word| info.contains(word));
+                let follows = format!("master_host:{}\r\n", parted.machines.machine(primary).address());
+                match number == primary {
+                    true => is(&["role:master", "connected_slaves:2"]),
+                    false => is(&["role:slave", "master_link_status:up", &follows]),
+                }
+            };
+            let sees_all = |number: usize| {
+                let reply = parted.asks(number, SENTINEL_PORT, &["SENTINEL", "CKQUORUM", MASTER]);
+                text_of(reply).starts_with("OK 3 usable")
+            };
+            (0..SERVERS).all(|number| is_well(number) && sees_all(number)).then_some(())
+        });
+    }
+
+    #[track_caller]
+    fn agreed<T>(&self, what: &str, mut look: impl FnMut(&Parted) -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            assert!(began.elapsed() < AGREED_WITHIN, "waited {AGREED_WITHIN:?} in vain for: {what}");
+            sleep(POLL);
+        }
+    }
+
+    /// The server that at least two of these sentinels name, and no other of them does otherwise.
+    fn primary_named_by(&self, sentinels: &[usize]) -> Option<usize> {
+        let named = sentinels.iter().map(|number| {
+            match self.asks(*number, SENTINEL_PORT, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])? {
+                Reply::Array(parts) => parts.first().map(Reply::text),
+                _ => None,
+            }
+        });
+        let named: Vec<Option<String>> = named.collect();
+        let first = named.first()?.clone()?;
+        let agree = named.iter().all(|one| one.as_ref() == Some(&first));
+        let mut servers = 0..SERVERS;
+        servers.find(|server| self.machines.machine(*server).address().to_string() == first).filter(|_| agree)
+    }
+
+    fn address(&self, machine: usize, port: u16) -> SocketAddr {
+        (self.machines.machine(machine).address(), port).into()
+    }
+
+    #[track_caller]
+    fn comes_up(&self, machine: usize, port: u16) {
+        wait_for("a server to answer", || {
+            self.asks(machine, port, &["PING"]) == Some(Reply::Status("PONG".to_owned()))
+        });
+    }
+
+    /// Asks a server or a sentinel on its own machine, which is never cut off.
+    fn asks(&self, machine: usize, port: u16, words: &[&str]) -> Option<Reply> {
+        const MOMENT: Duration = Duration::from_secs(1);
+        let port = if self.plan.tls { port - PLAIN } else { port };
+        self.machines.machine(machine).within(|| {
+            let client = Client::try_plain_from(Ipv4Addr::LOCALHOST, (Ipv4Addr::LOCALHOST, port).into()).ok()?;
+            client.write(&encode(words));
+            client.reply_if_any(MOMENT)
+        })
+    }
+
+    /// Kills the clients and collects what everybody has written.
+    #[track_caller]
+    fn ends(mut self) -> Run {
+        let mut history = std::mem::take(&mut self.history);
+        let calm_from = At::now();
+        for (client, file, mut process) in self.clients.drain(..) {
+            history.deaths.insert(client, At::now());
+            process.kill();
+            line::read(&file, client, &mut history);
+        }
+        history.sorts();
+        let machines = &self.machines;
+        let counted = |proxy: &Proxy, name: &str| {
+            let number = self.proxies.iter().position(|(one, _)| std::ptr::eq(one, proxy)).unwrap_or_default();
+            machines.machine(PROXIES[number]).within(|| proxy.metric(name))
+        };
+        let (lost, lost_counted) = proxies_said::lost(self.proxies.iter().map(|(proxy, _)| proxy), counted);
+        let proxies: Vec<(Proxy, PathBuf)> = self.proxies.drain(..).collect();
+        let files: Vec<PathBuf> = proxies.iter().map(|(_, file)| file.clone()).collect();
+        let proxies = proxies.into_iter().map(|(proxy, _)| Some(proxy));
+        Run {
+            failovers: Vec::new(),
+            lost,
+            lost_counted,
+            written: Default::default(),
+            committed: Committed::default(),
+            trail: Some(proxies_said::trail(proxies.zip(files.iter().map(PathBuf::as_path)))),
+            unwritten: Vec::new(),
+            faults: Default::default(),
+            planted: 0,
+            refuses_extensions: self.plan.quarantine != "off",
+            one_server: false,
+            untold: Duration::from_millis(250),
+            history,
+            calm_from,
+        }
+    }
+}
+
+/// What was said; nothing, where that is no text.
+fn text_of(reply: Option<Reply>) -> String {
+    match reply {
+        Some(Reply::Bulk(text)) => String::from_utf8_lossy(&text).into_owned(),
+        Some(Reply::Status(text)) => text,
+        _ => String::new(),
+    }
+}
