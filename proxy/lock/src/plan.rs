@@ -35,8 +35,8 @@ pub use breaking::{Broke, break_lease, broke};
 pub use era::{Surveyed, enter_era, survey, surveyed};
 pub use flush::flush;
 pub use index::{IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans};
-pub(crate) use lease::{lengthened_to, may_repeat};
 pub use lease::{EnforcedTerms, keep_alive_ms, outlive_ms};
+pub(crate) use lease::{lengthened_to, may_repeat};
 pub use needs::{Guard, Needs, all_rights, own_rights};
 pub use record::{
     GaveBack, Noticed, gave_back, give_back, identify, let_go, notice, noticed, undelivered, unwitnessed,

@@ -2,6 +2,7 @@
 //! one request, one reply, with a deadline. Clients' traffic does not come here; see `session::transport`.
 
 mod address;
+mod authority;
 mod conversation;
 pub(crate) mod functions;
 mod link;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::vocabulary::ConnectionState;
 pub(crate) use address::Address;
+pub(crate) use authority::{Agreement, Switch};
 pub(crate) use conversation::{BackendError, Conversation};
 pub(crate) use link::Link;
 use passwords::Passwords;

@@ -15,6 +15,7 @@ use lockwarden_resp::Protocol;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
+use super::authority::Authority;
 use super::conversation::{BackendError, Conversation, PATIENCE};
 use super::open_connections::{Connected, OpenConnections};
 use super::own_login::{Fresh, OwnLogin};
@@ -40,8 +41,8 @@ pub(crate) struct Address {
     connector: Option<Arc<Connector>>,
     /// Where a name has several addresses: which of them was the primary when it was asked last.
     primary: Arc<ArcSwapOption<Home>>,
-    /// Who says where the primary is, where the URL names them.
-    sentinels: Option<Arc<Sentinels>>,
+    /// Who says where the primary is.
+    pub(crate) authority: Authority,
     /// Every connection that was made.
     pub(super) open: Arc<OpenConnections>,
 }
@@ -92,23 +93,18 @@ impl Address {
             }
             false => None,
         };
-        let sentinels = match &url.target {
-            Target::Sentinel(target) => Some(Sentinels::new(target, connector.clone())),
-            Target::Tcp { .. } | Target::Unix(_) => None,
+        let authority = match &url.target {
+            Target::Sentinel(target) => Authority::Sentinels(Arc::new(Sentinels::new(target, connector.clone()))),
+            Target::Tcp { .. } | Target::Unix(_) => Authority::Address,
         };
         Ok(Address {
             url,
             login: login.map(|login| Arc::new(OwnLogin::new(login))),
             connector,
             primary: Arc::default(),
-            sentinels: sentinels.map(Arc::new),
+            authority,
             open: Arc::default(),
         })
-    }
-
-    /// Who says where the primary is, where the URL names them.
-    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        self.sentinels.as_ref()
     }
 
     /// How the backend is made sure of, where TLS is spoken with it.
@@ -127,7 +123,7 @@ impl Address {
 
     /// All addresses of the name, or the one path.
     async fn homes(&self) -> Result<Vec<Home>, BackendError> {
-        let named = self.named().await?;
+        let named = self.authority.find().await?.map(Arc::new);
         let target = match (&self.url.target, &named) {
             (Target::Tcp { host, port }, _) => (host.as_str(), *port),
             (Target::Sentinel(_), Some(named)) => (named.place.host.as_str(), named.place.port),
@@ -143,18 +139,6 @@ impl Address {
             Ok(Err(source)) => Err(self.unreachable(source)),
             Err(_) => Err(self.unreachable(io::ErrorKind::TimedOut.into())),
         }
-    }
-
-    /// The primary that sentinels name; they are asked where nobody has done so yet.
-    async fn named(&self) -> Result<Option<Arc<Named>>, BackendError> {
-        let Some(sentinels) = &self.sentinels else {
-            return Ok(None);
-        };
-        let named = match sentinels.named() {
-            Some(named) => named,
-            None => sentinels.find().await?,
-        };
-        Ok(Some(Arc::new(named)))
     }
 
     /// Connects to the first of these that listens.
@@ -274,17 +258,17 @@ impl Address {
             match asked.await {
                 Ok((own, Role::Primary)) => {
                     self.primary.store(Some(Arc::new(home.clone())));
-                    if let (Home::Named(_, named), Some(sentinels)) = (home, &self.sentinels) {
-                        sentinels.is_primary(named);
+                    if let Home::Named(_, named) = home {
+                        self.authority.is_primary(named);
                     }
                     return Ok((own, question));
                 }
                 // What sentinels name has to say of itself that it is the primary.
-                Ok((_, Role::Unknown)) if self.sentinels.is_some() => {
+                Ok((_, Role::Unknown)) if self.authority.wants_proof() => {
                     failure = failure.or(Some(BackendError::NoPrimary));
                 }
                 Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
-                Ok((_, Role::Replica)) if self.sentinels.is_some() => {
+                Ok((_, Role::Replica)) if self.authority.wants_proof() => {
                     failure = Some(BackendError::NoPrimary);
                 }
                 Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
@@ -293,8 +277,8 @@ impl Address {
             }
         }
         self.primary.store(None);
-        if let (Some(Home::Named(_, named)), Some(sentinels)) = (homes.first(), &self.sentinels) {
-            sentinels.is_not_primary(named, std::time::Instant::now());
+        if let Some(Home::Named(_, named)) = homes.first() {
+            self.authority.is_not_primary(named, std::time::Instant::now());
         }
         match (silent, failure) {
             (Some(silent), _) => Ok(silent),
@@ -353,7 +337,7 @@ impl Address {
             login: None,
             connector: None,
             primary: Arc::default(),
-            sentinels: None,
+            authority: Authority::Address,
             open: Arc::default(),
         }
     }

@@ -14,7 +14,7 @@ use lockwarden_lock::time::RedisTime;
 use lockwarden_resp::Value;
 use tokio::time::timeout;
 
-use crate::backend::{BackendError, Conversation};
+use crate::backend::{Agreement, BackendError, Conversation};
 use crate::state::{ProxyState, effects};
 
 /// How long a look may take: while writes are paused it waits, and is tried again.
@@ -95,14 +95,11 @@ impl Eras {
         if run.is_empty() || run.contains(char::is_whitespace) {
             return;
         }
-        let mut epoch = None;
-        if let Some(sentinels) = shared.backend.address.sentinels() {
-            let named = sentinels.most_name(Instant::now());
-            if named.is_none() || named != sentinels.named() {
-                return;
-            }
-            epoch = named.map(|named| named.epoch);
-        }
+        let epoch = match shared.backend.address.authority.agreement(Instant::now()) {
+            Agreement::Needless => None,
+            Agreement::Reached(epoch) => Some(epoch),
+            Agreement::Missing => return,
+        };
         match timeout(LOOK_WITHIN, self.enter(shared, run, epoch)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

@@ -2,42 +2,36 @@
 //! failover leaves the old primary taking writes for some ten seconds, all of which are lost, and with them every lock
 //! that was granted there.
 
-use crate::backend::BackendError;
 use crate::backend::sentinel::Named;
+use crate::backend::{BackendError, Switch};
 use crate::state::ProxyState;
 
-/// The primary that sentinels name now, where there are sentinels; they are asked where nobody has done so yet.
+/// The primary that the authority names, which the proxy turns to from here on.
 pub(super) async fn followed(shared: &ProxyState) -> Result<Option<Named>, BackendError> {
-    let Some(sentinels) = shared.backend.address.sentinels() else {
-        return Ok(None);
-    };
-    let named = match sentinels.named() {
-        Some(named) => named,
-        None => sentinels.find().await?,
-    };
-    sentinels.is_followed(&named);
-    Ok(Some(named))
+    let authority = &shared.backend.address.authority;
+    let named = authority.find().await?;
+    if let Some(named) = &named {
+        authority.is_followed(named);
+    }
+    Ok(named)
 }
 
 /// The primary that was followed last, if any was.
 pub(super) fn last(shared: &ProxyState) -> Option<Named> {
-    shared.backend.address.sentinels()?.followed()
+    shared.backend.address.authority.followed()
 }
 
-/// Waits until sentinels name another primary than this.
+/// Waits until another primary than this is to be followed.
 pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> BackendError {
-    let (Some(sentinels), Some(followed)) = (shared.backend.address.sentinels(), followed) else {
-        return std::future::pending().await;
-    };
-    let now = sentinels.changes(followed).await;
+    let Switch { name, from, to } = shared.backend.address.authority.changes(followed).await;
     tracing::warn!(
-        name = sentinels.name(),
-        from = %followed.place,
-        to = %now.place,
-        epoch = now.epoch,
+        name,
+        from = %from.place,
+        to = %to.place,
+        epoch = to.epoch,
         "the sentinels name another primary: connections to the old one are cut"
     );
-    BackendError::PrimaryChanged { name: sentinels.name().to_owned() }
+    BackendError::PrimaryChanged { name }
 }
 
 /// Nothing more is said to the old primary, and nothing that it says is heard.

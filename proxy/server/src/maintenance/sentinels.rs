@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs until the process ends; returns at once where there are no sentinels.
 pub(crate) async fn run(shared: Arc<ProxyState>) {
-    let Some(sentinels) = shared.backend.address.sentinels().cloned() else {
+    let Some(sentinels) = shared.backend.address.authority.sentinels().cloned() else {
         return;
     };
     let mut asked = HashSet::new();

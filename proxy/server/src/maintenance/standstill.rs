@@ -52,7 +52,7 @@ async fn ask_after_gaps(shared: &Arc<ProxyState>) {
 }
 
 async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
-    if let Some(sentinels) = shared.backend.address.sentinels() {
+    if let Some(sentinels) = shared.backend.address.authority.sentinels() {
         ask_sentinels(sentinels).await;
         // What leads to another server than they name is cut by then.
         while sentinels.followed() != sentinels.named() {

@@ -58,10 +58,7 @@ pub(crate) fn knows_successors(
 }
 
 fn heard(shared: &ProxyState) -> Heard {
-    match shared.backend.address.sentinels() {
-        Some(sentinels) => Heard::ByMost(sentinels.heard_by_most()),
-        None => Heard::Needless,
-    }
+    shared.backend.address.authority.heard()
 }
 
 /// For how long yet no free lock is granted in a namespace; `None` where they are.
@@ -81,16 +78,15 @@ pub(crate) fn withheld(
     if let Some(replicas) = (details.strict()).filter(|replicas| !strict.are_met(*replicas)) {
         return Some(Left::Unfit(replicas));
     }
-    let sentinels = shared.backend.address.sentinels();
-    // The others may have agreed on another primary, and it would not be heard here.
-    if sentinels.is_some_and(|sentinels| sentinels.are_few(now)) {
+    let authority = &shared.backend.address.authority;
+    if authority.hears_too_few(now) {
         return Some(Left::FewSentinels);
     }
     let left = match promise.free {
         Ok(()) => None,
         Err(Withheld::For(left)) => Some(left),
         Err(Withheld::NoEra) => return Some(Left::NoEra),
-        Err(Withheld::Unheard) if sentinels.is_some() => return Some(Left::FewSentinels),
+        Err(Withheld::Unheard) if authority.heard() != Heard::Needless => return Some(Left::FewSentinels),
         Err(Withheld::Unheard) => return Some(Left::NoEra),
     };
     let lasts = details.quarantine.unwrap_or_default();

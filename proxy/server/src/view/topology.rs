@@ -31,7 +31,7 @@ pub(super) fn backend(shared: &ProxyState) -> api::Backend {
         up: problem.is_none(),
         problem,
         primary_since: reckoned.map(|known| now_ms().saturating_sub(ms(known.age(now)))),
-        sentinels: (shared.backend.address.sentinels()).map(|all| sentinels(all, now)),
+        sentinels: (shared.backend.address.authority.sentinels()).map(|all| sentinels(all, now)),
     }
 }
 

@@ -243,9 +243,9 @@ fn transcript(arena: &Arena, batch: &[Sent], is_stranger: bool) -> String {
             }
         }
     }
-    let lines = kept.iter().map(|Sent { case, requests, .. }| {
-        format!("\n  {}    as {}", shown(case), requests.concat().escape_ascii())
-    });
+    let lines = kept
+        .iter()
+        .map(|Sent { case, requests, .. }| format!("\n  {}    as {}", shown(case), requests.concat().escape_ascii()));
     lines.collect()
 }
 

@@ -44,8 +44,7 @@ impl Controller {
 
     fn take_back(&self, harmed: Harmed) {
         let namespace = harmed.namespace.clone();
-        let itself =
-            audit::Client { application: "lockwarden (auto_back)".to_owned(), ..audit::Client::default() };
+        let itself = audit::Client { application: "lockwarden (auto_back)".to_owned(), ..audit::Client::default() };
         match self.set_mode(Some(&namespace), "monitor", Leap::Looks, itself) {
             Ok(_) => {
                 self.views.was_taken_back(harmed);

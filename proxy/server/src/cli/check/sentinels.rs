@@ -16,7 +16,7 @@ pub(super) struct Sentinels {
 /// Each sentinel was asked when the connection was made.
 pub(super) async fn ask(own: &mut Conversation, address: &Address) -> Result<Sentinels, BackendError> {
     let mut found = Sentinels::default();
-    let Some(sentinels) = address.sentinels() else {
+    let Some(sentinels) = address.authority.sentinels() else {
         return Ok(found);
     };
     let Some(named) = sentinels.named() else {
