@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
+use std::{env, fs};
 
 use tempfile::TempDir;
 
@@ -404,6 +405,13 @@ impl Rig {
             line::read(file, *client, &mut history);
         }
         history.sorts();
+        if let Some(kept) = env::var_os("LOCKWARDEN_KEEP_HISTORY") {
+            let kept = Path::new(&kept).join(format!("seed-{}", self.plan.seed));
+            fs::create_dir_all(&kept).expect("a folder for what is kept");
+            for file in fs::read_dir(self.folder.path()).expect("it is there").flatten() {
+                fs::copy(file.path(), kept.join(file.file_name())).expect("a copy");
+            }
+        }
         let failovers = without_grants(&history, &self.failovers);
         let proxies = self.places.iter().filter_map(|place| place.proxy.as_ref());
         let (lost, lost_counted) = proxies_said::lost(proxies, Proxy::metric);

@@ -12,7 +12,7 @@ use super::operation::{Action, Answer, History, Operation};
 const AROUND: Duration = Duration::from_millis(400);
 /// Of so many violations at most; the others are counted.
 const MAX_SHOWN: usize = 3;
-/// So many lines around one at most.
+/// So many lines around one at most, the last.
 const MAX_LINES: usize = 40;
 
 struct Teller<'a> {
@@ -113,11 +113,12 @@ impl Teller<'_> {
         let is_refusal =
             |operation: &&Operation| operation.refused().is_some() && (operation.is_acquire() || !operation.proves);
         let (refusals, others): (Vec<_>, Vec<_>) = near.partition(is_refusal);
-        for operation in others.iter().take(MAX_LINES) {
-            writeln!(text, "{}", self.line(operation)).expect("a String takes all");
+        let left_out = others.len().saturating_sub(MAX_LINES);
+        if left_out > 0 {
+            writeln!(text, "  … {left_out} before").expect("a String takes all");
         }
-        if others.len() > MAX_LINES {
-            text.push_str("  …\n");
+        for operation in &others[left_out..] {
+            writeln!(text, "{}", self.line(operation)).expect("a String takes all");
         }
         if !refusals.is_empty() {
             writeln!(text, "and {} refusals to others", refusals.len()).expect("a String takes all");
