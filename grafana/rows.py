@@ -188,7 +188,8 @@ TOPOLOGY = [
     lines("Sentinels heard", "Sentinels that answered within the last 5 s, and those that are asked. With none of them a failover would "
           "not be noticed. 0 of 0 where the backend's URL names no sentinels.",
           (f"min by (instance) ({select('lockwarden_sentinels_heard')})", "{{instance}} heard"),
-          (f"max by (instance) ({select('lockwarden_sentinels_known')})", "{{instance}} asked")).min(0).decimals(0),
+          (f"max by (instance) ({select('lockwarden_sentinels_known')})", "{{instance}} asked"),
+          (f"max by (instance) ({select('lockwarden_sentinels_dissenting')})", "{{instance}} name another primary")).min(0).decimals(0),
     lines("Leases lost in failovers", "Leases that the server which became the primary does not have. Their holders were not told, and "
           "work on without a lock: the board names them.",
           sum_by("namespace", increase("lockwarden_leases_lost_total"))).decimals(0),

@@ -5,6 +5,7 @@ mod address;
 mod authority;
 mod conversation;
 pub(crate) mod functions;
+mod info;
 mod link;
 pub(crate) mod open_connections;
 pub(crate) mod own_login;

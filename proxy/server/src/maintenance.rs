@@ -26,6 +26,7 @@ use lockwarden_resp::Value;
 use prometheus::IntGauge;
 use tokio::task::JoinHandle;
 
+use crate::backend::sentinel::Lineage;
 use crate::backend::server_info::{Role, RoleQuestion, Scripts, Standing, WithoutLogin};
 use crate::backend::{BackendError, Conversation, server_info};
 use crate::state::ProxyState;
@@ -194,6 +195,7 @@ async fn connection(
     shared.backend.server.set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
     // Before clients are served, so that their first commands are judged by known rights.
     ask_rights::ask(shared, without_login).await;
+    own.look_at_lineage(shared).await?;
     own.look_at_prefix_mark(shared).await?;
     own.look_at_era(shared).await;
     strict::look(shared, &mut own.conversation, own.unmet).await?;
@@ -363,6 +365,7 @@ impl Upkeep<'_> {
                 self.look_after_eviction(shared).await?;
                 self.look_after_scripts(shared).await?;
                 self.check_password_wanted(shared);
+                self.look_at_lineage(shared).await?;
                 self.look_at_prefix_mark(shared).await?;
                 self.look_at_era(shared).await;
                 strict::look(shared, &mut self.conversation, self.unmet).await?;
@@ -425,6 +428,23 @@ impl Upkeep<'_> {
             self.eras.look(shared, &self.report.run_id).await;
         }
         era::survey(shared).await;
+    }
+
+    /// What the next primary can show: a server without replicas changes its replication id from time to time.
+    async fn look_at_lineage(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
+        let Some(sentinels) = shared.backend.address.authority.sentinels() else {
+            return Ok(());
+        };
+        // Without INFO there is no run either, and nothing that could be shown.
+        if self.report.run_id.is_empty() {
+            return Ok(());
+        }
+        let answer = self.conversation.ask(&["INFO", "replication"]).await?;
+        if let Value::Bulk(info) = &answer {
+            let info = String::from_utf8_lossy(info);
+            sentinels.set_lineage(Lineage::read(&info, &self.report.run_id));
+        }
+        Ok(())
     }
 
     /// Looks whether other proxies keep their records under the same prefix.

@@ -1,6 +1,7 @@
 //! Where the backend is: its name is looked up for every connection, and of several addresses the primary's
 //! is taken.
 
+mod descent;
 #[cfg(test)]
 mod tests;
 
@@ -123,19 +124,27 @@ impl Address {
 
     /// All addresses of the name, or the one path.
     async fn homes(&self) -> Result<Vec<Home>, BackendError> {
-        let named = self.authority.find().await?.map(Arc::new);
-        let target = match (&self.url.target, &named) {
-            (Target::Tcp { host, port }, _) => (host.as_str(), *port),
-            (Target::Sentinel(_), Some(named)) => (named.place.host.as_str(), named.place.port),
-            (Target::Unix(path), _) => return Ok(vec![Home::Unix(path.clone())]),
-            (Target::Sentinel(_), None) => return Ok(Vec::new()),
-        };
-        let home = |address| match &named {
-            Some(named) => Home::Named(address, named.clone()),
-            None => Home::Tcp(address),
-        };
-        match tokio::time::timeout(PATIENCE, tokio::net::lookup_host(target)).await {
-            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).map(home).collect()),
+        match (&self.url.target, self.authority.find().await?) {
+            (_, Some(named)) => self.homes_of(named).await,
+            (Target::Tcp { host, port }, None) => {
+                let found = self.look_up(host, *port).await?;
+                Ok(found.into_iter().map(Home::Tcp).collect())
+            }
+            (Target::Unix(path), None) => Ok(vec![Home::Unix(path.clone())]),
+            (Target::Sentinel(_), None) => Ok(Vec::new()),
+        }
+    }
+
+    /// The same of a server that sentinels name.
+    async fn homes_of(&self, named: Named) -> Result<Vec<Home>, BackendError> {
+        let found = self.look_up(&named.place.host, named.place.port).await?;
+        let named = Arc::new(named);
+        Ok(found.into_iter().map(|address| Home::Named(address, named.clone())).collect())
+    }
+
+    async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, BackendError> {
+        match tokio::time::timeout(PATIENCE, tokio::net::lookup_host((host, port))).await {
+            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).collect()),
             Ok(Err(source)) => Err(self.unreachable(source)),
             Err(_) => Err(self.unreachable(io::ErrorKind::TimedOut.into())),
         }

@@ -59,14 +59,14 @@ impl Authority {
     }
 
     /// The primary that the proxy has turned to: whatever leads to the one before was cut.
-    pub(crate) fn followed(&self) -> Option<Named> {
-        self.sentinels()?.followed()
+    pub(crate) fn turned_to(&self) -> Option<Named> {
+        self.sentinels()?.turned_to()
     }
 
     /// The proxy turns to this one.
-    pub(crate) fn is_followed(&self, named: &Named) {
+    pub(crate) fn turns_to(&self, named: &Named) {
         if let Authority::Sentinels(sentinels) = self {
-            sentinels.is_followed(named);
+            sentinels.turns_to(named);
         }
     }
 

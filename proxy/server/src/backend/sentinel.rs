@@ -1,24 +1,29 @@
-//! Where the primary is, as sentinels say it. What each of them said last stands in `candidates`, which also decides whom
-//! to follow; `ask` is the conversation with one of them. Who asks again and again is `maintenance::sentinels`.
+//! Where the primary is, as sentinels say it. What each of them said last stands in `members`, whom to follow is decided in
+//! `candidates`; `lineage` is how a server proves that it is the next primary, `ask` the conversation with one sentinel. Who asks
+//! again and again is `maintenance::sentinels`.
 
 mod ask;
 mod candidates;
 mod heard;
+mod lineage;
+mod members;
 pub(super) mod named;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::own_login::OwnLogin;
 use crate::config::SentinelTarget;
 use crate::net::tls::Connector;
+pub(crate) use ask::SentinelConversation;
 use ask::Way;
-pub(crate) use ask::{Asked, SentinelConversation};
 use candidates::Candidates;
 use heard::HeardMoments;
+pub(crate) use lineage::Lineage;
+use members::Asked;
 pub(crate) use named::{Named, Place, SentinelError, SentinelsError};
 
 /// Sentinels that are known at most, those that others name included.
@@ -31,7 +36,11 @@ pub(crate) struct Sentinels {
     moments: HeardMoments,
     named: watch::Sender<Option<Named>>,
     /// The one that the proxy has turned to.
-    followed: Mutex<Option<Named>>,
+    turned_to: Mutex<Option<Named>>,
+    /// What a successor of the primary can show.
+    lineage: Mutex<Option<Lineage>>,
+    /// Some name another primary, which may prove its descent.
+    contended: Notify,
 }
 
 impl fmt::Debug for Sentinels {
@@ -46,11 +55,13 @@ impl Sentinels {
         let places = configured.map(|(host, port)| Place { host: host.clone(), port: *port });
         Sentinels {
             way: Way { login: target.login.clone().map(OwnLogin::new), connector },
-            candidates: Mutex::new(Candidates::new(places)),
+            candidates: Mutex::new(Candidates::new(places, MAX_KNOWN)),
             moments: HeardMoments::new(),
             target: target.clone(),
             named: watch::Sender::new(None),
-            followed: Mutex::default(),
+            turned_to: Mutex::default(),
+            lineage: Mutex::default(),
+            contended: Notify::new(),
         }
     }
 
@@ -59,9 +70,14 @@ impl Sentinels {
         &self.target.name
     }
 
-    /// Every sentinel that is known.
+    /// Where every sentinel that is known is asked.
     pub(crate) fn places(&self) -> Vec<Place> {
-        self.candidates().places()
+        self.candidates().members.places()
+    }
+
+    /// Whether a sentinel is asked there.
+    pub(crate) fn knows(&self, place: &Place) -> bool {
+        self.candidates().members.has(place)
     }
 
     /// The primary that is to be followed, once one was named.
@@ -70,12 +86,12 @@ impl Sentinels {
     }
 
     /// The primary that the proxy has turned to: whatever leads to the one before was cut.
-    pub(crate) fn followed(&self) -> Option<Named> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn turned_to(&self) -> Option<Named> {
+        self.turned_to.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn is_followed(&self, named: &Named) {
-        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some(named.clone());
+    pub(crate) fn turns_to(&self, named: &Named) {
+        *self.turned_to.lock().unwrap_or_else(PoisonError::into_inner) = Some(named.clone());
     }
 
     /// Waits until another than this is to be followed.
@@ -92,7 +108,7 @@ impl Sentinels {
 
     /// How many sentinels answered lately, and how many there are.
     pub(crate) fn heard(&self, now: Instant) -> (usize, usize) {
-        self.candidates().heard(now)
+        self.candidates().members.heard(now)
     }
 
     /// Since when most sentinels have been heard naming the primary that is followed; `None` where they never were.
@@ -107,33 +123,59 @@ impl Sentinels {
 
     /// The primary that most sentinels name now, if they agree.
     pub(crate) fn most_name(&self, now: Instant) -> Option<Named> {
-        self.candidates().most_name(now).cloned()
+        self.candidates().members.most_name(now)
+    }
+
+    /// Sentinels that are heard, and name another server than the one that is followed.
+    pub(crate) fn dissenters(&self, now: Instant) -> Vec<(Place, Named)> {
+        let followed = self.named();
+        let is_other = |named: &Named| followed.as_ref().is_some_and(|followed| followed.place != named.place);
+        let said = self.said(now).into_iter().filter_map(|(place, said)| Some((place, said.ok()?)));
+        said.filter(|(_, named)| is_other(named)).collect()
     }
 
     /// What came of asking this sentinel at this moment: an answer may wait for its reader, and is as old as the question.
     pub(crate) fn told(&self, from: &Place, told: Result<Asked, SentinelError>, asked: Instant) {
-        let mut candidates = self.candidates();
-        match told {
-            Ok(told) => {
-                for other in told.others {
-                    candidates.learn(other, MAX_KNOWN, asked);
-                }
-                candidates.named(from, told.named, asked);
-            }
-            Err(error) => candidates.failed(from, error),
+        let (mut candidates, now) = (self.candidates(), Instant::now());
+        candidates.told(from, told, asked, now);
+        self.follow(&candidates, now);
+        if !candidates.contenders(now).is_empty() {
+            self.contended.notify_one();
         }
-        self.follow(&candidates, Instant::now());
     }
 
     /// This one said that it is the primary.
     pub(crate) fn is_primary(&self, named: &Named) {
-        self.candidates().proved(named);
+        self.candidates().is_primary(named);
     }
 
     /// This one could not be reached, or said that it is none.
     pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
         let mut candidates = self.candidates();
-        candidates.disproved(named, now);
+        candidates.is_not_primary(named, now);
+        self.follow(&candidates, now);
+    }
+
+    /// What a successor of the primary that is followed can show.
+    pub(crate) fn lineage(&self) -> Option<Lineage> {
+        self.lineage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_lineage(&self, lineage: Lineage) {
+        *self.lineage.lock().unwrap_or_else(PoisonError::into_inner) = Some(lineage);
+    }
+
+    /// Waits until some sentinels name a newer primary than the one that is followed, and returns what they name.
+    pub(crate) async fn contenders(&self) -> Vec<Named> {
+        self.contended.notified().await;
+        self.candidates().contenders(Instant::now())
+    }
+
+    /// This one has proved that it goes on with the data of the one that is followed.
+    pub(crate) fn descends(&self, named: &Named) {
+        let mut candidates = self.candidates();
+        let now = Instant::now();
+        candidates.descends(named, now);
         self.follow(&candidates, now);
     }
 
@@ -169,20 +211,19 @@ impl Sentinels {
 
     /// What each sentinel says now. Of one that is not heard: why, where that is known.
     pub(crate) fn said(&self, now: Instant) -> Vec<(Place, Result<Named, Option<SentinelError>>)> {
-        self.candidates().said(now)
+        self.candidates().members.said(now)
     }
 
     fn follow(&self, candidates: &Candidates, now: Instant) {
-        let chosen = candidates.choose(now);
         self.named.send_if_modified(|now| {
-            let is_news = chosen.is_some() && *now != chosen;
+            let is_news = now.as_ref() != candidates.followed();
             if is_news {
-                *now = chosen;
+                *now = candidates.followed().cloned();
             }
             is_news
         });
-        let naming = self.named().and_then(|followed| candidates.heard_by_most(&followed, now));
-        self.moments.set(naming, candidates.most_heard_until(now));
+        let naming = self.named().and_then(|followed| candidates.members.heard_by_most(&followed, now));
+        self.moments.set(naming, candidates.members.most_heard_until(now));
     }
 
     fn candidates(&self) -> MutexGuard<'_, Candidates> {

@@ -17,6 +17,7 @@ use lockwarden_resp::Value;
 use tokio::sync::{Notify, watch};
 
 use super::conversation::{BackendError, Conversation};
+pub(crate) use super::info::info_field;
 use super::open_connections::OpenConnections;
 
 pub(crate) use login::{WithoutLogin, open_network_refusal};
@@ -343,12 +344,6 @@ impl Server {
 /// What is said wherever [`eviction`] finds a policy.
 pub(crate) const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops locks that are held, and their \
      records; set noeviction, or keep locks in a Redis of their own";
-
-/// The value of a field of `INFO`, named with its colon.
-pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    let mut values = info.lines().filter_map(|line| line.strip_prefix(name));
-    values.next().map(str::trim)
-}
 
 /// The `maxmemory-policy`, where it may drop locks or their records: `allkeys-*` takes any key, `volatile-*` those with
 /// a TTL, which locks and records have. Without `maxmemory` none is ever dropped.

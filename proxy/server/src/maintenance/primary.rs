@@ -11,14 +11,14 @@ pub(super) async fn followed(shared: &ProxyState) -> Result<Option<Named>, Backe
     let authority = &shared.backend.address.authority;
     let named = authority.find().await?;
     if let Some(named) = &named {
-        authority.is_followed(named);
+        authority.turns_to(named);
     }
     Ok(named)
 }
 
-/// The primary that was followed last, if any was.
+/// The primary that the proxy turned to last, if any.
 pub(super) fn last(shared: &ProxyState) -> Option<Named> {
-    shared.backend.address.authority.followed()
+    shared.backend.address.authority.turned_to()
 }
 
 /// Waits until another primary than this is to be followed.

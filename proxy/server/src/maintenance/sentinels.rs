@@ -1,43 +1,77 @@
 //! Asks every sentinel each second where the primary is, and at once when one of them tells of a failover. What they say
-//! is weighed in `backend::sentinel`.
+//! is weighed in `backend::sentinel`; a server that only some of them name is asked here whether it can prove its descent.
 
-use std::collections::HashSet;
+mod hearing;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockwarden_lock::companion::era_key;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::backend::sentinel::{Place, SentinelError, Sentinels};
 use crate::state::ProxyState;
-use crate::telemetry::metrics::Metrics;
+use hearing::Hearing;
 
 /// Between two questions to one sentinel. What it pushes comes sooner.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks whether sentinels have named others, and whether they are heard.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a server may take to prove its descent. It is asked again as long as some sentinel names it.
+const PROVED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs until the process ends; returns at once where there are no sentinels.
 pub(crate) async fn run(shared: Arc<ProxyState>) {
     let Some(sentinels) = shared.backend.address.authority.sentinels().cloned() else {
         return;
     };
-    let mut asked = HashSet::new();
-    let mut silence = Silence::default();
-    loop {
+    let proving = tokio::spawn(prove_descent(shared.clone(), sentinels.clone()));
+    let mut asked: HashMap<Place, JoinHandle<()>> = HashMap::new();
+    let mut hearing = Hearing::default();
+    while !proving.is_finished() {
+        asked.retain(|_, task| !task.is_finished());
         for place in sentinels.places() {
-            if asked.insert(place.clone()) {
-                tokio::spawn(ask_one(sentinels.clone(), place));
-            }
+            let asking = || tokio::spawn(ask_one(sentinels.clone(), place.clone()));
+            asked.entry(place.clone()).or_insert_with(asking);
         }
-        silence.look(&sentinels, &shared.metrics);
+        hearing.look(&sentinels, &shared.metrics, Instant::now());
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Asks one sentinel, as long as the process runs.
+/// Asks servers that only some sentinels name whether they go on with the data of the primary that is followed.
+async fn prove_descent(shared: Arc<ProxyState>, sentinels: Arc<Sentinels>) {
+    loop {
+        let contenders = sentinels.contenders().await;
+        let Some(lineage) = sentinels.lineage() else {
+            continue;
+        };
+        let mut asking = JoinSet::new();
+        for named in contenders {
+            let (shared, lineage) = (shared.clone(), lineage.clone());
+            asking.spawn(async move {
+                let key = era_key(&shared.active.load().companion_prefix);
+                let proof = shared.backend.address.descends(&named, &lineage, &key);
+                (timeout(PROVED_WITHIN, proof).await, named)
+            });
+        }
+        while let Some(asked) = asking.join_next().await {
+            match asked {
+                Ok((Ok(Ok(true)), named)) => sentinels.descends(&named),
+                Ok((Ok(Err(error)), named)) => tracing::debug!(place = %named.place, %error, "no descent is proved"),
+                Ok((Ok(Ok(false)) | Err(_), named)) => tracing::debug!(place = %named.place, "no descent is proved"),
+                Err(error) => tracing::debug!(%error, "a server could not be asked for its descent"),
+            }
+        }
+    }
+}
+
+/// Asks one sentinel, until it is forgotten.
 async fn ask_one(sentinels: Arc<Sentinels>, place: Place) {
     let mut was: Option<SentinelError> = None;
-    loop {
+    while sentinels.knows(&place) {
         let Err(error) = converse(&sentinels, &place).await;
         if was.as_ref() != Some(&error) {
             tracing::debug!(sentinel = %place, %error, "a sentinel cannot be asked");
@@ -60,40 +94,6 @@ async fn converse(sentinels: &Sentinels, place: &Place) -> Result<std::convert::
         // It told of a failover, or it is time to ask.
         if let Ok(Err(error)) = timeout(ASK_EVERY, listening.hear()).await {
             return Err(error);
-        }
-    }
-}
-
-/// Says when no sentinel is heard any more, and when one is again.
-#[derive(Default)]
-struct Silence {
-    is_told: bool,
-}
-
-impl Silence {
-    fn look(&mut self, sentinels: &Sentinels, metrics: &Metrics) {
-        let (heard, known) = sentinels.heard(Instant::now());
-        metrics.sentinels_heard.set(i64::try_from(heard).unwrap_or(i64::MAX));
-        metrics.sentinels_known.set(i64::try_from(known).unwrap_or(i64::MAX));
-        if sentinels.named().is_none() {
-            // Until then nobody is served, and that says why.
-            return;
-        }
-        match (heard, self.is_told) {
-            (0, false) => {
-                tracing::warn!(
-                    name = sentinels.name(),
-                    sentinels = known,
-                    why = %sentinels.silence(),
-                    "no sentinel is heard: the primary is served on, and a failover would not be noticed"
-                );
-                self.is_told = true;
-            }
-            (1.., true) => {
-                tracing::info!(name = sentinels.name(), heard, "sentinels are heard again");
-                self.is_told = false;
-            }
-            _ => {}
         }
     }
 }

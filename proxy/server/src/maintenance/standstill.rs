@@ -55,7 +55,7 @@ async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
     if let Some(sentinels) = shared.backend.address.authority.sentinels() {
         ask_sentinels(sentinels).await;
         // What leads to another server than they name is cut by then.
-        while sentinels.followed() != sentinels.named() {
+        while sentinels.turned_to() != sentinels.named() {
             sleep(LOOK_EVERY).await;
         }
         return;

@@ -111,6 +111,8 @@ pub(crate) struct Metrics {
     pub(crate) sentinels_heard: IntGauge,
     /// Sentinels that are asked.
     pub(crate) sentinels_known: IntGauge,
+    /// Sentinels that have named another server than the one that is followed for a while.
+    pub(crate) sentinels_dissenting: IntGauge,
     /// Times the primary was another one, or was started again.
     pub(crate) backend_eras: IntCounter,
     /// 1 where the backend's eviction takes locks.
@@ -189,6 +191,7 @@ impl Metrics {
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
             sentinels_heard: make.gauge(&names::SENTINELS_HEARD)?,
             sentinels_known: make.gauge(&names::SENTINELS_KNOWN)?,
+            sentinels_dissenting: make.gauge(&names::SENTINELS_DISSENTING)?,
             backend_eras: make.counters(&names::BACKEND_ERAS)?.at(Only::Default).clone(),
             backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,
             login_refreshes: make.counters(&names::LOGIN_REFRESHES)?,

@@ -53,7 +53,7 @@ impl Oracle {
         self.address
     }
 
-    fn says(&self, what: Option<(SocketAddr, u64)>) {
+    pub(super) fn says(&self, what: Option<(SocketAddr, u64)>) {
         *self.says.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
 }
@@ -62,18 +62,18 @@ fn answers(named: SocketAddr, epoch: u64) -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let epoch = epoch.to_string();
     let (host, port) = (named.ip().to_string(), named.port().to_string());
-    format!("*2\r\n{}{}*2\r\n{}{}*0\r\n", bulk("config-epoch"), bulk(&epoch), bulk(&host), bulk(&port))
+    format!("*2\r\n{}{}*2\r\n{}{}*0\r\n-ERR unknown\r\n", bulk("config-epoch"), bulk(&epoch), bulk(&host), bulk(&port))
 }
 
 /// Three of them.
-struct Oracles([Oracle; 3]);
+pub(super) struct Oracles(pub(super) [Oracle; 3]);
 
 impl Oracles {
-    fn name(redis: &Redis, epoch: u64) -> Oracles {
+    pub(super) fn name(redis: &Redis, epoch: u64) -> Oracles {
         Oracles([(), (), ()].map(|()| Oracle::names(redis, epoch)))
     }
 
-    fn in_front(&self) -> ProxyBuilder {
+    pub(super) fn in_front(&self) -> ProxyBuilder {
         let addresses: Vec<String> = self.0.iter().map(|one| one.address.to_string()).collect();
         let url = format!("redis-sentinel://{}/mymaster", addresses.join(","));
         ProxyBuilder::for_backend(&url)
@@ -133,6 +133,7 @@ fn a_proxy_in_the_minority_promises_nothing_that_outlasts_the_quarantine_elsewhe
     for silent in &all.0[1..] {
         silent.says(None);
     }
+    proxy.logs(&["WARN", "half of the sentinels or more are not heard", "\"heard\":1"]);
     // Ten seconds of silence cost nobody anything.
     let extension = "PEXPIRE lock:a 2000";
     wait_for("the extension to be refused", || shop.sends(extension).integer() == 0);

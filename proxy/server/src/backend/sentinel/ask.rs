@@ -9,6 +9,7 @@ use lockwarden_resp::{Value, put_request};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::members::{Asked, Other};
 use super::named::{Named, PATIENCE, Place, SentinelError};
 use crate::backend::conversation::{BackendError, Conversation};
 use crate::backend::open_connections::OpenConnections;
@@ -18,14 +19,10 @@ use crate::net::tls::Connector;
 
 /// Longest name of a host.
 const MAX_HOST: usize = 255;
-
-/// What one sentinel says.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) named: Named,
-    /// The other sentinels that it knows.
-    pub(crate) others: Vec<Place>,
-}
+/// So many others are read of what one sentinel names.
+const MAX_OTHERS: usize = 64;
+/// Bytes of what names a sentinel: a SHA-1 in hexadecimal digits.
+const ID_BYTES: usize = 40;
 
 /// How sentinels are spoken with.
 pub(super) struct Way {
@@ -55,11 +52,16 @@ impl SentinelConversation {
         for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS"] {
             put_request(&mut requests, &["SENTINEL", question, name]);
         }
+        put_request(&mut requests, &["SENTINEL", "MYID"]);
         self.0.send(&requests).await.map_err(broken)?;
         let master = self.0.read().await.map_err(broken)?;
         let address = self.0.read().await.map_err(broken)?;
         let others = self.0.read().await.map_err(broken)?;
-        read(&master, &address, &others, name)
+        // Redis before 6.2 does not know the question, and a user may be forbidden it.
+        let id = self.0.read().await.map_err(broken)?;
+        let mut asked = read(&master, &address, &others, name)?;
+        asked.id = id.as_bytes().and_then(|text| read_id(text));
+        Ok(asked)
     }
 
     /// Listens for failovers; nothing else can be asked from then on.
@@ -156,9 +158,11 @@ fn read(master: &Value, address: &Value, others: &Value, name: &str) -> Result<A
     let others = others.as_items().unwrap_or_default().iter();
     let others = others.filter_map(|other| {
         let (host, port) = (text_of(other, "ip")?, text_of(other, "port")?);
-        named_place(host, port)
+        let id = text_of(other, "runid").and_then(|id| read_id(id.as_bytes()));
+        Some(Other { place: named_place(host, port)?, id })
     });
-    Ok(Asked { named: Named { place, epoch: epoch.ok_or_else(strange)? }, others: others.collect() })
+    let others = others.take(MAX_OTHERS).collect();
+    Ok(Asked { named: Named { place, epoch: epoch.ok_or_else(strange)? }, id: None, others })
 }
 
 /// The value of a field in a flat list of names and values.
@@ -166,6 +170,11 @@ fn text_of<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
     let pairs = fields.as_items()?.chunks_exact(2);
     let mut found = pairs.filter(|pair| pair[0].as_bytes().is_some_and(|key| key == name));
     std::str::from_utf8(found.next()?[1].as_bytes()?).ok()
+}
+
+fn read_id(text: &[u8]) -> Option<String> {
+    let is_id = text.len() == ID_BYTES && text.iter().all(u8::is_ascii_hexdigit);
+    is_id.then(|| String::from_utf8_lossy(text).into_owned())
 }
 
 fn place(host: &Value, port: &Value) -> Option<Place> {
@@ -193,7 +202,7 @@ mod tests {
         let master = list(&["name", "m", "ip", "10.0.0.9", "config-epoch", "7"]);
         let good = list(&["10.0.0.1", "6379"]);
         let others = Value::Array(vec![
-            list(&["ip", "10.0.0.5", "port", "26379"]),
+            list(&["ip", "10.0.0.5", "port", "26379", "runid", "x"]),
             list(&["ip", "10.0.0.6", "port", "0"]),
             list(&["ip"]),
         ]);
@@ -201,6 +210,7 @@ mod tests {
         assert_eq!(asked.named.place.to_string(), "10.0.0.1:6379");
         assert_eq!(asked.named.epoch, 7);
         assert_eq!(asked.others.len(), 1);
+        assert_eq!(asked.others[0].id, None, "it is no name of a sentinel");
         let error = |text: &'static str| Value::Error(Bytes::from_static(text.as_bytes()));
         let unknown = SentinelError::UnknownName("m".to_owned());
         for (master, address, expected) in [

@@ -32,10 +32,15 @@ pub(super) async fn ask(own: &mut Conversation, address: &Address) -> Result<Sen
     ));
     let others = sentinels.said(now).into_iter();
     found.doubts.extend(others.filter_map(|(place, said)| match said {
-        Ok(other) if other.place != named.place => Some(format!(
-            "sentinel {place} names {} as the primary (config epoch {}): it is cut off from the others, or was until now",
-            other.place, other.epoch
-        )),
+        Ok(other) if other.place != named.place => {
+            let why = match other.epoch > named.epoch {
+                true => {
+                    "most others do not, so it is not followed: it belongs to other servers, or a failover is under way"
+                }
+                false => "it is cut off from the others, or was until now",
+            };
+            Some(format!("sentinel {place} names {} as the primary (config epoch {}): {why}", other.place, other.epoch))
+        }
         Ok(_) | Err(None) => None,
         Err(Some(error)) => Some(format!("sentinel {place}: {error}")),
     }));

@@ -279,7 +279,9 @@ metrics! {
     SENTINELS_HEARD = Gauge "lockwarden_sentinels_heard" {
     } "Sentinels that answered within the last 5 s; 0 where the backend's URL names none.";
     SENTINELS_KNOWN = Gauge "lockwarden_sentinels_known" {
-    } "Sentinels that are asked: those of the backend's URL and those that they name; 0 where the URL names none.";
+    } "Sentinels that are asked: those of the backend's URL and those that they name; 0 where the URL names none. A name and its address count once.";
+    SENTINELS_DISSENTING = Gauge "lockwarden_sentinels_dissenting" {
+    } "Sentinels that name another server as the primary than the one that is followed; 0 until they have done so for 5 s, which no failover takes.";
     BACKEND_ERAS = Counter "lockwarden_backend_era_changes_total" {
         "backend": ONE
     } "Times another server became the primary, or the same one was started again; the first one that is found is not counted.";
