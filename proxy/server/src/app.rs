@@ -394,7 +394,7 @@ pub(crate) fn refusal(
 ) -> Option<String> {
     if report.cluster {
         return Some(
-            "the backend is a Redis Cluster node, which lockwarden does not serve yet; \
+            "the backend is a node of a cluster, and backends in cluster mode are not served yet: \
              name a server that is not in cluster mode"
                 .into(),
         );

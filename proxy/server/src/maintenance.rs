@@ -8,6 +8,7 @@ pub(crate) mod certificates;
 pub(crate) mod chores;
 pub(crate) mod connection_age;
 mod era;
+mod holders_connected;
 mod orphans;
 pub(crate) mod prefix_mark;
 mod primary;
@@ -32,15 +33,11 @@ use crate::backend::{BackendError, Conversation, server_info};
 use crate::state::ProxyState;
 use crate::telemetry::vocabulary::{ConnectionState, ReconnectReason};
 use era::Eras;
+use holders_connected::Holders;
 use prefix_mark::PrefixMark;
 
 /// Between two looks at a server that is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Between two looks at what it is set to.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How often the connections of holders are used where nobody knows after which time the server closes idle ones. Services
-/// that do not tell let one choose 20 s or more.
-const USED_EVERY: Duration = Duration::from_secs(15);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
@@ -51,6 +48,10 @@ const BEATS_A_LOOK: u32 = 60;
 /// Why clients are not served where locks are enforced.
 const NO_SCRIPTS: &str = "the server has no EVAL or no EVALSHA, without which no lock can be governed: allow both, or set \
                           the namespaces to monitor mode, where lock commands are then forwarded unjudged";
+
+/// The same where it has both and runs none.
+const REFUSES_SCRIPTS: &str = "the server runs no scripts, without which no lock can be governed: start it again, or fail over to \
+                               a replica; or set the namespaces to monitor mode; it says";
 
 /// What the rule against opening an unprotected server to a network says to a report.
 pub(crate) type Judgement = Box<dyn Fn(&server_info::Report) -> Option<String> + Send + Sync>;
@@ -76,10 +77,14 @@ pub(crate) async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
         if let Err(error) = ended {
             shared.metrics.backend_reconnects.at(reason(&error)).inc();
             known.was_demoted = matches!(error, BackendError::Replica);
-            if known.was_demoted {
+            if let BackendError::Replica | BackendError::WritableReplica = error {
                 known.eras.demoted();
             }
             let had_served = *shared.backend.server.standing() == Standing::Serving;
+            // Nothing that its clients write would tell them.
+            if had_served && let BackendError::WritableReplica = error {
+                primary::leave(&shared);
+            }
             if had_served && let BackendError::Broken(_) = error {
                 stand(&shared, Standing::Reconnecting(error.to_string()), "");
                 // A server that closes each new connection gets no more tries than one that is not there.
@@ -132,6 +137,7 @@ fn reason(error: &BackendError) -> ReconnectReason {
         | BackendError::NotNow(_) => ReconnectReason::Protocol,
         BackendError::NoSentinel(_) => ReconnectReason::Refused,
         BackendError::Replica
+        | BackendError::WritableReplica
         | BackendError::NoPrimary
         | BackendError::AnotherServer
         | BackendError::PrimaryChanged { .. } => ReconnectReason::Demoted,
@@ -191,10 +197,12 @@ async fn connection(
         unmet: &mut known.unmet,
         asking: None,
         beats: 0,
+        refuses_scripts: None,
     };
     shared.backend.server.set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
     // Before clients are served, so that their first commands are judged by known rights.
     ask_rights::ask(shared, without_login).await;
+    own.look_after_scripts(shared).await?;
     own.look_at_lineage(shared).await?;
     own.look_at_prefix_mark(shared).await?;
     own.look_at_era(shared).await;
@@ -251,47 +259,6 @@ fn note_eviction(shared: &ProxyState, policy: Option<&str>) {
     shown.set(policy.is_some().into());
 }
 
-/// Keeps Redis from closing the connections of clients that hold a lock which is kept alive: a client that works
-/// says nothing meanwhile.
-struct Holders {
-    /// See [`server_info::Report::timeout`].
-    timeout: Option<u64>,
-    /// When they are used next.
-    due: Instant,
-    /// When the server is asked again.
-    asked_again: Instant,
-}
-
-impl Holders {
-    fn new(report: &server_info::Report) -> Holders {
-        let now = Instant::now();
-        Holders { timeout: report.timeout, due: now, asked_again: now + LOOK_AGAIN }
-    }
-
-    async fn keep_connected(
-        &mut self,
-        shared: &ProxyState,
-        own: &mut Conversation,
-        now: Instant,
-    ) -> Result<(), BackendError> {
-        if self.timeout.is_some() && now >= self.asked_again {
-            self.timeout = server_info::ask_timeout(own).await?;
-            self.asked_again = now + LOOK_AGAIN;
-        }
-        let pause = match self.timeout {
-            Some(0) => return Ok(()),
-            // A third, so that one that comes late is still in time.
-            Some(seconds) => Duration::from_secs(seconds) / 3,
-            None => USED_EVERY,
-        };
-        if now >= self.due {
-            self.due = now + pause;
-            shared.renewals.wake_holders();
-        }
-        Ok(())
-    }
-}
-
 struct Upkeep<'a> {
     conversation: Conversation,
     /// Counts it.
@@ -311,6 +278,8 @@ struct Upkeep<'a> {
     asking: Option<JoinHandle<()>>,
     /// Heartbeats so far.
     beats: u32,
+    /// What it answered to a script, where it ran none.
+    refuses_scripts: Option<String>,
 }
 
 impl Drop for Upkeep<'_> {
@@ -329,7 +298,10 @@ impl Upkeep<'_> {
         self.report.without_login = shared.backend.server.without_login();
         let active = shared.active.load();
         let lacks_scripts = shared.backend.server.lacks_scripts() && active.enforces_any();
-        let lacks_scripts = lacks_scripts.then(|| NO_SCRIPTS.to_owned());
+        let lacks_scripts = lacks_scripts.then(|| match &self.refuses_scripts {
+            Some(error) => format!("{REFUSES_SCRIPTS}: {error}"),
+            None => NO_SCRIPTS.to_owned(),
+        });
         let other_prefix = self.prefix_mark.refusal(&active.companion_prefix);
         let why = refusal(&self.report).or(lacks_scripts).or(other_prefix);
         let standing = match why {
@@ -382,11 +354,24 @@ impl Upkeep<'_> {
         }
     }
 
-    /// Whether a server that did not know the commands for scripts knows them now.
+    /// Whether a server that did not know the commands for scripts knows them now, and one that ran them still does.
     async fn look_after_scripts(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
-        if shared.backend.server.scripts() == Scripts::Unknown {
+        let server = &shared.backend.server;
+        if server.scripts() == Scripts::Unknown {
             let scripts = server_info::ask_for_scripts(&mut self.conversation).await?;
-            shared.backend.server.set_scripts(scripts);
+            server.set_scripts(scripts);
+        } else if server.reads_script_flags() && self.report.may_ask {
+            // Where nothing is enforced, commands go on without scripts.
+            if !shared.active.load().enforces_any() && self.refuses_scripts.is_none() {
+                return Ok(());
+            }
+            let before = self.refuses_scripts.take();
+            self.refuses_scripts = server_info::refusal_of_scripts(&mut self.conversation).await?;
+            match (&before, &self.refuses_scripts) {
+                (_, Some(_)) => server.set_scripts(Scripts::Refused),
+                (Some(_), None) => server.set_scripts(Scripts::Run),
+                (None, None) => {}
+            }
         }
         Ok(())
     }
@@ -394,9 +379,10 @@ impl Upkeep<'_> {
     /// The heartbeat. A server that was made a replica is left, and the name is looked up anew.
     async fn check_role(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let asked = Instant::now();
-        let role = self.role.ask(&mut self.conversation).await?;
-        if let Role::Replica = role {
-            return Err(BackendError::Replica);
+        match self.role.ask(&mut self.conversation).await? {
+            Role::Replica => return Err(BackendError::Replica),
+            Role::WritableReplica => return Err(BackendError::WritableReplica),
+            Role::Primary | Role::Unknown => {}
         }
         shared.backend.server.was_asked(asked);
         Ok(())

@@ -2,7 +2,11 @@
 //! connection: a virtual address keeps old connections open, and a server that was made a replica in
 //! place closes none.
 
-use lockwarden_tests::{Forwarder, Proxy, ProxyBuilder, Redis, wait_for};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use lockwarden_tests::{Forwarder, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for};
 
 const DEMOTED: &str = "lockwarden_backend_reconnects_total{reason=\"demoted\"}";
 const RENEWED: &str = "lockwarden_keep_alive_renewals_total{outcome=\"renewed\"}";
@@ -93,7 +97,92 @@ fn a_backend_that_becomes_a_replica_in_place_is_not_served() {
         redis.client().sends("REPLICAOF NO ONE").gets("+OK");
         becomes(&proxy, 200);
         proxy.client().sends("SETNX lock:other a1").gets(":1");
-        assert_eq!(proxy.logged(&["replica and takes no writes"]), 1);
+        assert_eq!(proxy.logged(&["the backend is a replica"]), 1);
+    }
+}
+
+#[test]
+fn a_replica_that_takes_writes_is_no_authority_either() {
+    let primary = Redis::start();
+    let redis = Redis::with_arguments(&["--replica-read-only", "no"]);
+    follows(&redis, &primary);
+    redis.client().sends("SET written here").gets("+OK");
+    let proxy = Proxy::builder(&redis).without_waiting().start();
+    proxy.logs(&["ERROR", "no client is served", "the backend is a replica that takes writes"]);
+    assert_eq!(proxy.ready(), Some(503));
+    is_doubted(&redis.url(), "the backend is a replica that takes writes");
+}
+
+/// It would go on granting locks to who is connected already.
+#[test]
+fn a_backend_that_becomes_a_replica_that_takes_writes_is_left_by_all() {
+    let primary = Redis::start();
+    let redis = Redis::with_arguments(&["--replica-read-only", "no"]);
+    let proxy = Proxy::enforcing(&redis);
+    let alice = proxy.client();
+    alice.sends("SETNX lock:job a1").gets(":1");
+    follows(&redis, &primary);
+    becomes(&proxy, 503);
+    alice.sends("SETNX lock:other a1").gets_close();
+    assert!(redis.is_free("lock:other"));
+}
+
+/// Both of them take writes and copy them to each other, so a lock would be granted on each at the same moment.
+#[test]
+fn an_active_replica_is_no_authority_whichever_question_it_answers() {
+    let redis = Redis::start();
+    for asked in ["HELLO", "ROLE", "INFO"] {
+        let url = format!("redis://{}", active_replica(&redis, asked));
+        let proxy = ProxyBuilder::for_backend(&url).without_waiting().start();
+        proxy.logs(&["ERROR", "no client is served", "the backend is a replica that takes writes"]);
+        assert_eq!(proxy.ready(), Some(503), "{asked}");
+        is_doubted(&url, "the backend is a replica that takes writes");
+    }
+}
+
+#[track_caller]
+fn is_doubted(url: &str, words: &str) {
+    let directory = tempfile::tempdir().expect("a directory for the configuration");
+    let config = directory.path().join("lw.toml");
+    std::fs::write(&config, ProxyBuilder::for_backend(url).text()).expect("the directory is ours");
+    let check = run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config));
+    assert_eq!(check.code, Some(1), "{}", check.stdout);
+    assert!(check.stdout.contains(words), "{}", check.stdout);
+}
+
+/// A server that says of itself, to this question alone, that it is one, as KeyDB does with `active-replica yes`.
+fn active_replica(redis: &Redis, answered: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (address, redis) = (listener.local_addr().expect("it is bound"), redis.address());
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            thread::spawn(move || says_that_it_is_active(client, redis, answered));
+        }
+    });
+    address
+}
+
+fn says_that_it_is_active(mut client: TcpStream, redis: SocketAddr, answered: &str) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(redis)?;
+    let (mut replies, mut back) = (server.try_clone()?, client.try_clone()?);
+    thread::spawn(move || std::io::copy(&mut replies, &mut back));
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = client.read(&mut buffer)?;
+        let words = String::from_utf8_lossy(&buffer[..read]);
+        let asked = ["HELLO", "ROLE", "INFO"].into_iter().find(|word| words.contains(&format!("\r\n{word}\r\n")));
+        // What the proxy asks is sent in one piece, and nothing else with it.
+        match asked {
+            _ if read == 0 => return server.shutdown(Shutdown::Both),
+            Some("HELLO") if answered == "HELLO" => {
+                client
+                    .write_all(b"*4\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$14\r\nactive-replica\r\n")?;
+            }
+            Some("ROLE") if answered == "ROLE" => client.write_all(b"*1\r\n$14\r\nactive-replica\r\n")?,
+            Some("INFO") if answered == "INFO" => client.write_all(b"$21\r\nrole:active-replica\r\n\r\n")?,
+            Some(word) => client.write_all(format!("-ERR unknown command '{word}'\r\n").as_bytes())?,
+            None => server.write_all(&buffer[..read])?,
+        }
     }
 }
 

@@ -172,3 +172,13 @@ fn a_backend_in_cluster_mode_is_refused_in_one_clear_line() {
     }
     assert_eq!(proxy.logged(&["cluster"]), 1, "{}", proxy.log());
 }
+
+#[test]
+fn a_backend_in_cluster_mode_is_refused_also_where_the_proxy_may_not_use_info() {
+    let redis = Redis::with_arguments(&["--cluster-enabled", "yes"]);
+    redis.client().sends("ACL SETUSER default -info").gets("+OK");
+    let proxy = Proxy::builder(&redis).without_waiting().start();
+    proxy.logs(&["ERROR", "no client is served", "backends in cluster mode are not served yet"]);
+    assert_eq!(proxy.ready(), Some(503));
+    proxy.client().sends("SETNX lock:job a1").gets_close();
+}

@@ -3,9 +3,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis};
+use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, Server, wait_for};
 
 const COMPARE_AND_DELETE: &str = "EVAL \"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end\" 1 lock:a 6e3d0bcd-9c1e-4a07";
 
@@ -79,24 +81,25 @@ fn a_switch_to_enforce_mode_ends_the_service_and_back_begins_it() {
     assert_eq!(proxy.switch("locks", Mode::Enforce), 200);
     proxy.logs(&["ERROR", "no client is served", "no EVALSHA"]);
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
-    lockwarden_tests::wait_for("the service", || proxy.ready() == Some(200));
+    wait_for("the service", || proxy.ready() == Some(200));
     proxy.client().sends("DEL lock:a").gets(":1");
 }
 
-/// A service in front of Redis that has words of its own for scripts.
-fn service_without_scripts(redis: &Redis) -> SocketAddr {
+/// A service in front of Redis that has words of its own for scripts, as long as it refuses them.
+fn service_without_scripts(redis: &Redis, refuses: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    let redis = redis.address();
+    let (redis, refuses) = (redis.address(), refuses.clone());
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            thread::spawn(move || serve(client, redis));
+            let refuses = refuses.clone();
+            thread::spawn(move || serve(client, redis, &refuses));
         }
     });
     address
 }
 
-fn serve(mut client: TcpStream, redis: SocketAddr) -> std::io::Result<()> {
+fn serve(mut client: TcpStream, redis: SocketAddr, refuses: &AtomicBool) -> std::io::Result<()> {
     let mut server = TcpStream::connect(redis)?;
     let (mut replies, mut back) = (server.try_clone()?, client.try_clone()?);
     thread::spawn(move || std::io::copy(&mut replies, &mut back));
@@ -108,7 +111,8 @@ fn serve(mut client: TcpStream, redis: SocketAddr) -> std::io::Result<()> {
             return server.shutdown(Shutdown::Both);
         }
         // What the proxy asks is sent in one piece, and nothing else with it.
-        match words.contains("\r\nEVAL\r\n") || words.contains("\r\nEVALSHA\r\n") {
+        let is_script = words.contains("\r\nEVAL\r\n") || words.contains("\r\nEVALSHA\r\n");
+        match is_script && refuses.load(Ordering::Relaxed) {
             true => client.write_all(b"-ERR scripts are not part of this plan\r\n")?,
             false => server.write_all(&buffer[..read])?,
         }
@@ -118,7 +122,7 @@ fn serve(mut client: TcpStream, redis: SocketAddr) -> std::io::Result<()> {
 #[test]
 fn a_service_that_refuses_scripts_to_everybody_counts_as_a_server_without() {
     let redis = Redis::start();
-    let address = service_without_scripts(&redis);
+    let address = service_without_scripts(&redis, &Arc::new(AtomicBool::new(true)));
     let url = format!("redis://{address}");
     let watching = ProxyBuilder::for_backend(&url).mode(Mode::Monitor).start();
     let client = watching.client();
@@ -129,5 +133,28 @@ fn a_service_that_refuses_scripts_to_everybody_counts_as_a_server_without() {
     client.sends("EXEC").gets("[:1]");
     assert!(watching.metric("lockwarden_unjudged_commands_total{why=\"no-scripts\"}") >= 3.0);
     let enforcing = ProxyBuilder::for_backend(&url).without_waiting().start();
-    enforcing.logs(&["ERROR", "no client is served", "no EVALSHA"]);
+    let why = "the server runs no scripts";
+    enforcing.logs(&["ERROR", "no client is served", why, "scripts are not part of this plan"]);
+}
+
+/// As Valkey 9.1 does in cluster mode after one script with a command over two slots, until it is started again.
+#[test]
+fn a_server_that_ceases_to_run_scripts_is_not_served_until_it_runs_them_again() {
+    if Server::under_test().lacks("a script that says that it only reads", 7, 0) {
+        return;
+    }
+    let (redis, refuses) = (Redis::start(), Arc::new(AtomicBool::new(false)));
+    let url = format!("redis://{}", service_without_scripts(&redis, &refuses));
+    let proxy = ProxyBuilder::for_backend(&url).start();
+    proxy.client().sends("SET lock:a x NX PX 100").gets("+OK");
+    refuses.store(true, Ordering::Relaxed);
+    wait_for("nobody to be served", || proxy.ready() == Some(503));
+    let why = "the server runs no scripts, without which no lock can be governed";
+    proxy.logs(&["ERROR", "no client is served", why, "scripts are not part of this plan"]);
+    let (_, said) = proxy.get("/ready");
+    assert!(said.contains(why), "{said}");
+    refuses.store(false, Ordering::Relaxed);
+    wait_for("clients to be served again", || proxy.ready() == Some(200));
+    proxy.client().sends("SET lock:b x NX PX 100").gets("+OK");
+    assert_eq!(proxy.logged(&[why]), 1);
 }

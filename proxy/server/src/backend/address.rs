@@ -277,9 +277,10 @@ impl Address {
                     failure = failure.or(Some(BackendError::NoPrimary));
                 }
                 Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
-                Ok((_, Role::Replica)) if self.authority.wants_proof() => {
+                Ok((_, Role::Replica | Role::WritableReplica)) if self.authority.wants_proof() => {
                     failure = Some(BackendError::NoPrimary);
                 }
+                Ok((_, Role::WritableReplica)) => failure = Some(BackendError::WritableReplica),
                 Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
                 // What a replica is, is known; why another does not answer is not.
                 Err(error) => failure = failure.or(Some(error)),

@@ -51,10 +51,17 @@ pub(crate) enum BackendError {
     NotNow(String),
     /// It follows another server.
     #[error(
-        "the backend is a replica and takes no writes: \
+        "the backend is a replica, and locks are its primary's to grant: \
          promote it, or let the backend's name lead to the primary"
     )]
     Replica,
+    /// It follows another server, and takes writes as that one does.
+    #[error(
+        "the backend is a replica that takes writes, as the server that it follows does, so the same lock can be granted on \
+         both: make it a plain replica (replica-read-only yes; on KeyDB active-replica no), or let the backend's name lead to a \
+         server that follows nobody"
+    )]
+    WritableReplica,
     /// Nobody says where it is.
     #[error("{0}")]
     NoSentinel(String),
@@ -106,6 +113,7 @@ impl BackendError {
             | BackendError::Password(_)
             | BackendError::NotNow(_)
             | BackendError::Replica
+            | BackendError::WritableReplica
             | BackendError::NoSentinel(_)
             | BackendError::NoPrimary
             | BackendError::AnotherServer

@@ -3,6 +3,7 @@
 
 mod login;
 pub(super) mod role;
+mod scripts;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -22,6 +23,8 @@ use super::open_connections::OpenConnections;
 
 pub(crate) use login::{WithoutLogin, open_network_refusal};
 pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};
+use scripts::is_missing;
+pub(crate) use scripts::{Scripts, ask_for_scripts, refusal_of_scripts};
 
 /// How long a lock command waits for the era to be known, from when another began.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4);
@@ -88,17 +91,6 @@ pub(crate) enum NamesScripts {
     Yes,
     /// `script: on @user_script:1.`, as Valkey 9 does.
     No,
-}
-
-/// Whether the server runs scripts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scripts {
-    /// It does, as far as anybody has seen.
-    Run,
-    /// It knows no `EVAL`, or no `EVALSHA`.
-    Unknown,
-    /// It knows them, and refused a script to everybody.
-    Refused,
 }
 
 impl Server {
@@ -383,19 +375,14 @@ pub(crate) async fn ask(
         (None, Some(version)) => format!("redis {version}"),
         (None, None) => String::new(),
     };
+    if info.is_empty() {
+        // Which every user may ask, and every server answers from 6.0 on.
+        report.cluster = role::is_cluster_node(&own.ask(&["HELLO"]).await?);
+    }
     report.run_id = field("run_id:").unwrap_or_default().to_owned();
     report.eviction = eviction(&info);
     report.timeout = ask_timeout(own).await?;
     Ok((report, ask_commands(own).await?))
-}
-
-/// Whether the server knows the commands for scripts by their names. One that does not say is believed to.
-pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendError> {
-    let found = own.ask(&["COMMAND", "INFO", "EVAL", "EVALSHA"]).await?;
-    Ok(match found.as_items() {
-        Some(rows) if rows.iter().any(is_missing) => Scripts::Unknown,
-        Some(_) | None => Scripts::Run,
-    })
 }
 
 /// After how many seconds the server closes connections that nobody uses, if it tells.
@@ -422,11 +409,6 @@ pub(crate) async fn ask_commands(own: &mut Conversation) -> Result<Option<Foreig
     let about_set = own.ask(&["COMMAND", "DOCS", "SET"]).await?;
     table.note_set_conditions(|word| says(&about_set, word.as_bytes()));
     Ok(Some(table))
-}
-
-/// A row of `COMMAND INFO` for a command that is not there.
-fn is_missing(row: &Value) -> bool {
-    row.as_items().is_none_or(<[Value]>::is_empty)
 }
 
 /// Whether a word stands somewhere in a reply.

@@ -201,14 +201,25 @@ fn ask_backend(config: &Config) -> ExitCode {
             .await
             .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let Asked { report, clients, keys, lacking, barrier, other_prefix, cannot_log_in, absent, sentinels, replication } =
-        match asked {
-            Ok(asked) => asked,
-            Err(error) => {
-                say!("backend: {error}{}", error.hint(url));
-                return exit_code::unreachable();
-            }
-        };
+    let Asked {
+        unfit,
+        report,
+        clients,
+        keys,
+        lacking,
+        barrier,
+        other_prefix,
+        cannot_log_in,
+        absent,
+        sentinels,
+        replication,
+    } = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            say!("backend: {error}{}", error.hint(url));
+            return exit_code::unreachable();
+        }
+    };
     let version = if report.version.is_empty() { "unknown" } else { &report.version };
     say!("backend: {address} answers, {version}");
     for line in &sentinels.stands {
@@ -229,6 +240,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         say!("backend: {note}");
     }
     let mut doubts = absent.doubts;
+    doubts.extend(unfit);
     doubts.extend(sentinels.doubts);
     let listeners = config.data_listeners();
     doubts.extend(app::refusal(&report, &listeners, config.allow_open));
@@ -305,6 +317,8 @@ impl OwnKeys {
 
 /// What a server was asked.
 struct Asked {
+    /// Why it is no authority, where it says so itself.
+    unfit: Option<String>,
     report: server_info::Report,
     /// Who else is connected to it.
     clients: Option<String>,
@@ -328,7 +342,15 @@ struct Asked {
 
 async fn ask(address: &Address, config: &Config, namespaces: &Namespaces) -> Result<Asked, BackendError> {
     let prefix = &config.companion_prefix;
-    let mut own = address.converse().await?;
+    let (mut own, unfit) = match address.converse_with_primary().await {
+        Ok((own, _)) => (own, None),
+        Err(error @ (BackendError::Replica | BackendError::WritableReplica)) => {
+            (address.converse().await?, Some(error.to_string()))
+        }
+        // What sentinels name, and what that says of itself, is told with them.
+        Err(BackendError::NoPrimary) => (address.converse().await?, None),
+        Err(error) => return Err(error),
+    };
     let clients = direct_clients::ask(&mut own).await?;
     let without_login = WithoutLogin::ask(address).await;
     let (report, _) = server_info::ask(&mut own, without_login).await?;
@@ -337,6 +359,7 @@ async fn ask(address: &Address, config: &Config, namespaces: &Namespaces) -> Res
         false => commands::Lacking::default(),
     };
     Ok(Asked {
+        unfit,
         sentinels: sentinels::ask(&mut own, address).await?,
         report,
         clients,

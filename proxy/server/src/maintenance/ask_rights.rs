@@ -140,7 +140,7 @@ pub(crate) fn without(command: &str) -> Option<&'static str> {
     match command {
         "command" => Some("a command that lockwarden does not know counts as a write of each lock among its arguments"),
         "info" => Some(
-            "nobody is told its version or maxmemory-policy, nor that it is part of a cluster or was started again, and a namespace with a quarantine grants no free lock",
+            "nobody is told its version or maxmemory-policy, nor that it was started again, a server that takes the primary's place is followed only once most sentinels name it, and a namespace with a quarantine grants no free lock",
         ),
         "ping" => Some("nothing is lost"),
         "scan" => Some("leases from before the proxy, and locks without a TTL, are not looked for"),

@@ -60,7 +60,7 @@ impl Session {
         let role = answer.and_then(|answer| RoleQuestion::Hello.read(&answer));
         self.client.replica = match role {
             Some(Role::Primary | Role::Unknown) => Suspicion::None,
-            Some(Role::Replica) | None => Suspicion::Confirmed,
+            Some(Role::Replica | Role::WritableReplica) | None => Suspicion::Confirmed,
         };
         if self.client.replica == Suspicion::None {
             return;

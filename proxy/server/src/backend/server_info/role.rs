@@ -5,6 +5,7 @@ use lockwarden_resp::Value;
 use memchr::memmem;
 
 use crate::backend::conversation::{BackendError, Conversation};
+use crate::backend::info::info_field;
 
 /// What a server is in replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,9 @@ pub(crate) enum Role {
     Primary,
     /// It follows another server.
     Replica,
+    /// It follows another server and takes writes all the same, as that one does: `replica-read-only no`, or KeyDB's
+    /// `active-replica yes`.
+    WritableReplica,
     /// It does not say.
     Unknown,
 }
@@ -38,6 +42,7 @@ impl RoleQuestion {
         while let Some(words) = self.words() {
             let answer = own.ask(words).await?;
             match self.read(&answer) {
+                Some(Role::Replica) if takes_writes(own).await? => return Ok(Role::WritableReplica),
                 Some(role) => return Ok(role),
                 None => *self = self.next(),
             }
@@ -84,9 +89,22 @@ impl RoleQuestion {
         match word.trim_ascii() {
             b"master" | b"primary" => Some(Role::Primary),
             b"slave" | b"replica" => Some(Role::Replica),
+            b"active-replica" => Some(Role::WritableReplica),
             _ => None,
         }
     }
+}
+
+/// Whether a replica takes writes, as far as it says so.
+async fn takes_writes(own: &mut Conversation) -> Result<bool, BackendError> {
+    let answer = own.ask(&["INFO", "replication"]).await?;
+    let info = answer.as_bytes().map(|info| String::from_utf8_lossy(info));
+    Ok(info.is_some_and(|info| info_field(&info, "slave_read_only:") == Some("0")))
+}
+
+/// Whether an answer to `HELLO` is that of a node of a cluster.
+pub(super) fn is_cluster_node(hello: &Value) -> bool {
+    field(hello, b"mode") == Some(b"cluster")
 }
 
 /// The value of a field of a map, which under RESP2 is an array.
@@ -137,6 +155,9 @@ mod tests {
             (RoleQuestion::Hello, hello("master"), Some(Role::Primary)),
             (RoleQuestion::Hello, hello("replica"), Some(Role::Replica)),
             (RoleQuestion::Hello, map, Some(Role::Replica)),
+            (RoleQuestion::Hello, hello("active-replica"), Some(Role::WritableReplica)),
+            (RoleQuestion::Role, Value::Array(vec![text("active-replica")]), Some(Role::WritableReplica)),
+            (RoleQuestion::Info, text("# Replication\r\nrole:active-replica\r\n"), Some(Role::WritableReplica)),
             (RoleQuestion::Hello, error("ERR unknown command 'HELLO'"), None),
             (RoleQuestion::Hello, Value::Array(vec![text("proto")]), None),
             (RoleQuestion::Role, Value::Array(vec![text("master")]), Some(Role::Primary)),
@@ -150,6 +171,14 @@ mod tests {
         ] {
             assert_eq!(question.read(&answer), expected, "{question:?} {answer:?}");
         }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_says_so_to_whoever_greets_it() {
+        let hello = |mode| Value::Array(vec![text("mode"), text(mode), text("role"), text("master")]);
+        assert!(is_cluster_node(&hello("cluster")));
+        assert!(!is_cluster_node(&hello("standalone")));
+        assert!(!is_cluster_node(&error("ERR unknown command 'HELLO'")));
     }
 
     #[test]
