@@ -89,8 +89,9 @@ impl Orphans {
         self.failures.count(error);
         self.failures.log(false);
         let error = String::from_utf8_lossy(error);
-        // Inside a script Redis words it otherwise.
-        self.due = (!lacks_rights(&error)).then_some(again);
+        // Inside a script Redis words it otherwise. On a node of a cluster the index may be another one's.
+        let is_for_good = lacks_rights(&error) || error.starts_with("MOVED ");
+        self.due = (!is_for_good).then_some(again);
     }
 
     /// Entries were written to the index.
@@ -184,6 +185,26 @@ fn left_by_others(shared: &ProxyState, word: Bytes) -> Option<IndexEntry> {
                 shared.renewals.is_stale(word);
             }
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_that_this_server_never_gives_is_not_asked_for_again() {
+        for (error, expected) in [
+            ("MOVED 14999 127.0.0.1:7001", false),
+            ("NOPERM this user has no permissions to access one of the keys", false),
+            ("OOM command not allowed when used memory > 'maxmemory'.", true),
+        ] {
+            let mut orphans = Orphans::new();
+            orphans.failed(error.as_bytes());
+            assert_eq!(orphans.due().is_some(), expected, "{error}");
+            let later = Instant::now() + 2 * MAX_PAUSE;
+            assert_eq!(orphans.writes(later), expected, "{error}");
         }
     }
 }
