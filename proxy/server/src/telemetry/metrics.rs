@@ -1,14 +1,13 @@
 //! Everything that is counted, and the page `GET /metrics` answers. It is told what happened and is
 //! never asked by the data path: counting is an addition to a handle that was found beforehand.
-//! Names and help stand in `metrics/catalogue.rs`, label values in `vocabulary.rs`.
+//! Each is declared once, with its name and help, in the file of what it is about; label values are in `vocabulary.rs`.
 
 mod applications;
-mod catalogue;
 mod decisions;
+mod declaration;
 mod guards;
 mod namespaces;
 mod policies;
-mod register;
 mod runtime;
 mod tally;
 #[cfg(test)]
@@ -16,29 +15,30 @@ mod tests;
 mod tls;
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use lockwarden_resp::Redirects;
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder as _, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, Result, TextEncoder};
+use prometheus::{
+    Encoder as _, Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, Result, TextEncoder,
+};
 
 use crate::telemetry::vocabulary::{
-    AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, LoginRefresh, ModeLabel,
-    ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
+    AuditSink, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, LatencyPath, LoginRefresh,
+    ModeLabel, OverflowLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
 };
 pub(crate) use guards::GuardMetrics;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror, SweepCounts};
 pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};
 pub(crate) use tally::Tally;
 
-use crate::telemetry::vocabulary::{Only, OverflowLabel};
 use applications::{ApplicationCounts, CountsApplications};
-use catalogue as names;
+use declaration::{ByLabel, Registrar, metrics};
 use guards::Guards;
 use namespaces::Namespaces;
 use policies::Policies;
-use register::{ByLabel, Registrar};
 use runtime::RuntimeMetrics;
 use tls::TlsMetrics;
 
@@ -80,74 +80,123 @@ pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
 
 type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;
 
-/// All metrics of the process.
+metrics! {
+    /// What is counted for the whole process.
+    pub(crate) struct ProcessMetrics {
+        /// Always 1; the labels say what is running.
+        build_info: IntGaugeVec = "lockwarden_build_info" {
+            "version": "of the proxy",
+            "revision": "of the source",
+            "wasmtime": "version",
+            "policy_abi": "the newest WIT version that policies may use"
+        };
+        /// Commands of clients, by the way they went and how they ended.
+        pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>> = "lockwarden_commands_total" {
+            "class",
+            "result"
+        };
+        /// Operations on locks, by application and what was decided about them.
+        application_decisions: IntCounterVec = "lockwarden_application_decisions_total" {
+            "application": "a `name` of an `[[application]]`, or `__other__`",
+            "decision" of DecisionKind
+        };
+        /// From when a renewal was due, a third of its TTL after the one before, until Redis had confirmed it.
+        pub(crate) renewal_lateness: Histogram = "lockwarden_keep_alive_lateness_seconds" in LATENESS_SECONDS {};
+        /// Leases that ran out before they could be renewed, although their holder lived, or whose record was evicted
+        /// or deleted.
+        pub(crate) lapsed: IntCounter = "lockwarden_keep_alive_lapsed_total" {};
+        /// How long clients waited for replicas (`durability`) once Redis had answered their lock command.
+        pub(crate) wait_seconds: Histogram = "lockwarden_wait_seconds" in WAIT_SECONDS {};
+        /// The proxy's own time for a command, without waiting for the backend.
+        pub(crate) added_latency: ByLabel<LatencyPath, Histogram> = "lockwarden_added_latency_seconds" in ADDED_SECONDS {
+            "path"
+        };
+        /// From sending a command to the backend until its answer began.
+        pub(crate) backend_latency: Histogram = "lockwarden_backend_latency_seconds" in BACKEND_SECONDS {
+            "backend" = "default"
+        };
+        /// Open connections of clients.
+        pub(crate) client_connections: IntGauge = "lockwarden_client_connections" { "listener" = "default" };
+        /// How many connections of clients there may be: `max_clients`, or what the limit of open files leaves room
+        /// for.
+        pub(crate) client_connections_max: IntGauge = "lockwarden_client_connections_max" { "listener" = "default" };
+        /// New clients that were told `max number of clients reached`.
+        pub(crate) clients_refused: IntCounter = "lockwarden_client_connections_refused_total" {};
+        /// Unread replies and unfinished requests of all clients that hold 16 KiB or more of them.
+        pub(crate) client_buffers: IntGauge = "lockwarden_client_buffers_bytes" { "listener" = "default" };
+        /// What they may take together: `max_memory`.
+        pub(crate) client_buffers_max: IntGauge = "lockwarden_client_buffers_max_bytes" { "listener" = "default" };
+        /// Clients that were closed because they held most when `max_memory` was reached.
+        pub(crate) clients_evicted: IntCounter = "lockwarden_clients_evicted_total" {};
+        /// Clients that were closed because their connections were as old as `max_connection_age` says.
+        pub(crate) clients_aged: IntCounter = "lockwarden_clients_aged_total" {};
+        /// Bytes from clients and to them.
+        pub(crate) client_bytes: ByLabel<Direction, IntCounter> = "lockwarden_client_bytes_total" { "direction" };
+        /// Patterns of keys that are used as locks and that no namespace has. `lockwarden discover` names them.
+        pub(crate) unclaimed_lock_patterns: IntGauge = "lockwarden_unclaimed_lock_patterns" {};
+        /// Connections to the backend.
+        pub(crate) backend_connections: ByLabel<ConnectionState, IntGauge> = "lockwarden_backend_connections" {
+            "backend" = "default",
+            "state"
+        };
+        /// 1 while the backend answers the proxy, else 0.
+        pub(crate) backend_up: IntGauge = "lockwarden_backend_up" { "backend" = "default" };
+        /// Sentinels that answered within the last 5 s; 0 where the backend's URL names none.
+        pub(crate) sentinels_heard: IntGauge = "lockwarden_sentinels_heard" {};
+        /// Sentinels that are asked: those of the backend's URL and those that they name; 0 where the URL names none. A name
+        /// and its address count once.
+        pub(crate) sentinels_known: IntGauge = "lockwarden_sentinels_known" {};
+        /// Sentinels that name another server as the primary than the one that is followed; 0 until they have done so for 5 s,
+        /// which no failover takes.
+        pub(crate) sentinels_dissenting: IntGauge = "lockwarden_sentinels_dissenting" {};
+        /// Times another server became the primary, or the same one was started again; the first one that is found is
+        /// not counted.
+        pub(crate) backend_eras: IntCounter = "lockwarden_backend_era_changes_total" { "backend" = "default" };
+        /// 1 where the backend's `maxmemory-policy` (`allkeys-*`, `volatile-*`) drops locks that are held when its
+        /// memory is full, else 0; asked once a minute.
+        pub(crate) backend_evicts_locks: IntGauge = "lockwarden_backend_evicts_locks" { "backend" = "default" };
+        /// Times the proxy's own connection to the backend had to be made again.
+        pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter> = "lockwarden_backend_reconnects_total" {
+            "backend" = "default",
+            "reason"
+        };
+        /// Times the password of `[backend_login]` was read again for open connections.
+        pub(crate) login_refreshes: ByLabel<LoginRefresh, IntCounter> = "lockwarden_login_refreshes_total" { "result" };
+        /// Logins as the twin of a client's user (`[[user_map]]`), each before something that touches a lock.
+        pub(crate) twin_logins: ByLabel<TwinLogin, IntCounter> = "lockwarden_twin_logins_total" { "result" };
+        /// Replies that lead a client to another server, and so past the proxy.
+        backend_redirects: ByLabel<RedirectKind, IntCounter> = "lockwarden_backend_redirects_total" { "kind" };
+        /// Connections closed because of bytes that are not the protocol.
+        pub(crate) protocol_errors: ByLabel<Side, ByLabel<ProtocolErrorKind, IntCounter>> = "lockwarden_protocol_errors_total" {
+            "side",
+            "kind"
+        };
+        /// Lines of the audit trail that were written.
+        pub(crate) audit_records: ByLabel<AuditSink, IntCounter> = "lockwarden_audit_records_total" { "sink" };
+        /// Lines of the audit trail that were lost, because writing failed or fell behind.
+        pub(crate) audit_dropped: ByLabel<AuditSink, IntCounter> = "lockwarden_audit_records_dropped_total" { "sink" };
+        /// Times something was counted under __other__ because a label had no room left.
+        label_overflow: ByLabel<OverflowLabel, IntCounter> = "lockwarden_label_overflow_total" { "label" };
+        /// Always 1; proxies with the same hash judge every command alike.
+        config_info: IntGaugeVec = "lockwarden_config_info" {
+            "hash": "the first 12 hex digits of a SHA-256 over what the configuration means for locks (docs/operations.md)"
+        };
+        /// 1 if the last attempt to load the configuration succeeded, else 0.
+        reload_successful: IntGauge = "lockwarden_config_last_reload_successful" {};
+        /// When the configuration was last loaded with success, Unix time.
+        reload_timestamp: Gauge = "lockwarden_config_last_reload_success_timestamp_seconds" {};
+    } with {}
+}
+
+/// All metrics of the process; those of the process as a whole are read as if they stood here.
 pub(crate) struct Metrics {
     registry: Registry,
-    /// Commands by class and result; sessions count into a [`Tally`].
-    pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
-    /// Open connections of clients.
-    pub(crate) client_connections: IntGauge,
-    /// What their buffers hold, bytes.
-    pub(crate) client_buffers: IntGauge,
-    /// What those may hold.
-    pub(crate) client_buffers_max: IntGauge,
-    /// Clients that were closed because of it.
-    pub(crate) clients_evicted: IntCounter,
-    /// Clients that were closed because of their age.
-    pub(crate) clients_aged: IntCounter,
-    /// How many there may be.
-    pub(crate) client_connections_max: IntGauge,
-    /// Clients that found no room.
-    pub(crate) clients_refused: IntCounter,
-    /// Bytes from and to clients.
-    pub(crate) client_bytes: ByLabel<Direction, IntCounter>,
-    /// Patterns of locks that are in no namespace.
-    pub(crate) unclaimed_lock_patterns: IntGauge,
-    /// Connections to the backend.
-    pub(crate) backend_connections: ByLabel<ConnectionState, IntGauge>,
-    /// 1 while the backend answers.
-    pub(crate) backend_up: IntGauge,
-    /// Sentinels that answer.
-    pub(crate) sentinels_heard: IntGauge,
-    /// Sentinels that are asked.
-    pub(crate) sentinels_known: IntGauge,
-    /// Sentinels that have named another server than the one that is followed for a while.
-    pub(crate) sentinels_dissenting: IntGauge,
-    /// Times the primary was another one, or was started again.
-    pub(crate) backend_eras: IntCounter,
-    /// 1 where the backend's eviction takes locks.
-    pub(crate) backend_evicts_locks: IntGauge,
-    /// Times the own connection was made again.
-    pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter>,
-    /// Times the password of the own connections was read again.
-    pub(crate) login_refreshes: ByLabel<LoginRefresh, IntCounter>,
-    pub(crate) twin_logins: ByLabel<TwinLogin, IntCounter>,
-    backend_redirects: ByLabel<RedirectKind, IntCounter>,
-    /// Connections closed because of what was on them.
-    pub(crate) protocol_errors: ByLabel<Side, ByLabel<ProtocolErrorKind, IntCounter>>,
+    process: ProcessMetrics,
     /// Handshakes and certificates.
     pub(crate) tls: TlsMetrics,
-    /// Own time per command, seconds.
-    pub(crate) added_latency: ByLabel<LatencyPath, Histogram>,
-    /// The backend's time per command, seconds.
-    pub(crate) backend_latency: Histogram,
-    /// How late renewals are, seconds.
-    pub(crate) renewal_lateness: Histogram,
-    /// From the answer of a step until replicas had confirmed it, or not.
-    pub(crate) wait_seconds: Histogram,
-    /// Leases that ran out before they could be renewed.
-    pub(crate) lapsed: IntCounter,
-    /// Audit records that were written.
-    pub(crate) audit_records: ByLabel<AuditSink, IntCounter>,
-    /// Audit records that were lost.
-    pub(crate) audit_dropped: ByLabel<AuditSink, IntCounter>,
     /// Those of each thread.
     tallies: Mutex<Vec<Arc<Tally>>>,
     runtime: RuntimeMetrics,
-    config_info: IntGaugeVec,
-    reload_successful: IntGauge,
-    reload_timestamp: Gauge,
-    label_overflow: ByLabel<OverflowLabel, IntCounter>,
     applications: Arc<ApplicationCounts>,
     namespaces: ArcSwap<Namespaces>,
     max_namespaces: usize,
@@ -155,6 +204,14 @@ pub(crate) struct Metrics {
     guards: ArcSwap<Guards>,
     /// Also makes sure that two pages are not put together at the same time.
     mirror: Mutex<Option<Mirror>>,
+}
+
+impl Deref for Metrics {
+    type Target = ProcessMetrics;
+
+    fn deref(&self) -> &ProcessMetrics {
+        &self.process
+    }
 }
 
 impl Metrics {
@@ -169,56 +226,22 @@ impl Metrics {
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         let make = Registrar::new(&registry);
-        make.gauge_vec(&names::BUILD_INFO)?
-            .with_label_values(&[build.version, build.revision, build.wasmtime, build.policy_abi])
-            .set(1);
-        let label_overflow: ByLabel<OverflowLabel, IntCounter> = make.counters(&names::LABEL_OVERFLOW)?;
-        let decisions_full = label_overflow.at(OverflowLabel::Decision);
-        let namespaces_full = label_overflow.at(OverflowLabel::Namespace);
-        let first = Namespaces::none(decisions_full, namespaces_full)?;
+        let process = ProcessMetrics::declare(&make)?;
+        let labels = [build.version, build.revision, build.wasmtime, build.policy_abi];
+        process.build_info.with_label_values(&labels).set(1);
+        let decisions_full = process.label_overflow.at(OverflowLabel::Decision);
+        let namespaces_full = process.label_overflow.at(OverflowLabel::Namespace);
         let metrics = Metrics {
-            commands: make.counters_by(&names::COMMANDS)?,
-            client_connections: make.only_gauge(&names::CLIENT_CONNECTIONS)?,
-            client_buffers: make.only_gauge(&names::CLIENT_BUFFERS)?,
-            client_buffers_max: make.only_gauge(&names::CLIENT_BUFFERS_MAX)?,
-            clients_evicted: make.counter(&names::CLIENTS_EVICTED)?,
-            clients_aged: make.counter(&names::CLIENTS_AGED)?,
-            client_connections_max: make.only_gauge(&names::CLIENT_CONNECTIONS_MAX)?,
-            clients_refused: make.counter(&names::CLIENTS_REFUSED)?,
-            client_bytes: make.counters(&names::CLIENT_BYTES)?,
-            unclaimed_lock_patterns: make.gauge(&names::UNCLAIMED_LOCK_PATTERNS)?,
-            backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
-            backend_up: make.only_gauge(&names::BACKEND_UP)?,
-            sentinels_heard: make.gauge(&names::SENTINELS_HEARD)?,
-            sentinels_known: make.gauge(&names::SENTINELS_KNOWN)?,
-            sentinels_dissenting: make.gauge(&names::SENTINELS_DISSENTING)?,
-            backend_eras: make.counters(&names::BACKEND_ERAS)?.at(Only::Default).clone(),
-            backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,
-            login_refreshes: make.counters(&names::LOGIN_REFRESHES)?,
-            twin_logins: make.counters(&names::TWIN_LOGINS)?,
-            backend_reconnects: make.counters_of(&names::BACKEND_RECONNECTS, Only::Default)?,
-            backend_redirects: make.counters(&names::BACKEND_REDIRECTS)?,
-            protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,
             tls: TlsMetrics::new(&make)?,
-            added_latency: make.histograms(&names::ADDED_LATENCY, &ADDED_SECONDS)?,
-            backend_latency: make.histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?.at(Only::Default).clone(),
-            renewal_lateness: make.histogram(&names::RENEWAL_LATENESS, &LATENESS_SECONDS)?,
-            wait_seconds: make.histogram(&names::WAIT_SECONDS, &WAIT_SECONDS)?,
-            lapsed: make.counter(&names::LAPSED)?,
-            audit_records: make.counters(&names::AUDIT_RECORDS)?,
-            audit_dropped: make.counters(&names::AUDIT_DROPPED)?,
             tallies: Mutex::default(),
             runtime: RuntimeMetrics::new(&make)?,
-            config_info: make.gauge_vec(&names::CONFIG_INFO)?,
-            reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
-            reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
-            label_overflow,
-            applications: Arc::new(ApplicationCounts::new(make.counter_vec(&names::APPLICATION_DECISIONS)?)),
-            namespaces: ArcSwap::from_pointee(first),
+            applications: Arc::new(ApplicationCounts::new(process.application_decisions.clone())),
+            namespaces: ArcSwap::from_pointee(Namespaces::none(decisions_full, namespaces_full)?),
             max_namespaces,
             policies: ArcSwap::from_pointee(Policies::none()?),
             guards: ArcSwap::default(),
             mirror: Mutex::new(None),
+            process,
             registry,
         };
         metrics.set_namespaces(namespaces)?;

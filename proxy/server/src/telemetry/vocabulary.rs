@@ -1,6 +1,6 @@
 //! The closed sets that metric labels are made of. An enum here is the reason why no lock key, no
 //! token and no address can ever become a label: there is no way to spell one. The names and help
-//! texts of the metrics stand in `metrics/catalogue.rs`.
+//! texts of the metrics stand where they are declared, in `metrics.rs` and below.
 
 use lockwarden_lock::decision::{FaultKind, Operation};
 use lockwarden_resp::ErrorKind;
@@ -13,14 +13,18 @@ pub(crate) trait Label: Copy + 'static {
     fn index(self) -> usize;
     /// The label's value on the page.
     fn word(self) -> &'static str;
+    /// What that means, in a sentence; empty where the word says it.
+    fn meaning(self) -> &'static str {
+        ""
+    }
 }
 
 macro_rules! label_set {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $meaning:literal])+ $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum $name {
-            $($(#[$variant_doc])* $variant,)*
+            $($(#[doc = $meaning])+ $variant,)*
         }
 
         impl Label for $name {
@@ -33,6 +37,12 @@ macro_rules! label_set {
             fn word(self) -> &'static str {
                 match self {
                     $($name::$variant => $word,)*
+                }
+            }
+
+            fn meaning(self) -> &'static str {
+                match self {
+                    $($name::$variant => concat!($($meaning),+).trim_start(),)*
                 }
             }
         }
@@ -328,9 +338,9 @@ label_set! {
 }
 
 label_set! {
-    /// How a lease ended. (`broken`, by an operator, comes with the command for it.)
+    /// How a lease ended.
     HoldEnd {
-        /// Its holder gave it back.
+        /// Its holder gave it back, or an operator ended it.
         Released = "released",
         /// Its TTL ran out.
         Expired = "expired",
@@ -469,14 +479,6 @@ impl From<ErrorKind> for ProtocolErrorKind {
             ErrorKind::Malformed => ProtocolErrorKind::Malformed,
             ErrorKind::Limit => ProtocolErrorKind::Limit,
         }
-    }
-}
-
-label_set! {
-    /// The only listener and the only backend there are so far.
-    Only {
-        /// The one.
-        Default = "default",
     }
 }
 

@@ -5,8 +5,9 @@
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use lockwarden_lock::reason::Reason;
-use prometheus::{IntCounter, IntCounterVec};
+use prometheus::{IntCounter, IntCounterVec, Result};
 
+use super::declaration::Handle;
 use crate::telemetry::vocabulary::{DecisionKind, Label, ModeLabel, OperationLabel};
 
 /// Series of refusals a namespace may have, in addition to 4 that stand for all further ones.
@@ -52,7 +53,6 @@ pub(super) struct Decisions {
     /// By mode, operation, and [`Permit`].
     permitted: [[[OnceLock<IntCounter>; 3]; 5]; 2],
     refused: RwLock<Vec<Refused>>,
-    overflow: IntCounter,
 }
 
 struct Refused {
@@ -79,18 +79,21 @@ impl Refusal {
     }
 }
 
-impl Decisions {
-    pub(super) fn new(vec: IntCounterVec, overflow: IntCounter) -> Decisions {
-        Decisions {
-            vec,
+impl Handle for Decisions {
+    type Family = IntCounterVec;
+
+    fn of(family: &IntCounterVec, _values: &[&str]) -> Result<Decisions> {
+        Ok(Decisions {
+            vec: family.clone(),
             permitted: Default::default(),
             refused: RwLock::new(Vec::with_capacity(REFUSAL_SERIES)),
-            overflow,
-        }
+        })
     }
+}
 
-    /// Makes the series that a namespace in this mode can be expected to need.
-    pub(super) fn expect_mode(&self, mode: ModeLabel) {
+impl Decisions {
+    /// Makes the series that a namespace in this mode can be expected to need; `overflow` counts what has no room.
+    pub(super) fn expect_mode(&self, mode: ModeLabel, overflow: &IntCounter) {
         for operation in OperationLabel::ALL {
             self.permitted(*operation, Permit::Allow, mode);
         }
@@ -105,7 +108,7 @@ impl Decisions {
             ModeLabel::Monitor => Refusal::WouldDeny,
         };
         for (operation, reason, policy) in REFUSALS {
-            self.refused(operation, refusal, Some(reason), policy, mode);
+            self.refused(operation, refusal, Some(reason), policy, mode, overflow);
         }
     }
 
@@ -116,6 +119,7 @@ impl Decisions {
         reason: Option<Reason>,
         policy: &str,
         mode: ModeLabel,
+        overflow: &IntCounter,
     ) {
         match decision {
             DecisionKind::Allow => self.permitted(operation, Permit::Allow, mode).inc(),
@@ -124,10 +128,10 @@ impl Decisions {
                 self.permitted(operation, Permit::WouldModify, mode).inc();
             }
             DecisionKind::Deny => {
-                self.refused(operation, Refusal::Deny, reason, policy, mode).inc();
+                self.refused(operation, Refusal::Deny, reason, policy, mode, overflow).inc();
             }
             DecisionKind::WouldDeny => {
-                self.refused(operation, Refusal::WouldDeny, reason, policy, mode).inc();
+                self.refused(operation, Refusal::WouldDeny, reason, policy, mode, overflow).inc();
             }
         }
     }
@@ -151,6 +155,7 @@ impl Decisions {
         reason: Option<Reason>,
         policy: &str,
         mode: ModeLabel,
+        overflow: &IntCounter,
     ) -> IntCounter {
         let same = |known: &&Refused| {
             known.operation == operation
@@ -171,7 +176,7 @@ impl Decisions {
             return found.counter.clone();
         }
         if known.len() >= REFUSAL_SERIES {
-            self.overflow.inc();
+            overflow.inc();
             return self.series(FOLDED, refusal.word(), FOLDED, FOLDED, mode);
         }
         let word = reason.map_or("", Reason::word);

@@ -5,36 +5,38 @@ use std::sync::Arc;
 
 use prometheus::{Histogram, IntCounter, Registry, Result};
 
-use super::catalogue as names;
-use super::register::{ByLabel, Registrar};
+use super::declaration::{ByLabel, Registrar, metrics};
 use crate::telemetry::vocabulary::{GuardResult, GuardUnchecked, Label, ModeLabel};
 
 /// A check is one more round trip to Redis.
 const SECONDS: [f64; 10] = [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 250e-3];
 
-/// What is counted about one guard.
-pub(crate) struct GuardMetrics {
-    registry: Registry,
-    writes: ByLabel<ModeLabel, ByLabel<GuardResult, IntCounter>>,
-    /// Writes that nobody could judge.
-    pub(crate) unchecked: ByLabel<GuardUnchecked, IntCounter>,
-    /// Times that the lock's record changed between the look at it and the write.
-    pub(crate) again: IntCounter,
-    /// Seconds that the check of a write took.
-    pub(crate) seconds: Histogram,
+metrics! {
+    /// What is counted about one guard.
+    pub(crate) struct GuardMetrics by "guard": "a `name` of a `[[guard]]`" {
+        /// Writes of guarded data (`[[guard]]`), by what was said to them; in monitor mode, what enforce mode would
+        /// say.
+        writes: ByLabel<ModeLabel, ByLabel<GuardResult, IntCounter>> = "lockwarden_guarded_writes_total" {
+            "mode",
+            "result"
+        };
+        /// Writes of guarded data that cannot be checked: refused in enforce mode, forwarded in monitor mode;
+        /// `computed-names` counts scripts that may be such, and are not refused.
+        pub(crate) unchecked: ByLabel<GuardUnchecked, IntCounter> = "lockwarden_guard_unchecked_total" { "why" };
+        /// Times that the lock's record changed between the look at it and the write, which was then checked again.
+        pub(crate) again: IntCounter = "lockwarden_guard_again_total" {};
+        /// From when a guarded write was read until Redis had answered it, in enforce mode.
+        pub(crate) seconds: Histogram = "lockwarden_guard_seconds" in SECONDS {};
+    } with {
+        registry: Registry,
+    }
 }
 
 impl GuardMetrics {
     fn new(name: &str) -> Result<GuardMetrics> {
         let registry = Registry::new();
         let make = Registrar::with_label(&registry, "guard", name);
-        Ok(GuardMetrics {
-            writes: make.counters_by(&names::GUARDED_WRITES)?,
-            unchecked: make.counters(&names::GUARD_UNCHECKED)?,
-            again: make.counter(&names::GUARD_AGAIN)?,
-            seconds: make.histogram(&names::GUARD_SECONDS, &SECONDS)?,
-            registry,
-        })
+        GuardMetrics::declare(&make, registry.clone())
     }
 
     /// How often each was said, to the writes that came in this mode.

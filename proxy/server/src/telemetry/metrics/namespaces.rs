@@ -9,12 +9,11 @@ use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
 use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, Result};
 
-use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
-use super::register::{ByLabel, Registrar};
+use super::declaration::{ByLabel, Registrar, metrics};
 use crate::telemetry::vocabulary::{
     AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
-    ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
+    OperationLabel, ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 
 /// A hold shorter than the first bucket is a few round trips; past the last, look at single locks. Few
@@ -27,56 +26,95 @@ const WAIT_SECONDS: [f64; 5] = [0.01, 0.1, 1.0, 10.0, 60.0];
 /// Below the first bucket the next slow day is an overlap; above the last there is room.
 const REMAINING_SHARES: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
 
-/// What is counted about one namespace.
-pub(crate) struct NamespaceMetrics {
-    pub(super) registry: Registry,
-    decisions: Decisions,
-    /// Counts here stand for several namespaces; each one says so.
-    folded: Option<IntCounter>,
-    /// Attempts to acquire.
-    pub(crate) acquires: ByLabel<AcquireOutcome, IntCounter>,
-    /// Attempts to release.
-    pub(crate) releases: ByLabel<ReleaseOutcome, IntCounter>,
-    /// Leases that ran out under their holder.
-    pub(crate) expired_while_held: IntCounter,
-    pub(crate) holders_lost: IntCounter,
-    /// Acts of a former holder while another one held.
-    pub(crate) overlaps: IntCounter,
-    /// Leases that a failover has lost.
-    pub(crate) leases_lost: IntCounter,
-    /// Leases whose TTL was cut.
-    pub(crate) ttl_clamped: IntCounter,
-    pub(crate) late_ttls: IntCounter,
-    /// Renewals.
-    pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter>,
-    /// Grants that nobody heard of.
-    pub(crate) undelivered: ByLabel<UndeliveredOutcome, IntCounter>,
-    /// What replicas said to grants and extensions: few namespaces ask them, and the others need no series.
-    durability: (IntCounterVec, OnceLock<ByLabel<DurabilityResult, IntCounter>>),
-    /// Operations on leases without a record.
-    pub(crate) ungoverned: IntCounter,
-    /// Locks for which a script was refused whose effects on other keys stand.
-    pub(crate) script_effects_left: IntCounter,
-    /// Lock commands forwarded unjudged.
-    pub(crate) unjudged: ByLabel<UnjudgedWhy, IntCounter>,
-    /// Findings.
-    pub(crate) observations: ByLabel<Observation, IntCounter>,
-    /// Seconds from grant to end.
-    pub(crate) hold_duration: ByLabel<HoldEnd, Histogram>,
-    /// Seconds from the first try that was refused to the acquire.
-    pub(crate) wait_duration: Histogram,
-    /// TTL left at the release, as a share of the TTL given.
-    pub(crate) remaining_ttl: Histogram,
-    /// Leases that were changed or ended around all proxies.
-    pub(crate) bypass: IntCounter,
-    enforced: IntGauge,
-    harms: IntGauge,
-    waiters: IntGauge,
-    held: ByLabel<HeldTtl, IntGauge>,
-    unknown: IntGauge,
-    quarantine_until: IntGauge,
-    ungoverned_locks: ByLabel<HeldTtl, IntGauge>,
-    oldest: GaugeVec,
+metrics! {
+    /// What is counted about one namespace.
+    pub(crate) struct NamespaceMetrics by "namespace": "a `name` of the configuration, or `__other__`" {
+        /// Operations on locks, by what was decided about them.
+        decisions: Decisions = "lockwarden_decisions_total" {
+            "operation" of OperationLabel,
+            "decision" of DecisionKind,
+            "reason": "a reason of the error replies; empty where nothing was refused",
+            "policy": "the policy that refused; empty where nothing was refused",
+            "mode" of ModeLabel
+        };
+        /// Attempts to acquire a lock, by outcome.
+        pub(crate) acquires: ByLabel<AcquireOutcome, IntCounter> = "lockwarden_lock_acquires_total" { "outcome" };
+        /// Attempts to release a lock, by outcome.
+        pub(crate) releases: ByLabel<ReleaseOutcome, IntCounter> = "lockwarden_lock_releases_total" { "outcome" };
+        /// Leases whose holders were found to be gone before they gave them back; with `holder_lost = "shorten:…"` they
+        /// were shortened.
+        pub(crate) holders_lost: IntCounter = "lockwarden_holders_lost_total" {};
+        /// Leases whose TTL ran out before their holder released them, and those that were evicted or deleted on Redis
+        /// itself.
+        pub(crate) expired_while_held: IntCounter = "lockwarden_lock_expired_while_held_total" {};
+        /// Times a former holder acted while somebody else held the lock.
+        pub(crate) overlaps: IntCounter = "lockwarden_lock_overlaps_total" {};
+        /// Leases that the server which became the primary does not have: their holders work on without a lock. Each is
+        /// an ERROR line of the log with its holder.
+        pub(crate) leases_lost: IntCounter = "lockwarden_leases_lost_total" {};
+        /// Leases whose TTL was cut to what a policy allows.
+        pub(crate) ttl_clamped: IntCounter = "lockwarden_ttl_clamped_total" {};
+        /// Leases that were taken without a TTL in monitor mode and got the default once they were enforced.
+        pub(crate) late_ttls: IntCounter = "lockwarden_late_ttls_total" {};
+        /// Renewals of TTLs that the proxy chose, while their holder lives.
+        pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter> = "lockwarden_keep_alive_renewals_total" {
+            "outcome"
+        };
+        /// Leases whose holder did not read that it was granted them.
+        pub(crate) undelivered: ByLabel<UndeliveredOutcome, IntCounter> = "lockwarden_undelivered_grants_total" {
+            "outcome"
+        };
+        /// Grants, extensions and renewals that replicas had to confirm (`durability`), by what came of that.
+        replicas: IntCounterVec = "lockwarden_durability_total" { "result" of DurabilityResult };
+        /// Operations on leases without a record, answered by the backend alone.
+        pub(crate) ungoverned: IntCounter = "lockwarden_ungoverned_operations_total" {};
+        /// Leases that were changed or ended before their time without any proxy having done it.
+        pub(crate) bypass: IntCounter = "lockwarden_lock_bypass_total" {};
+        /// Refusals of a script whose locks were put back, while what it did to other keys stands.
+        pub(crate) script_effects_left: IntCounter = "lockwarden_script_effects_left_total" {};
+        /// Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any
+        /// mode, the others in monitor mode.
+        pub(crate) unjudged: ByLabel<UnjudgedWhy, IntCounter> = "lockwarden_unjudged_commands_total" { "why" };
+        /// Findings about how clients use their locks.
+        pub(crate) observations: ByLabel<Observation, IntCounter> = "lockwarden_observations_total" { "kind" };
+        /// Locks held now, as far as this proxy has seen.
+        held: ByLabel<HeldTtl, IntGauge> = "lockwarden_locks_held" { "ttl" };
+        /// Locks that were held when another server became the primary, and that nobody has looked for there yet.
+        unknown: IntGauge = "lockwarden_locks_unknown" {};
+        /// Until then no free lock is granted, because the server has become the primary so lately (`quarantine`), or
+        /// is not what strict `durability` needs; 0 where that is over.
+        quarantine_until: IntGauge = "lockwarden_quarantine_until_timestamp_seconds" {};
+        /// 1 where enforce mode holds, for everybody or for some (`enforce_for`), 0 where a namespace is only watched.
+        enforced: IntGauge = "lockwarden_namespace_enforced" {};
+        /// 1 where enforcing harms: within ten minutes after a switch less than half as many locks were granted as
+        /// before, though clients ask as before, or more than 5 % of lock time was lost. For ten minutes also after the
+        /// proxy has set the namespace back (`auto_back`). Else 0.
+        harms: IntGauge = "lockwarden_enforce_harms" {};
+        /// Locks without a record that the last walk over the server's keys has found: older than the proxy, or taken
+        /// around it.
+        ungoverned_locks: ByLabel<HeldTtl, IntGauge> = "lockwarden_ungoverned_locks" { "ttl" };
+        /// When the lock that is held longest was acquired, Unix time; absent while none is held.
+        oldest: GaugeVec = "lockwarden_oldest_lock_acquired_timestamp_seconds" {};
+        /// Connections that were refused a lock at least twice while it was held, and go on trying.
+        waiters: IntGauge = "lockwarden_lock_waiters" {};
+        /// From the first refused try to the acquire of the same connection.
+        pub(crate) wait_duration: Histogram = "lockwarden_lock_wait_duration_seconds" in WAIT_SECONDS {};
+        /// How much of the TTL was left when a lock was given back, as a share of the TTL given last; near 0 is about
+        /// to be unsafe. Leases that the proxy renews are left out.
+        pub(crate) remaining_ttl: Histogram = "lockwarden_lock_remaining_ttl_ratio" in REMAINING_SHARES {};
+        /// How long leases lasted, by how they ended.
+        pub(crate) hold_duration: ByLabel<HoldEnd, Histogram> = "lockwarden_lock_hold_duration_seconds" in HOLD_SECONDS {
+            "end"
+        };
+    } with {
+        pub(super) registry: Registry,
+        /// Decisions that have no series of their own.
+        overflow: IntCounter,
+        /// Counts here stand for several namespaces; each one says so.
+        folded: Option<IntCounter>,
+        /// The series of replicas, which few namespaces ask, and the others do not need.
+        asked_replicas: OnceLock<ByLabel<DurabilityResult, IntCounter>>,
+    }
 }
 
 /// What the lease table knows about one namespace when the page is asked for.
@@ -119,38 +157,7 @@ impl NamespaceMetrics {
     fn new(name: &str, overflow: IntCounter, folded: Option<IntCounter>) -> Result<Self> {
         let registry = Registry::new();
         let make = Registrar::with_label(&registry, "namespace", name);
-        Ok(NamespaceMetrics {
-            decisions: Decisions::new(make.counter_vec(&names::DECISIONS)?, overflow),
-            folded,
-            acquires: make.counters(&names::ACQUIRES)?,
-            releases: make.counters(&names::RELEASES)?,
-            expired_while_held: make.counter(&names::EXPIRED_WHILE_HELD)?,
-            holders_lost: make.counter(&names::HOLDERS_LOST)?,
-            overlaps: make.counter(&names::OVERLAPS)?,
-            leases_lost: make.counter(&names::LEASES_LOST)?,
-            ttl_clamped: make.counter(&names::TTL_CLAMPED)?,
-            late_ttls: make.counter(&names::LATE_TTLS)?,
-            keep_alive: make.counters(&names::KEEP_ALIVE)?,
-            undelivered: make.counters(&names::UNDELIVERED)?,
-            durability: (make.counter_vec(&names::DURABILITY)?, OnceLock::new()),
-            ungoverned: make.counter(&names::UNGOVERNED)?,
-            unjudged: make.counters(&names::UNJUDGED)?,
-            observations: make.counters(&names::OBSERVATIONS)?,
-            hold_duration: make.histograms(&names::HOLD_DURATION, &HOLD_SECONDS)?,
-            wait_duration: make.histogram(&names::WAIT_DURATION, &WAIT_SECONDS)?,
-            remaining_ttl: make.histogram(&names::REMAINING_TTL, &REMAINING_SHARES)?,
-            bypass: make.counter(&names::BYPASS)?,
-            script_effects_left: make.counter(&names::SCRIPT_EFFECTS_LEFT)?,
-            enforced: make.gauge(&names::NAMESPACE_ENFORCED)?,
-            harms: make.gauge(&names::ENFORCE_HARMS)?,
-            waiters: make.gauge(&names::WAITERS)?,
-            held: make.gauges(&names::LOCKS_HELD)?,
-            unknown: make.gauge(&names::LOCKS_UNKNOWN)?,
-            quarantine_until: make.gauge(&names::QUARANTINE_UNTIL)?,
-            ungoverned_locks: make.gauges(&names::UNGOVERNED_LOCKS)?,
-            oldest: make.float_gauge_vec(&names::OLDEST_LOCK)?,
-            registry,
-        })
+        NamespaceMetrics::declare(&make, registry.clone(), overflow, folded, OnceLock::new())
     }
 
     /// Replicas are asked here: what they say is there at 0.
@@ -164,8 +171,7 @@ impl NamespaceMetrics {
     }
 
     fn said_by_replicas(&self) -> &ByLabel<DurabilityResult, IntCounter> {
-        let (vec, counters) = &self.durability;
-        counters.get_or_init(|| ByLabel::new(|word| vec.with_label_values(&[word])))
+        self.asked_replicas.get_or_init(|| ByLabel::new(|word| self.replicas.with_label_values(&[word])))
     }
 
     /// Counts one decision. `reason` and `policy` say who refused and why; they count only for
@@ -181,12 +187,12 @@ impl NamespaceMetrics {
         if let Some(folded) = &self.folded {
             folded.inc();
         }
-        self.decisions.count(operation.into(), decision, reason, policy, mode);
+        self.decisions.count(operation.into(), decision, reason, policy, mode, &self.overflow);
     }
 
     /// Makes the series of a mode that is in force here beside the namespace's own.
     pub(crate) fn expect_mode(&self, mode: ModeLabel) {
-        self.decisions.expect_mode(mode);
+        self.decisions.expect_mode(mode, &self.overflow);
     }
 
     /// What a walk over the server's keys has found.
@@ -267,12 +273,12 @@ impl Namespaces {
                     // Beyond the limit all share one set of series: no reload can make the page grow without
                     // bound.
                     next.shows_rest = true;
-                    next.rest.decisions.expect_mode(*mode);
+                    next.rest.expect_mode(*mode);
                     next.by_index.push(next.rest.clone());
                     continue;
                 }
             };
-            metrics.decisions.expect_mode(*mode);
+            metrics.expect_mode(*mode);
             next.by_name.insert((*name).into(), metrics.clone());
             next.by_index.push(metrics);
         }

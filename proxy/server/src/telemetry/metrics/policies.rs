@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lockwarden_lock::decision::FaultKind;
-use prometheus::{Histogram, IntCounter, IntGauge, Registry, Result};
+use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, Result};
 
-use super::catalogue as names;
 use super::decisions::FOLDED;
-use super::register::{ByLabel, Registrar};
+use super::declaration::{ByLabel, Registrar, metrics};
 use crate::telemetry::vocabulary::{Label, PolicyMode};
 
 /// Policies with a name of their own on the page; the rest is counted together. Three ship with
@@ -46,34 +45,38 @@ pub(crate) struct PolicyUse {
     pub(crate) open_breakers: usize,
 }
 
-/// What is counted about one policy.
-pub(crate) struct PolicyMetrics {
-    pub(super) registry: Registry,
-    /// Seconds of one evaluation.
-    pub(crate) evaluation: Histogram,
-    /// Times it did not answer.
-    pub(crate) failures: ByLabel<FaultKind, IntCounter>,
-    calls: IntCounter,
-    fuel: IntCounter,
-    memory: IntGauge,
-    open_breakers: IntGauge,
-    info: prometheus::IntGaugeVec,
+metrics! {
+    /// What is counted about one policy.
+    pub(crate) struct PolicyMetrics by "policy": "a policy's name, or `__other__`" {
+        /// How long one policy took for one decision; one decision in 64 is timed.
+        pub(crate) evaluation: Histogram = "lockwarden_policy_evaluation_duration_seconds" in EVALUATION_SECONDS {};
+        /// Times a policy did not answer.
+        pub(crate) failures: ByLabel<FaultKind, IntCounter> = "lockwarden_policy_failures_total" { "kind" };
+        /// Fuel that a policy used, about one per WebAssembly instruction.
+        fuel: IntCounter = "lockwarden_policy_fuel_consumed_total" {};
+        /// Decisions that a policy was asked for, failed ones included.
+        calls: IntCounter = "lockwarden_policy_calls_total" {};
+        /// Linear memory of all live instances of a policy.
+        memory: IntGauge = "lockwarden_policy_memory_bytes" {};
+        /// For how many threads, namespaces and operations a policy is not asked now, because its failures took too
+        /// much time.
+        open_breakers: IntGauge = "lockwarden_policy_open_breakers" {};
+        /// Always 1; the labels say which policies are loaded.
+        info: IntGaugeVec = "lockwarden_policy_info" {
+            "version": "the policy's own",
+            "digest": "first 12 hex digits of its SHA-256",
+            "mode" of PolicyMode
+        };
+    } with {
+        pub(super) registry: Registry,
+    }
 }
 
 impl PolicyMetrics {
     fn new(name: &str) -> Result<PolicyMetrics> {
         let registry = Registry::new();
         let make = Registrar::with_label(&registry, "policy", name);
-        Ok(PolicyMetrics {
-            evaluation: make.histogram(&names::POLICY_EVALUATION, &EVALUATION_SECONDS)?,
-            failures: make.counters(&names::POLICY_FAILURES)?,
-            calls: make.counter(&names::POLICY_CALLS)?,
-            fuel: make.counter(&names::POLICY_FUEL)?,
-            memory: make.gauge_vec(&names::POLICY_MEMORY)?.get_metric_with_label_values::<&str>(&[])?,
-            open_breakers: make.gauge_vec(&names::POLICY_OPEN_BREAKERS)?.get_metric_with_label_values::<&str>(&[])?,
-            info: make.gauge_vec(&names::POLICY_INFO)?,
-            registry,
-        })
+        PolicyMetrics::declare(&make, registry.clone())
     }
 
     fn show(&self, used: PolicyUse) {

@@ -7,27 +7,27 @@ use std::time::Duration;
 use prometheus::{Counter, IntGauge, Result};
 use tokio::runtime::Handle;
 
-use super::catalogue as names;
-use super::register::Registrar;
+use super::declaration::{Registrar, metrics};
 
-/// What is shown of the runtime.
-pub(super) struct RuntimeMetrics {
-    handles: OnceLock<Vec<Handle>>,
-    workers: IntGauge,
-    busy: Counter,
-    tasks: IntGauge,
-    queue: IntGauge,
+metrics! {
+    /// What is shown of the runtime.
+    pub(super) struct RuntimeMetrics {
+        /// Threads that serve clients.
+        workers: IntGauge = "lockwarden_runtime_workers" {};
+        /// Time that those threads were at work, together.
+        busy: Counter = "lockwarden_runtime_busy_seconds_total" {};
+        /// Tasks that live on them: one a client, and a few of the proxy's own.
+        tasks: IntGauge = "lockwarden_runtime_tasks" {};
+        /// Tasks that could run and wait in the common queue for a thread.
+        queue: IntGauge = "lockwarden_runtime_queue_depth" {};
+    } with {
+        handles: OnceLock<Vec<Handle>>,
+    }
 }
 
 impl RuntimeMetrics {
     pub(super) fn new(make: &Registrar<'_>) -> Result<RuntimeMetrics> {
-        Ok(RuntimeMetrics {
-            handles: OnceLock::new(),
-            workers: make.gauge(&names::RUNTIME_WORKERS)?,
-            busy: make.float_counter(&names::RUNTIME_BUSY)?,
-            tasks: make.gauge(&names::RUNTIME_TASKS)?,
-            queue: make.gauge(&names::RUNTIME_QUEUE)?,
-        })
+        RuntimeMetrics::declare(make, OnceLock::new())
     }
 
     /// From now on it is these runtimes, one for each thread; the first ones stay.

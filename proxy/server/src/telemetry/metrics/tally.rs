@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::IntCounter;
 
-use super::register::ByLabel;
+use super::declaration::ByLabel;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, Direction, Label};
 
 /// One thread's counters. See the module.

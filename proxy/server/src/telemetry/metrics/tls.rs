@@ -2,21 +2,36 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus::{GaugeVec, Histogram, IntCounter, IntGauge, Result};
+use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, Result};
 
-use super::catalogue as names;
-use super::register::{ByLabel, Registrar};
+use super::declaration::{ByLabel, Registrar, metrics};
 use crate::net::tls::{Observe, Outcome};
 use crate::telemetry::vocabulary::{CertificateRole, Label, Side, TlsResult};
 
 /// A handshake takes from a fifth of a millisecond of computing to some round trips over an ocean.
 const HANDSHAKE_SECONDS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 10.0];
 
-/// See the module.
-pub(crate) struct TlsMetrics {
-    sides: ByLabel<Side, TlsSide>,
-    expiry: GaugeVec,
-    reload_successful: IntGauge,
+metrics! {
+    /// Handshakes and certificates, of both sides.
+    pub(crate) struct TlsMetrics {
+        /// Handshakes of TLS.
+        handshakes: IntCounterVec = "lockwarden_tls_handshakes_total" {
+            "side" of Side,
+            "result" of TlsResult,
+            "resumed": "`true` where an earlier session went on, which costs less; else `false`"
+        };
+        /// How long handshakes of TLS took that ended well.
+        durations: ByLabel<Side, Histogram> = "lockwarden_tls_handshake_duration_seconds" in HANDSHAKE_SECONDS {
+            "side"
+        };
+        /// When a certificate that is in use ends, Unix time. There while there is such a certificate.
+        expiry: GaugeVec = "lockwarden_tls_certificate_expiry_timestamp_seconds" {
+            "side" of Side,
+            "role" of CertificateRole
+        };
+        /// 1 if the files of `[tls]` and `[backend_tls]` could be used when they were looked at last, else 0.
+        reload_successful: IntGauge = "lockwarden_tls_reload_last_successful" {};
+    } with {}
 }
 
 /// Of one side.
@@ -29,23 +44,22 @@ pub(crate) struct TlsSide {
 
 impl TlsMetrics {
     pub(super) fn new(make: &Registrar<'_>) -> Result<TlsMetrics> {
-        let handshakes = make.counter_vec(&names::TLS_HANDSHAKES)?;
-        let durations = make.histograms::<Side>(&names::TLS_HANDSHAKE_DURATION, &HANDSHAKE_SECONDS)?;
-        let of = |side: Side| TlsSide {
-            resumed: handshakes.with_label_values(&[side.word(), TlsResult::Ok.word(), "true"]),
-            results: ByLabel::new(|result| handshakes.with_label_values(&[side.word(), result, "false"])),
-            duration: durations.at(side).clone(),
-        };
-        Ok(TlsMetrics {
-            sides: ByLabel::of(of),
-            expiry: make.float_gauge_vec(&names::TLS_CERTIFICATE_EXPIRY)?,
-            reload_successful: make.gauge(&names::TLS_RELOAD_SUCCESSFUL)?,
-        })
+        let metrics = TlsMetrics::declare(make)?;
+        for side in Side::ALL {
+            // Its series are there from now on, at 0.
+            metrics.of(*side);
+        }
+        Ok(metrics)
     }
 
     /// Counts the handshakes of this side.
     pub(crate) fn of(&self, side: Side) -> TlsSide {
-        self.sides.at(side).clone()
+        let series = |result: &str, resumed: &str| self.handshakes.with_label_values(&[side.word(), result, resumed]);
+        TlsSide {
+            resumed: series(TlsResult::Ok.word(), "true"),
+            results: ByLabel::new(|result| series(result, "false")),
+            duration: self.durations.at(side).clone(),
+        }
     }
 
     /// A certificate ends then; `None`: there is none, or it does not say.
