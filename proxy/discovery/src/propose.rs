@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use lockwarden_lock::glob::Glob;
+use lockwarden_lock::time::in_words;
 
 use crate::collector::Pattern;
 use crate::sighting::Spelling;
@@ -310,7 +311,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
     let without = sum(|one| one.without_ttl);
     let longest_hold = patterns().filter_map(|one| one.hold_p999_ms).max();
     let held = longest_hold.map_or("no lease was given back".to_owned(), |ms| {
-        format!("999 of 1,000 leases were held for {} at most", words(ms))
+        format!("999 of 1,000 leases were held for {} at most", in_words(ms))
     });
     put(format_args!(
         "default = {:?} # for the {} acquires without a TTL; {held}",
@@ -320,7 +321,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
     let longest = patterns().map(|one| one.longest_ttl_ms).max().unwrap_or(0);
     let longest = match longest {
         0 => "no TTL was asked for".to_owned(),
-        ms => format!("the longest TTL that was asked for is {}", words(ms)),
+        ms => format!("the longest TTL that was asked for is {}", in_words(ms)),
     };
     put(format_args!("ceiling = {:?} # {longest}", usual(family.rules.ceiling_ms).1));
     if family.rules.kind == Kind::TimedLock {
@@ -351,17 +352,6 @@ fn name(family: &Family<'_>, used: &[String]) -> String {
     let words = family.patterns.first().map(|pattern| pattern.words.join("-"));
     let name: String = words.unwrap_or_default().chars().filter(|one| is_name_byte(*one)).collect();
     free_name(name, "locks", used)
-}
-
-/// Milliseconds in words.
-fn words(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
-        60_000..7_200_000 => format!("{} min", ms.div_ceil(60_000)),
-        7_200_000..172_800_000 => format!("{} h", ms.div_ceil(3_600_000)),
-        _ => format!("{} days", ms.div_ceil(86_400_000)),
-    }
 }
 
 fn shown(glob: &[u8]) -> String {

@@ -655,7 +655,7 @@ mod tests {
         let text = words("as it was", &audit, Screen::there_is());
         for said in [
             "as it was\n\nNAMESPACE",
-            "billing      jedis 2.9  orders     not-owner  lock:order:*    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
+            "billing      jedis 2.9  orders     not-owner  lock:order:*    212  10 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
             "not-owner: release by compare-and-delete",
             "    lock:order:*: EVAL … 1 lock:order:42 VALUE   or   hand_over = true in namespace orders",
             "2 patterns of keys that are used as locks are in no namespace: `lockwarden discover`",

@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+pub(super) use crate::text::durations::duration;
 pub(super) use crate::text::escape::readable as plain;
 use crate::text::escape::{is_plain, put_json};
 
@@ -254,18 +255,6 @@ pub(super) fn json(answer: &impl Serialize) -> String {
     text
 }
 
-/// A duration as a person would say it: two figures are enough.
-pub(super) fn duration(ms: u64) -> String {
-    let tenths = |unit: u64| format!("{}.{}", ms / unit, ms % unit * 10 / unit);
-    match ms {
-        0..1000 => format!("{ms} ms"),
-        1000..60_000 => format!("{} s", tenths(1000)),
-        60_000..3_600_000 => format!("{} min", tenths(60_000)),
-        3_600_000..172_800_000 => format!("{} h", tenths(3_600_000)),
-        _ => format!("{} d", tenths(86_400_000)),
-    }
-}
-
 /// How long ago something was, on the proxy's clock.
 pub(super) fn ago(at: u64, now: u64) -> String {
     format!("{} ago", duration(now.saturating_sub(at)))
@@ -340,20 +329,5 @@ mod tests {
         // Nor where somebody forgot to look.
         assert_eq!(checked(&format!("\x1b[31m{odd}\x1b[0m\n")), "\x1b[31ma\\u001b[2Jb\\u202ec\\u009bd\\u007f\x1b[0m\n");
         assert_eq!(checked("größe:日本\n"), "größe:日本\n");
-    }
-
-    #[test]
-    fn times_are_said_in_a_fitting_unit() {
-        for (ms, said) in [
-            (0, "0 ms"),
-            (999, "999 ms"),
-            (1000, "1.0 s"),
-            (12_450, "12.4 s"),
-            (90_000, "1.5 min"),
-            (10_800_000, "3.0 h"),
-            (259_200_000, "3.0 d"),
-        ] {
-            assert_eq!(duration(ms), said);
-        }
     }
 }

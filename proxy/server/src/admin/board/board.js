@@ -14,13 +14,17 @@ let heard = false;
 /** Parts that came while somebody was marking text in the older ones. */
 const waiting = new Map();
 
+/** As `in_words` of lockwarden-lock says it. */
 function duration(ms) {
   const seconds = Math.floor(ms / 1000);
   const two = (number) => String(number).padStart(2, "0");
-  if (seconds < 60) return `${seconds}.${Math.floor((ms % 1000) / 100)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${two(Math.floor(seconds / 60) % 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.floor(seconds / 3600) % 24} h`;
+  const both = (whole, unit, rest, ofRest) => `${whole} ${unit}` + (Number(rest) === 0 ? "" : ` ${rest} ${ofRest}`);
+  if (seconds < 1) return `${Math.floor(ms)} ms`;
+  if (seconds < 10) return `${seconds}.${Math.floor((ms % 1000) / 100)} s`;
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return both(Math.floor(seconds / 60), "min", two(seconds % 60), "s");
+  if (seconds < 86400) return both(Math.floor(seconds / 3600), "h", two(Math.floor(seconds / 60) % 60), "min");
+  return both(Math.floor(seconds / 86400), "d", Math.floor(seconds / 3600) % 24, "h");
 }
 
 function tick() {

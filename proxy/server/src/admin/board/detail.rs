@@ -8,7 +8,8 @@ use super::asked::Asked;
 use super::locks::{age, client_name, fingerprint, holder, state, ttl};
 use super::parts::{Pace, record, steady, time};
 use super::shown::Shown;
-use super::wording::{duration, exact, shell};
+use super::wording::shell;
+use crate::text::durations::duration;
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
 
@@ -92,9 +93,9 @@ pub(super) fn holds(holds: &Holds) -> String {
     let mut text = format!(
         "Of the last {}, half took {} or less and 99 % took {} or less; the longest {}",
         counted(holds.count, "lease", "leases"),
-        exact(holds.p50_ms),
-        exact(holds.p99_ms),
-        exact(holds.max_ms),
+        duration(holds.p50_ms),
+        duration(holds.p99_ms),
+        duration(holds.max_ms),
     );
     if holds.ran_out > 0 {
         text.push_str(&format!("; {} ran out before being given back", number(holds.ran_out)));
@@ -168,7 +169,7 @@ fn happened(line: &Line<'_>) -> Markup {
         @if let Some(held) = moment.held_ms {
             span.bit {
                 @if matches!(moment.event.as_str(), "refused" | "different") { "by then held for " } @else { "held for " }
-                (exact(held))
+                (duration(held))
             }
         }
         @if let Some(reason) = &moment.reason { span.bit { (reason) } }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::detail::copyable;
 use super::frame::Frame;
 use super::parts::application_link;
-use super::wording::{duration, exact};
+use crate::text::durations::duration;
 use crate::text::numbers::{counted, number};
 use crate::view::api::{Discovery, KeyPattern};
 
@@ -151,10 +151,10 @@ fn row(one: &KeyPattern) -> Markup {
             }
             td role="cell" data-label=(COLUMNS[10].0) {
                 @match (one.hold_p50_ms, one.hold_p99_ms) {
-                    (Some(half), Some(most)) => { (exact(half)) " · " (exact(most)) }
+                    (Some(half), Some(most)) => { (duration(half)) " · " (duration(most)) }
                     _ => span.none { "–" },
                 }
-                @if let Some(longest) = one.longest_ttl_ms { br; small { "TTL up to " (exact(longest)) } }
+                @if let Some(longest) = one.longest_ttl_ms { br; small { "TTL up to " (duration(longest)) } }
             }
             td role="cell" data-label=(COLUMNS[11].0) { (applications(one)) }
         }

@@ -6,7 +6,7 @@ use super::asked::Asked;
 use super::detail::{copyable, event, tone};
 use super::locks::client_name;
 use super::parts::{application_link, lock_link, reason_link, record, time};
-use super::wording::{duration, exact};
+use crate::text::durations::duration;
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{Application, Client, Hot, Incident, Misuse, Moment, Namespace, Policy, Report, Usage};
 
@@ -114,7 +114,7 @@ fn lost_lease(moment: &Moment) -> Markup {
             th.key role="rowheader" scope="row" { (lock_link(&moment.key, moment.db)) }
             td role="cell" data-label="Holder then" { (who(moment.client.as_ref())) }
             td.right role="cell" data-label="Held for" {
-                @match moment.held_ms { Some(held) => (exact(held)), None => span.none { "–" } }
+                @match moment.held_ms { Some(held) => (duration(held)), None => span.none { "–" } }
             }
             td.right role="cell" data-label="Fence" { @match moment.fence { Some(fence) => (fence), None => span.none { "–" } } }
             td role="cell" data-label="Namespace" { (moment.namespace) }
@@ -378,7 +378,7 @@ fn namespace_row(namespace: &Namespace) -> Markup {
             td.right role="cell" data-label="TTL ceiling" { @match namespace.ceiling_ms { Some(ms) => (duration(ms)), None => span.none { "–" } } }
             td role="cell" data-label="Holds: half, 99 %, longest" {
                 @if namespace.holds.count > 0 {
-                    (exact(namespace.holds.p50_ms)) " · " (exact(namespace.holds.p99_ms)) " · " (exact(namespace.holds.max_ms))
+                    (duration(namespace.holds.p50_ms)) " · " (duration(namespace.holds.p99_ms)) " · " (duration(namespace.holds.max_ms))
                     @if namespace.holds.ran_out > 0 { br; small.warn { (number(namespace.holds.ran_out)) " ran out while held" } }
                 } @else { span.none { "–" } }
                 @if let Some(advice) = &namespace.advice { br; small.advice { (advice) } }

@@ -6,7 +6,8 @@ use maud::{Markup, html};
 use super::asked::{Asked, LARGE_LIST, LIST};
 use super::parts::{Pace, application_link, steady};
 use super::shown::Shown;
-use super::wording::{duration, shell};
+use super::wording::shell;
+use crate::text::durations::duration;
 use crate::text::numbers::{number, percent};
 use crate::view::api::{Client, Lock, LockState};
 

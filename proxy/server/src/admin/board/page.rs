@@ -7,8 +7,8 @@ use super::asked::Asked;
 use super::frame::{brand, head};
 use super::parts::{Pace, application_link, lock_link, steady};
 use super::shown::Shown;
-use super::wording::duration;
 use super::{detail, guards, lists, locks};
+use crate::text::durations::duration;
 use crate::text::numbers::{counted, number, time_of_day};
 use crate::view::api::{Cycle, Guard, Incident, LockState, Namespace, Overview, Sentinels, Totals};
 

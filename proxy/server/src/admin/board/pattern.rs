@@ -10,8 +10,8 @@ use super::frame::Frame;
 use super::lists::{found_in, incidents, refusals};
 use super::parts::{application_link, pattern_link, time};
 use super::timeline::timeline;
-use super::wording::exact;
 use crate::admin::control::Control;
+use crate::text::durations::duration;
 use crate::text::escape::unspell;
 use crate::text::numbers::{counted, number, percent};
 use crate::view::ReportQuery;
@@ -114,7 +114,7 @@ fn told(one: &LockPattern, now: u64) -> Markup {
             div { dt { "Operations" } dd { (number(one.operations)) } }
             div { dt { "Taken" } dd { (number(one.acquired)) } }
             div { dt { "Asked, was held" } dd { (number(one.contended)) } }
-            div { dt { "Usual TTL" } dd { @match one.ttl_ms { Some(ttl) => (exact(ttl)), None => span.none { "none" } } } }
+            div { dt { "Usual TTL" } dd { @match one.ttl_ms { Some(ttl) => (duration(ttl)), None => span.none { "none" } } } }
             @if one.kept_alive > 0 { div { dt { "Renewed by the proxy" } dd { (counted(one.kept_alive, "lease", "leases")) } } }
             div { dt { "Last seen" } dd { (time(one.last_seen)) } }
         }
@@ -198,12 +198,12 @@ fn row(one: &LockPattern, application: Option<&str>) -> Markup {
             td.right role="cell" data-label="Held now" { (number(one.held)) }
             td role="cell" data-label="Holds: half, 99 %, longest" {
                 @if one.holds.count > 0 {
-                    (exact(one.holds.p50_ms)) " · " (exact(one.holds.p99_ms)) " · " (exact(one.holds.max_ms))
+                    (duration(one.holds.p50_ms)) " · " (duration(one.holds.p99_ms)) " · " (duration(one.holds.max_ms))
                     @if one.holds.ran_out > 0 { br; small.warn { (number(one.holds.ran_out)) " ran out while held" } }
                 } @else { span.none { "–" } }
                 @if let Some(advice) = &one.advice { br; small.advice { bdi { (advice) } } }
             }
-            td.right role="cell" data-label="Usual TTL" { @match one.ttl_ms { Some(ttl) => (exact(ttl)), None => span.none { "none" } } }
+            td.right role="cell" data-label="Usual TTL" { @match one.ttl_ms { Some(ttl) => (duration(ttl)), None => span.none { "none" } } }
         }
     }
 }

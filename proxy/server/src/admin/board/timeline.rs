@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::locks::client_name;
 use super::parts::{application_link, lock_link, time};
-use super::wording::exact;
+use crate::text::durations::duration;
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::PastLease;
 
@@ -183,7 +183,7 @@ fn drawn(lease: &PastLease, row: usize, span: &Span) -> Markup {
         g {
             title {
                 (lease.key) ": " (end_words(&lease.end)) ", " (utc(lease.since))
-                @if let Some(held) = lease.held_ms { ", held for " (exact(held)) }
+                @if let Some(held) = lease.held_ms { ", held for " (duration(held)) }
             }
             (bar(class(lease), from, to - from, row))
             @if worked > to {
@@ -223,10 +223,10 @@ fn table(history: &[PastLease]) -> Markup {
                                 @match &lease.client { Some(client) => (client_name(client)), None => span.none { "unknown" } }
                             }
                             td.right role="cell" data-label="Held for" {
-                                @match lease.held_ms { Some(held) => (exact(held)), None => span.none { "–" } }
+                                @match lease.held_ms { Some(held) => (duration(held)), None => span.none { "–" } }
                             }
                             td.right role="cell" data-label="TTL" {
-                                @match lease.ttl_ms { Some(ttl) => (exact(ttl)), None => span.none { "none" } }
+                                @match lease.ttl_ms { Some(ttl) => (duration(ttl)), None => span.none { "none" } }
                             }
                             td role="cell" data-label="End" { (end_words(&lease.end)) }
                         }

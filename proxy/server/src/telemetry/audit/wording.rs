@@ -9,6 +9,7 @@ use lockwarden_lock::reason::Reason;
 use crate::text::numbers::utc;
 
 use super::record::{Answer, Client, Question, Record};
+use crate::text::durations::duration;
 
 /// A record in words.
 pub(crate) struct Told {
@@ -148,7 +149,7 @@ fn sent(record: &Record) -> String {
         (None, _) => {}
     }
     if let Some(asked) = record.asked_ms.filter(|asked| *asked > 0) {
-        let _ = write!(words, ", for {}", span(asked));
+        let _ = write!(words, ", for {}", duration(asked));
     }
     words
 }
@@ -157,12 +158,12 @@ fn sent(record: &Record) -> String {
 fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
     let fence = record.fence.map(|fence| format!("fencing token {fence}"));
     let own = record.own_fence.map(|own| format!("this client's own had fencing token {own}"));
-    let held = record.held_ms.map(|held| format!("held for {}", span(held)));
+    let held = record.held_ms.map(|held| format!("held for {}", duration(held)));
     let left = record.ttl_ms.map(|ttl| match ttl {
         0 => "without a TTL from now on".to_owned(),
-        ttl => format!("TTL from now on {}", span(ttl)),
+        ttl => format!("TTL from now on {}", duration(ttl)),
     });
-    let would = record.would_ttl_ms.map(|ttl| format!("in enforce mode {}", span(ttl)));
+    let would = record.would_ttl_ms.map(|ttl| format!("in enforce mode {}", duration(ttl)));
     let holder = holder.map(|holder| format!("granted to {}", who(holder)));
     let parts = [holder, fence, held, left, would, own].into_iter().flatten();
     let parts: Vec<String> = parts.collect();
@@ -200,7 +201,7 @@ fn asked(question: &Question) -> String {
         question.attempts,
     );
     if let Some(ttl) = question.ttl_ms {
-        let _ = write!(words, ", TTL {}", span(ttl));
+        let _ = write!(words, ", TTL {}", duration(ttl));
     }
     let _ = write!(words, " → {}", answer(&question.answer));
     words
@@ -216,7 +217,7 @@ fn answer(answer: &Answer) -> String {
     ];
     for (name, ms) in spans {
         if let Some(ms) = ms {
-            let _ = write!(words, ", {name} {}", span(ms));
+            let _ = write!(words, ", {name} {}", duration(ms));
         }
     }
     if let Some(require) = &answer.require {
@@ -350,16 +351,6 @@ pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
         }
         Reason::Other => return None,
     })
-}
-
-/// A time that people can read: `812 ms`, `5.8 s`, `3 min`.
-fn span(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms} ms"),
-        1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        120_000..7_200_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
-    }
 }
 
 #[cfg(test)]
