@@ -15,7 +15,7 @@ use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::locks::list::table_of;
 use super::output;
-use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
+use super::output::{Column, Format, Output, Paint, Screen, Table, ago, duration, plain};
 use crate::text::durations::share;
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
@@ -247,112 +247,81 @@ fn words(head: &str, audit: &Audit, screen: Screen) -> String {
 
 /// Who is ready to be enforced.
 fn verdicts<'a>(head: &'static str, all: impl Iterator<Item = (&'a str, bool, &'a str)>, screen: Screen) -> String {
-    let mut table = Table::new(&[(head, Column::Left), ("READY", Column::Left), ("VERDICT", Column::Left)]);
-    let mut any = false;
-    for (name, ready, verdict) in all {
-        let (word, paint) = match ready {
-            true => ("yes", Paint::Good),
-            false => ("no", Paint::Bad),
-        };
-        any = true;
-        table.row([cell(name), (word.to_owned(), paint), cell(verdict)]);
-    }
-    match any {
-        true => format!("\n{}", table.show(screen)),
-        false => String::new(),
+    let all: Vec<_> = all.collect();
+    let ready = |ready: bool| match ready {
+        true => ("yes".to_owned(), Paint::Good),
+        false => ("no".to_owned(), Paint::Bad),
+    };
+    let table = Table::of(&all)
+        .left(head, |(name, _, _)| *name)
+        .left("READY", |(_, is_ready, _)| ready(*is_ready))
+        .left("VERDICT", |(_, _, verdict)| *verdict);
+    match all.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", table.show(screen)),
     }
 }
 
 fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
-    let mut table = Table::new(&[
-        ("NAMESPACE", Column::Left),
-        ("MODE", Column::Left),
-        ("OPERATIONS", Column::Right),
-        ("WOULD REFUSE", Column::Right),
-        ("REFUSED", Column::Right),
-        ("WOULD CHANGE", Column::Right),
-        ("OVERLAPS", Column::Right),
-        ("RAN OUT", Column::Right),
-        ("NO TTL", Column::Right),
-        ("KEPT ALIVE", Column::Right),
-        ("NO PROOF", Column::Right),
-        ("UNGOVERNED", Column::Right),
-    ]);
     let noted = |count: u64, paint| {
         let paint = if count > 0 { paint } else { Paint::Plain };
         (number(count), paint)
     };
-    for one in namespaces {
-        table.row([
-            cell(one.namespace.as_str()),
-            cell(one.mode.as_str()),
-            cell(number(one.operations)),
-            noted(one.would_refuse, Paint::Doubtful),
-            cell(number(one.refused)),
-            noted(one.would_modify, Paint::Doubtful),
-            noted(one.overlaps, Paint::Bad),
-            noted(one.ran_out, Paint::Doubtful),
-            noted(one.without_ttl, Paint::Doubtful),
-            cell(number(one.kept_alive)),
-            cell(number(one.tokenless_releases)),
-            cell(number(one.ungoverned)),
-        ]);
-    }
-    table.show(screen)
+    Table::of(namespaces)
+        .left("NAMESPACE", |one| one.namespace.as_str())
+        .left("MODE", |one| one.mode.as_str())
+        .right("OPERATIONS", |one| one.operations)
+        .right("WOULD REFUSE", |one| noted(one.would_refuse, Paint::Doubtful))
+        .right("REFUSED", |one| one.refused)
+        .right("WOULD CHANGE", |one| noted(one.would_modify, Paint::Doubtful))
+        .right("OVERLAPS", |one| noted(one.overlaps, Paint::Bad))
+        .right("RAN OUT", |one| noted(one.ran_out, Paint::Doubtful))
+        .right("NO TTL", |one| noted(one.without_ttl, Paint::Doubtful))
+        .right("KEPT ALIVE", |one| one.kept_alive)
+        .right("NO PROOF", |one| one.tokenless_releases)
+        .right("UNGOVERNED", |one| one.ungoverned)
+        .show(screen)
+}
+
+/// Lock time of a namespace, or of one application in it.
+struct TimeRow<'a> {
+    namespace: &'a str,
+    application: &'a str,
+    /// `foretold` or `seen`.
+    word: &'static str,
+    time: LockTime,
 }
 
 /// What enforcing costs in lock time: foretold, and below it what is seen; of each namespace, and of the applications that
 /// lose some.
 fn lock_time(report: &Report, screen: Screen) -> String {
-    let mut table = Table::new(&[
-        ("NAMESPACE", Column::Cut),
-        ("APPLICATION", Column::Cut),
-        ("", Column::Left),
-        ("GRANTS", Column::Right),
-        ("HELD", Column::Right),
-        ("UNHELD", Column::Right),
-        ("GRANTS LOST", Column::Right),
-        ("WAITS ADDED", Column::Right),
-        ("CUT SHORT", Column::Right),
-    ]);
-    let mut any = false;
-    let mut rows = |namespace: &str, application: &str, foretold: LockTime, seen: LockTime| {
-        for (word, time) in [("foretold", foretold), ("seen", seen)] {
-            if time == LockTime::default() {
-                continue;
-            }
-            any = true;
-            let lost = |count: u64, words: String| match count {
-                0 => cell("-"),
-                _ => (words, Paint::Bad),
-            };
-            table.row([
-                cell(namespace),
-                cell(application),
-                cell(word),
-                cell(number(time.grants)),
-                cell(duration(time.held_ms)),
-                lost(time.unheld_ms, unheld(time)),
-                lost(time.lost_grants, number(time.lost_grants)),
-                lost(time.waits_ms, duration(time.waits_ms)),
-                lost(time.cut_ms, duration(time.cut_ms)),
-            ]);
-        }
-    };
+    let mut rows = Vec::new();
     for one in &report.namespaces {
-        rows(&one.namespace, "all", one.foretold, one.seen);
-        for application in &report.applications {
+        let whole = std::iter::once(("all", one.foretold, one.seen));
+        let losers = report.applications.iter().flat_map(|application| {
             let usages = application.namespaces.iter();
             let here = usages.filter(|usage| usage.namespace == one.namespace);
-            for usage in here.filter(|usage| loses(usage.foretold) || loses(usage.seen)) {
-                rows(&one.namespace, &application.application, usage.foretold, usage.seen);
-            }
+            let losing = here.filter(|usage| loses(usage.foretold) || loses(usage.seen));
+            losing.map(|usage| (application.application.as_str(), usage.foretold, usage.seen))
+        });
+        for (application, foretold, seen) in whole.chain(losers) {
+            let both = [("foretold", foretold), ("seen", seen)];
+            let some = both.into_iter().filter(|(_, time)| *time != LockTime::default());
+            rows.extend(some.map(|(word, time)| TimeRow { namespace: &one.namespace, application, word, time }));
         }
     }
-    match any {
-        true => table.show(screen),
-        false => String::new(),
-    }
+    let lost = |count: u64, words: String| (count > 0).then_some((words, Paint::Bad));
+    Table::of(&rows)
+        .cut("NAMESPACE", |row| row.namespace)
+        .cut("APPLICATION", |row| row.application)
+        .left("", |row| row.word)
+        .right("GRANTS", |row| row.time.grants)
+        .right("HELD", |row| duration(row.time.held_ms))
+        .right("UNHELD", |row| lost(row.time.unheld_ms, unheld(row.time)))
+        .right("GRANTS LOST", |row| lost(row.time.lost_grants, number(row.time.lost_grants)))
+        .right("WAITS ADDED", |row| lost(row.time.waits_ms, duration(row.time.waits_ms)))
+        .right("CUT SHORT", |row| lost(row.time.cut_ms, duration(row.time.cut_ms)))
+        .show_if_any(screen)
 }
 
 fn loses(time: LockTime) -> bool {
@@ -374,91 +343,52 @@ struct Advice<'a> {
 
 /// How long the locks of each pattern are held, the busiest first.
 fn held_for(patterns: &[LockPattern], screen: Screen) -> String {
-    let mut table = Table::new(&[
-        ("KEYS", Column::Cut),
-        ("NAMESPACE", Column::Cut),
-        ("LEASES", Column::Right),
-        ("p50", Column::Right),
-        ("p99", Column::Right),
-        ("p99.9", Column::Right),
-        ("LONGEST", Column::Right),
-        ("TTL", Column::Right),
-        ("RAN OUT", Column::Right),
-    ]);
     let with_some = patterns.iter().filter(|one| one.holds.count > 0);
-    let mut any = false;
-    for one in with_some.take(MAX_PATTERNS) {
-        any = true;
-        let ran_out = match one.holds.ran_out {
-            0 => Paint::Plain,
-            _ => Paint::Doubtful,
-        };
-        table.row([
-            cell(one.pattern.as_str()),
-            cell(one.namespace.as_str()),
-            cell(number(one.holds.count)),
-            cell(duration(one.holds.p50_ms)),
-            cell(duration(one.holds.p99_ms)),
-            cell(duration(one.holds.p999_ms)),
-            cell(duration(one.holds.max_ms)),
-            cell(one.ttl_ms.map_or_else(|| "-".to_owned(), duration)),
-            (number(one.holds.ran_out), ran_out),
-        ]);
-    }
-    match any {
-        true => table.show(screen),
-        false => String::new(),
-    }
+    let shown: Vec<&LockPattern> = with_some.take(MAX_PATTERNS).collect();
+    let ran_out = |count: u64| match count {
+        0 => (number(count), Paint::Plain),
+        _ => (number(count), Paint::Doubtful),
+    };
+    Table::of(&shown)
+        .cut("KEYS", |one| one.pattern.as_str())
+        .cut("NAMESPACE", |one| one.namespace.as_str())
+        .right("LEASES", |one| one.holds.count)
+        .right("p50", |one| duration(one.holds.p50_ms))
+        .right("p99", |one| duration(one.holds.p99_ms))
+        .right("p99.9", |one| duration(one.holds.p999_ms))
+        .right("LONGEST", |one| duration(one.holds.max_ms))
+        .right("TTL", |one| one.ttl_ms.map(duration))
+        .right("RAN OUT", |one| ran_out(one.holds.ran_out))
+        .show_if_any(screen)
 }
 
 /// One line for each kind of misuse of each application on each pattern of keys. The advice is collected once for each
 /// kind.
 fn misuses<'a>(applications: &'a [Application], now: u64, advice: &mut Vec<Advice<'a>>, screen: Screen) -> String {
-    let mut columns = vec![
-        ("APPLICATION", Column::Cut),
-        ("NAMESPACE", Column::Cut),
-        ("WHAT", Column::Left),
-        ("KEYS", Column::Cut),
-        ("TIMES", Column::Right),
-        ("LAST", Column::Right),
-        ("EXAMPLE", Column::Cut),
-    ];
     // Few old clients say which library they are.
     let with_library = applications.iter().any(|one| !one.libraries.is_empty());
-    if with_library {
-        columns.insert(1, ("LIBRARY", Column::Cut));
-    }
-    let mut table = Table::new(&columns);
-    let mut any = false;
+    let mut rows = Vec::new();
     for application in applications {
         for usage in &application.namespaces {
             let refusals = usage.refusals.iter().map(|misuse| (misuse, Paint::Bad));
             let findings = usage.findings.iter().map(|misuse| (misuse, Paint::Doubtful));
             for (misuse, paint) in refusals.chain(findings) {
-                any = true;
-                for found in on_patterns(misuse) {
-                    let mut row = vec![
-                        cell(application.application.as_str()),
-                        cell(of_namespace(&usage.namespace)),
-                        (misuse.what.clone(), paint),
-                        cell(found.keys),
-                        cell(number(found.count)),
-                        cell(ago(found.last, now)),
-                        cell(found.example),
-                    ];
-                    if with_library {
-                        row.insert(1, cell(application.libraries.join(", ")));
-                    }
-                    table.row(row);
-                }
+                let what = (misuse.what.as_str(), paint);
+                rows.extend(on_patterns(misuse).into_iter().map(|found| (application, usage, what, found)));
                 note(advice, misuse);
             }
         }
     }
-    match any {
-        true => table.show(screen),
-        false => String::new(),
-    }
+    Table::of(&rows)
+        .cut("APPLICATION", |(application, ..)| application.application.as_str())
+        .column_if(with_library, "LIBRARY", Column::Cut, |(application, ..)| application.libraries.join(", "))
+        .cut("NAMESPACE", |(_, usage, ..)| of_namespace(&usage.namespace))
+        .left("WHAT", |(_, _, (what, paint), _)| ((*what).to_owned(), *paint))
+        .cut("KEYS", |(.., found)| found.keys.as_str())
+        .right("TIMES", |(.., found)| found.count)
+        .right("LAST", |(.., found)| ago(found.last, now))
+        .cut("EXAMPLE", |(.., found)| found.example.as_str())
+        .show_if_any(screen)
 }
 
 /// What is about no lock is of no namespace.

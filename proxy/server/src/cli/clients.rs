@@ -9,7 +9,7 @@ use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::locks::list;
 use super::output;
-use super::output::{Column, Format, Output, Paint, Screen, Table, cell, duration};
+use super::output::{Column, Format, Output, Paint, Screen, Table, duration};
 use crate::text::numbers::counted;
 use crate::view::api::{Connection, Connections, NamedLock};
 
@@ -86,52 +86,22 @@ fn listed(answers: &Answers<Connections>, screen: Screen) -> String {
     text
 }
 
-/// The place of the column in front of which the certificates stand, where there are any.
-const PROCESS: usize = 5;
-
 fn table(answers: &Answers<Connections>, screen: Screen) -> String {
-    let mut columns = vec![
-        ("SESSION", Column::Right),
-        ("CLIENT", Column::Cut),
-        ("CONNECTED", Column::Right),
-        ("USER", Column::Left),
-        ("LIBRARY", Column::Cut),
-        ("PROCESS", Column::Left),
-        ("HOLDS", Column::Cut),
-        ("WAITS FOR", Column::Cut),
-    ];
     let rows = rows(answers);
     // Most proxies have no client with a certificate.
-    let mut all = rows.iter();
-    let with_certificates = all.any(|(_, one)| one.client.certificate.is_some());
-    if with_certificates {
-        columns.insert(PROCESS, ("CERTIFICATE", Column::Cut));
-    }
-    if answers.are_of_fleet() {
-        columns.insert(0, ("PROXY", Column::Left));
-    }
-    let mut table = Table::new(&columns);
-    for (proxy, one) in rows {
-        let mut row = vec![
-            cell(one.session.to_string()),
-            cell(list::client(&one.client)),
-            cell(duration(one.age_ms)),
-            cell(one.client.user.as_deref().unwrap_or("-")),
-            cell(one.client.library.as_deref().unwrap_or("-")),
-            cell(process(one)),
-            locks(&one.holds, one.holding, Paint::Good),
-            locks(&one.waits_for, one.waiting, Paint::Doubtful),
-        ];
-        if with_certificates {
-            let name = one.client.certificate.as_deref();
-            row.insert(PROCESS, cell(name.unwrap_or("-")));
-        }
-        if answers.are_of_fleet() {
-            row.insert(0, cell(proxy.unwrap_or_default()));
-        }
-        table.row(row);
-    }
-    table.show(screen)
+    let with_certificates = rows.iter().any(|(_, one)| one.client.certificate.is_some());
+    Table::of(&rows)
+        .column_if(answers.are_of_fleet(), "PROXY", Column::Left, |(proxy, _)| proxy.unwrap_or_default())
+        .right("SESSION", |(_, one)| one.session.to_string())
+        .cut("CLIENT", |(_, one)| list::client(&one.client))
+        .right("CONNECTED", |(_, one)| duration(one.age_ms))
+        .left("USER", |(_, one)| one.client.user.as_deref())
+        .cut("LIBRARY", |(_, one)| one.client.library.as_deref())
+        .column_if(with_certificates, "CERTIFICATE", Column::Cut, |(_, one)| one.client.certificate.as_deref())
+        .left("PROCESS", |(_, one)| process(one))
+        .cut("HOLDS", |(_, one)| locks(&one.holds, one.holding, Paint::Good))
+        .cut("WAITS FOR", |(_, one)| locks(&one.waits_for, one.waiting, Paint::Doubtful))
+        .show(screen)
 }
 
 /// The connections of all proxies, in the order that each proxy gives its own.
@@ -148,20 +118,18 @@ fn rows(answers: &Answers<Connections>) -> Vec<(Option<&str>, &Connection)> {
     rows
 }
 
-fn process(connection: &Connection) -> String {
-    let Some(process) = &connection.process else {
-        return "-".to_owned();
-    };
-    match &process.program {
+fn process(connection: &Connection) -> Option<String> {
+    let process = connection.process.as_ref()?;
+    Some(match &process.program {
         Some(program) => format!("{program} ({})", process.id),
         None => process.id.to_string(),
-    }
+    })
 }
 
 /// Some of these locks by their keys, and how many more there are.
-fn locks(named: &[NamedLock], count: u64, paint: Paint) -> (String, Paint) {
+fn locks(named: &[NamedLock], count: u64, paint: Paint) -> Option<(String, Paint)> {
     if count == 0 {
-        return cell("-");
+        return None;
     }
     let some: Vec<String> = named.iter().take(MAX_SHOWN).map(name).collect();
     let mut text = some.join(", ");
@@ -169,7 +137,7 @@ fn locks(named: &[NamedLock], count: u64, paint: Paint) -> (String, Paint) {
     if more > 0 {
         text.push_str(&format!(" and {more} more"));
     }
-    (text, paint)
+    Some((text, paint))
 }
 
 fn name(lock: &NamedLock) -> String {

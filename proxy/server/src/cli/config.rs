@@ -8,7 +8,7 @@ use clap::Args;
 use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::FleetArgs;
 use super::output;
-use super::output::{Column, Format, Output, Paint, Screen, Table, cell};
+use super::output::{Format, Output, Paint, Screen, Table};
 use crate::view::api::{LogChanged, LogLevel, Setting, Settings};
 
 #[derive(Args, Debug)]
@@ -74,17 +74,17 @@ fn listed(settings: &[Setting]) -> String {
     if settings.is_empty() {
         return "everything is as it is by default\n".to_owned();
     }
-    let mut table = Table::new(&[("KEY", Column::Left), ("VALUE", Column::Cut), ("FROM", Column::Left)]);
-    for setting in settings {
-        let key = match &setting.table {
-            Some(table) => format!("{table} {}", setting.key),
-            None => setting.key.clone(),
-        };
-        let value = match &setting.after_restart {
-            Some(next) => (format!("{}, after a restart: {next}", setting.value), Paint::Doubtful),
-            None => cell(&*setting.value),
-        };
-        table.row([cell(key), value, cell(&*setting.origin)]);
-    }
-    table.show(Screen::there_is())
+    let key = |setting: &Setting| match &setting.table {
+        Some(table) => format!("{table} {}", setting.key),
+        None => setting.key.clone(),
+    };
+    let value = |setting: &Setting| match &setting.after_restart {
+        Some(next) => (format!("{}, after a restart: {next}", setting.value), Paint::Doubtful),
+        None => (setting.value.clone(), Paint::Plain),
+    };
+    Table::of(settings)
+        .left("KEY", key)
+        .cut("VALUE", value)
+        .left("FROM", |setting| setting.origin.as_str())
+        .show(Screen::there_is())
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::api_client::{ApiError, finish, path};
 use super::fleet::Answers;
 use super::output;
-use super::output::{Column, Paint, Screen, Table, cell, duration, plain};
+use super::output::{Paint, Screen, Table, duration, plain};
 use crate::text::numbers::{counted, number};
 use crate::view::api::{Discovery, KeyPattern};
 pub(super) use arguments::DiscoverArgs;
@@ -138,50 +138,35 @@ fn missed(text: &mut String, found: &Discovery, screen: Screen) {
 }
 
 fn table(patterns: &[KeyPattern], screen: Screen) -> String {
-    let mut table = Table::new(&[
-        ("PATTERN", Column::Cut),
-        ("LOOKS LIKE", Column::Left),
-        ("TAKEN BY", Column::Left),
-        ("KEYS", Column::Right),
-        ("TRIES", Column::Right),
-        ("TAKEN", Column::Right),
-        ("GIVEN BACK", Column::Right),
-        ("FOREIGN", Column::Right),
-        ("RAN OUT", Column::Right),
-        ("NO TTL", Column::Right),
-        ("HELD p50", Column::Right),
-        ("p99", Column::Right),
-        ("LONGEST TTL", Column::Right),
-        ("APPLICATIONS", Column::Cut),
-    ]);
-    for one in patterns {
-        let time = |ms: Option<u64>| ms.map_or("-".to_owned(), duration);
+    let kind = |one: &KeyPattern| {
         let paint = match (one.kind.as_str(), one.confidence.as_str()) {
             ("lock" | "timed lock", "a guess") => Paint::Plain,
             ("lock" | "timed lock", _) => Paint::Doubtful,
             _ => Paint::Plain,
         };
-        let applications = one.applications.iter().map(|by| by.application.as_str());
-        let bad = |count: u64| match count {
-            0 => cell("0"),
-            some => (number(some), Paint::Bad),
-        };
-        table.row([
-            cell(&one.pattern),
-            (one.kind.clone(), paint),
-            cell(one.taken_by.join(", ")),
-            cell(number(one.keys)),
-            cell(number(one.tries)),
-            cell(number(one.granted)),
-            cell(number(one.released + one.handed_over + one.foreign_releases + one.swept)),
-            bad(one.foreign_releases),
-            cell(number(one.ran_out)),
-            cell(number(one.without_ttl)),
-            cell(time(one.hold_p50_ms)),
-            cell(time(one.hold_p99_ms)),
-            cell(time(one.longest_ttl_ms)),
-            cell(applications.collect::<Vec<_>>().join(", ")),
-        ]);
-    }
-    table.show(screen)
+        (one.kind.clone(), paint)
+    };
+    let given_back = |one: &KeyPattern| one.released + one.handed_over + one.foreign_releases + one.swept;
+    let foreign = |one: &KeyPattern| match one.foreign_releases {
+        0 => (number(0), Paint::Plain),
+        some => (number(some), Paint::Bad),
+    };
+    let applications =
+        |one: &KeyPattern| one.applications.iter().map(|by| by.application.as_str()).collect::<Vec<_>>().join(", ");
+    Table::of(patterns)
+        .cut("PATTERN", |one| one.pattern.as_str())
+        .left("LOOKS LIKE", kind)
+        .left("TAKEN BY", |one| one.taken_by.join(", "))
+        .right("KEYS", |one| one.keys)
+        .right("TRIES", |one| one.tries)
+        .right("TAKEN", |one| one.granted)
+        .right("GIVEN BACK", given_back)
+        .right("FOREIGN", foreign)
+        .right("RAN OUT", |one| one.ran_out)
+        .right("NO TTL", |one| one.without_ttl)
+        .right("HELD p50", |one| one.hold_p50_ms.map(duration))
+        .right("p99", |one| one.hold_p99_ms.map(duration))
+        .right("LONGEST TTL", |one| one.longest_ttl_ms.map(duration))
+        .cut("APPLICATIONS", applications)
+        .show(screen)
 }

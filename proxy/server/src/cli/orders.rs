@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::output;
-use super::output::{Column, Format, Output, Screen, Table, cell};
+use super::output::{Column, Format, Output, Screen, Table};
 
 #[derive(Args, Debug)]
 pub(super) struct ModeArgs {
@@ -112,24 +112,13 @@ fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {
 }
 
 fn listed(answers: &Answers<Modes>) -> String {
-    let mut columns = vec![("NAMESPACE", Column::Cut), ("MODE", Column::Left)];
-    if answers.are_of_fleet() {
-        columns.insert(0, ("PROXY", Column::Left));
-    }
-    let mut table = Table::new(&columns);
-    for one in &answers.answers {
-        for NamespaceMode { namespace, mode } in &one.answer.modes {
-            let mut row = vec![cell(namespace), cell(mode)];
-            if let Some(proxy) = &one.proxy {
-                row.insert(0, cell(proxy));
-            }
-            table.row(row);
-        }
-    }
-    match answers.answers.is_empty() {
-        true => String::new(),
-        false => table.show(Screen::there_is()),
-    }
+    let of_each = answers.answers.iter();
+    let rows: Vec<_> = of_each.flat_map(|one| one.answer.modes.iter().map(|mode| (&one.proxy, mode))).collect();
+    Table::of(&rows)
+        .column_if(answers.are_of_fleet(), "PROXY", Column::Left, |(proxy, _)| proxy.as_deref())
+        .cut("NAMESPACE", |(_, one)| one.namespace.as_str())
+        .left("MODE", |(_, one)| one.mode.as_str())
+        .show_if_any(Screen::there_is())
 }
 
 fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {

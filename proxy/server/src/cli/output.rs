@@ -11,6 +11,7 @@ use serde::Serialize;
 pub(super) use crate::text::durations::duration;
 pub(super) use crate::text::escape::readable as plain;
 use crate::text::escape::{is_plain, put_json};
+use crate::text::numbers::number;
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -97,59 +98,141 @@ impl Paint {
 pub(super) enum Column {
     /// Words.
     Left,
-    /// Words of any length: the widest of these is cut first where the screen is narrow.
+    /// Words of any length.
     Cut,
     /// Numbers.
     Right,
 }
 
-/// Rows under headings, each column as wide as its widest text.
-pub(super) struct Table {
-    columns: Vec<(&'static str, Column)>,
-    rows: Vec<Vec<(String, Paint)>>,
+/// What stands in a row under a heading: words, or a number, and what it means.
+pub(super) struct Cell {
+    text: String,
+    paint: Paint,
 }
 
-impl Table {
-    pub(super) fn new(columns: &[(&'static str, Column)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+impl From<(String, Paint)> for Cell {
+    fn from((text, paint): (String, Paint)) -> Cell {
+        Cell { text: plain(&text).into_owned(), paint }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::from((text, Paint::Plain))
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::from(text.to_owned())
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Cell {
+        Cell::from(number(count))
+    }
+}
+
+/// What is not known.
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(known: Option<T>) -> Cell {
+        known.map_or_else(|| Cell::from("-"), T::into)
+    }
+}
+
+/// Rows under headings, each column as wide as its widest text.
+pub(super) struct Table<'a, R> {
+    rows: &'a [R],
+    columns: Vec<TableColumn>,
+}
+
+struct TableColumn {
+    head: Cell,
+    kind: Column,
+    /// One a row.
+    cells: Vec<Cell>,
+}
+
+impl<'a, R> Table<'a, R> {
+    /// A table with a row for each of these.
+    pub(super) fn of(rows: &'a [R]) -> Table<'a, R> {
+        Table { rows, columns: Vec::new() }
     }
 
-    /// Adds a row with a text a column.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = (String, Paint)>) {
-        let row: Vec<_> = cells.into_iter().map(|(text, paint)| (plain(&text).into_owned(), paint)).collect();
-        debug_assert_eq!(row.len(), self.columns.len(), "a text for every column");
-        self.rows.push(row);
+    /// Adds a column of words.
+    pub(super) fn left<C: Into<Cell>>(self, head: &str, cell: impl Fn(&'a R) -> C) -> Self {
+        self.column(head, Column::Left, cell)
+    }
+
+    /// Adds a column of words of any length: the widest of these is cut first where the screen is narrow.
+    pub(super) fn cut<C: Into<Cell>>(self, head: &str, cell: impl Fn(&'a R) -> C) -> Self {
+        self.column(head, Column::Cut, cell)
+    }
+
+    /// Adds a column of numbers.
+    pub(super) fn right<C: Into<Cell>>(self, head: &str, cell: impl Fn(&'a R) -> C) -> Self {
+        self.column(head, Column::Right, cell)
+    }
+
+    /// Adds a column that is there only where it says something.
+    pub(super) fn column_if<C: Into<Cell>>(
+        self,
+        is_there: bool,
+        head: &str,
+        kind: Column,
+        cell: impl Fn(&'a R) -> C,
+    ) -> Self {
+        match is_there {
+            true => self.column(head, kind, cell),
+            false => self,
+        }
+    }
+
+    fn column<C: Into<Cell>>(mut self, head: &str, kind: Column, cell: impl Fn(&'a R) -> C) -> Self {
+        let head = Cell::from((head.to_owned(), Paint::Head));
+        self.columns.push(TableColumn { head, kind, cells: self.rows.iter().map(|row| cell(row).into()).collect() });
+        self
     }
 
     /// The whole table, each line with its end.
     pub(super) fn show(&self, screen: Screen) -> String {
         let widths = self.widths(screen.width);
         let mut text = String::new();
-        let heads: Vec<_> = self.columns.iter().map(|(head, _)| ((*head).to_owned(), Paint::Head)).collect();
-        for row in std::iter::once(&heads).chain(&self.rows) {
-            self.line(&mut text, row, &widths, screen);
+        self.line(&mut text, |column| &column.head, &widths, screen);
+        for row in 0..self.rows.len() {
+            self.line(&mut text, |column| &column.cells[row], &widths, screen);
         }
         text
     }
 
-    fn line(&self, text: &mut String, row: &[(String, Paint)], widths: &[usize], screen: Screen) {
+    /// The same; nothing where there is no row.
+    pub(super) fn show_if_any(&self, screen: Screen) -> String {
+        match self.rows.is_empty() {
+            true => String::new(),
+            false => self.show(screen),
+        }
+    }
+
+    fn line(&self, text: &mut String, cell: impl Fn(&TableColumn) -> &Cell, widths: &[usize], screen: Screen) {
         // Blanks are held back until a text follows them, so that no line ends in blanks.
         let mut blanks = 0;
-        for (at, (((_, column), (cell, paint)), &width)) in self.columns.iter().zip(row).zip(widths).enumerate() {
+        for (at, (column, &width)) in self.columns.iter().zip(widths).enumerate() {
             if at > 0 {
                 blanks += GAP.len();
             }
-            let cell = cut(cell, width);
-            let room = width - cell.chars().count();
-            if *column == Column::Right {
+            let Cell { text: words, paint } = cell(column);
+            let words = cut(words, width);
+            let room = width - words.chars().count();
+            if column.kind == Column::Right {
                 blanks += room;
             }
-            if !cell.is_empty() {
+            if !words.is_empty() {
                 text.extend(std::iter::repeat_n(' ', blanks));
-                text.push_str(&screen.paint(&cell, *paint));
+                text.push_str(&screen.paint(&words, *paint));
                 blanks = 0;
             }
-            if *column != Column::Right {
+            if column.kind != Column::Right {
                 blanks += room;
             }
         }
@@ -157,15 +240,11 @@ impl Table {
     }
 
     fn widths(&self, most: Option<usize>) -> Vec<usize> {
-        let mut widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(at, (head, _))| {
-                let cells = self.rows.iter().map(|row| row[at].0.chars().count());
-                cells.max().unwrap_or(0).max(head.chars().count())
-            })
-            .collect();
+        let widest = |column: &TableColumn| {
+            let cells = std::iter::once(&column.head).chain(&column.cells);
+            cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = self.columns.iter().map(widest).collect();
         let Some(most) = most else {
             return widths;
         };
@@ -175,7 +254,7 @@ impl Table {
                 .columns
                 .iter()
                 .zip(&mut widths)
-                .filter(|((_, column), width)| *column == Column::Cut && **width > NARROWEST)
+                .filter(|(column, width)| column.kind == Column::Cut && **width > NARROWEST)
                 .max_by_key(|(_, width)| **width);
             match widest {
                 Some((_, width)) => *width -= 1,
@@ -184,11 +263,6 @@ impl Table {
         }
         widths
     }
-}
-
-/// A cell without colour.
-pub(super) fn cell(text: impl Into<String>) -> (String, Paint) {
-    (text.into(), Paint::Plain)
 }
 
 /// The first characters, and a mark where some are missing.
@@ -282,11 +356,13 @@ mod tests {
 
     const DARK: Screen = Screen { width: None, colours: false };
 
-    fn table() -> Table {
-        let mut table = Table::new(&[("KEY", Column::Cut), ("AGE", Column::Right), ("SEEN", Column::Left)]);
-        table.row([cell("lock:a"), cell("1 s"), cell("acquire")]);
-        table.row([cell("lock:a-much-longer-one"), cell("12.5 s"), cell("")]);
-        table
+    const ROWS: [(&str, &str, &str); 2] = [("lock:a", "1 s", "acquire"), ("lock:a-much-longer-one", "12.5 s", "")];
+
+    fn table() -> Table<'static, (&'static str, &'static str, &'static str)> {
+        Table::of(&ROWS)
+            .cut("KEY", |(key, _, _)| *key)
+            .right("AGE", |(_, age, _)| *age)
+            .left("SEEN", |(_, _, seen)| *seen)
     }
 
     #[test]
@@ -314,8 +390,7 @@ mod tests {
 
     #[test]
     fn a_colour_takes_no_room() {
-        let mut table = Table::new(&[("A", Column::Left), ("B", Column::Left)]);
-        table.row([("bad".to_owned(), Paint::Bad), cell("x")]);
+        let table = Table::of(&["x"]).left("A", |_| ("bad".to_owned(), Paint::Bad)).left("B", |word| *word);
         let bright = Screen { width: None, colours: true };
         assert_eq!(table.show(bright), "\x1b[1mA\x1b[0m    \x1b[1mB\x1b[0m\n\x1b[31mbad\x1b[0m  x\n");
     }
@@ -323,8 +398,8 @@ mod tests {
     #[test]
     fn a_terminal_is_sent_nothing_that_it_would_obey() {
         let odd = "a\x1b[2Jb\u{202e}c\u{9b}d\u{7f}";
-        let mut table = Table::new(&[("KEY", Column::Cut)]);
-        table.row([cell(format!("{odd}\ne"))]);
+        let rows = [format!("{odd}\ne")];
+        let table = Table::of(&rows).cut("KEY", |key| key.as_str());
         assert_eq!(table.show(DARK), "KEY\na\\x1b[2Jb\\xe2\\x80\\xaec\\xc2\\x9bd\\x7f\\x0ae\n");
         // Nor where somebody forgot to look.
         assert_eq!(checked(&format!("\x1b[31m{odd}\x1b[0m\n")), "\x1b[31ma\\u001b[2Jb\\u202ec\\u009bd\\u007f\x1b[0m\n");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::cli::api_client::{ApiError, path};
 use crate::cli::fleet::FleetArgs;
 use crate::cli::output;
-use crate::cli::output::{Column, Format, Paint, Screen, Table, cell};
+use crate::cli::output::{Format, Paint, Screen, Table};
 use crate::text::numbers::{counted, number};
 use crate::view::api::{WhatIf, WhatIfRow};
 
@@ -58,29 +58,17 @@ const OPEN: &str = "What cannot be told depends on more than a refusal keeps: se
 const MORE: &str = "It may refuse what was let through so far, of which nothing is kept: set it in monitor mode first.";
 
 fn table(answer: &WhatIf, screen: Screen) -> String {
-    let mut table = Table::new(&[
-        ("NAMESPACE", Column::Cut),
-        ("KEYS", Column::Cut),
-        ("REASON", Column::Left),
-        ("APPLICATION", Column::Cut),
-        ("NOT ANY MORE", Column::Right),
-        ("ALL THE SAME", Column::Right),
-        ("CANNOT BE TOLD", Column::Right),
-    ]);
     let noted = |count: u64, paint| match count {
-        0 => cell("0"),
+        0 => (number(count), Paint::Plain),
         _ => (number(count), paint),
     };
-    for row in &answer.rows {
-        table.row([
-            cell(row.namespace.as_str()),
-            cell(row.pattern.as_str()),
-            cell(row.reason.as_str()),
-            cell(row.application.as_str()),
-            noted(row.spared, Paint::Good),
-            noted(row.stays, Paint::Bad),
-            noted(row.open, Paint::Doubtful),
-        ]);
-    }
-    table.show(screen)
+    Table::of(&answer.rows)
+        .cut("NAMESPACE", |row| row.namespace.as_str())
+        .cut("KEYS", |row| row.pattern.as_str())
+        .left("REASON", |row| row.reason.as_str())
+        .cut("APPLICATION", |row| row.application.as_str())
+        .right("NOT ANY MORE", |row| noted(row.spared, Paint::Good))
+        .right("ALL THE SAME", |row| noted(row.stays, Paint::Bad))
+        .right("CANNOT BE TOLD", |row| noted(row.open, Paint::Doubtful))
+        .show(screen)
 }

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::super::api_client::{ApiClient, ApiError, finish, path};
-use super::super::fleet::{Answers, FleetArgs};
+use super::super::fleet::{Answer, Answers, FleetArgs};
 use super::super::output;
-use super::super::output::{Column, Format, Paint, Screen, Table, cell, plain};
+use super::super::output::{Format, Paint, Screen, Table, plain};
 use crate::app::exit_code;
 use crate::config::Meaning;
 use crate::telemetry::metrics::BUILD;
@@ -152,32 +152,44 @@ fn table(
         0 | 1 => Paint::Plain,
         _ => Paint::Doubtful,
     };
-    let mut table = Table::new(&[
-        ("PROXY", Column::Left),
-        ("VERSION", Column::Left),
-        ("CONFIG HASH", Column::Left),
-        ("MODE", Column::Left),
-        ("BACKEND", Column::Cut),
-    ]);
-    if let Some(meaning) = configuration {
-        let hash = (meaning.hash.clone(), paint);
-        table.row([cell(THIS), cell(built(BUILD.version, BUILD.revision)), hash, cell("-"), cell("-")]);
+    let rows: Vec<Row<'_>> =
+        configuration.map(Row::Configuration).into_iter().chain(answers.answers.iter().map(Row::Proxy)).collect();
+    let hash = |row: &Row<'_>| match row {
+        Row::Configuration(meaning) => (meaning.hash.clone(), paint),
+        Row::Proxy(one) => (one.answer.meaning.hash.clone(), paint),
+    };
+    Table::of(&rows)
+        .left("PROXY", |row| row.proxy().map_or(THIS, |one| one.proxy.as_deref().unwrap_or("?")))
+        .left("VERSION", |row| {
+            let version = row.proxy().map(|one| &one.answer.version);
+            version.map_or_else(|| built(BUILD.version, BUILD.revision), |one| built(&one.version, &one.revision))
+        })
+        .left("CONFIG HASH", hash)
+        .left("MODE", |row| row.proxy().map(|one| modes(&one.answer.overview)))
+        .cut("BACKEND", |row| row.proxy().map(|one| backend(&one.answer.overview)))
+        .show(screen)
+}
+
+/// Who has rules: the configuration, or a proxy.
+enum Row<'a> {
+    Configuration(&'a ConfigMeaning),
+    Proxy(&'a Answer<Asked>),
+}
+
+impl<'a> Row<'a> {
+    fn proxy(&self) -> Option<&'a Answer<Asked>> {
+        match self {
+            Row::Configuration(_) => None,
+            Row::Proxy(one) => Some(one),
+        }
     }
-    for one in &answers.answers {
-        let Asked { version, meaning, overview } = &one.answer;
-        let backend = match &overview.backend.problem {
-            Some(problem) => format!("{}: {problem}", overview.backend.address),
-            None => format!("{}, up", overview.backend.address),
-        };
-        table.row([
-            cell(one.proxy.as_deref().unwrap_or("?")),
-            cell(built(&version.version, &version.revision)),
-            (meaning.hash.clone(), paint),
-            cell(modes(overview)),
-            cell(backend),
-        ]);
+}
+
+fn backend(overview: &Overview) -> String {
+    match &overview.backend.problem {
+        Some(problem) => format!("{}: {problem}", overview.backend.address),
+        None => format!("{}, up", overview.backend.address),
     }
-    table.show(screen)
 }
 
 /// What a proxy was built of: the version, and the beginning of the revision where a build knows it.

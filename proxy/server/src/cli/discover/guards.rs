@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use lockwarden_discovery::guards::UNFIT;
 
-use super::super::output::{Column, Paint, Screen, Table, cell, plain};
+use super::super::output::{Paint, Screen, Table, plain};
 use crate::text::numbers::number;
 use crate::view::api::ProposedGuard;
 
@@ -18,22 +18,18 @@ pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
     if guards.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&[
-        ("DATA", Column::Cut),
-        ("LOCK", Column::Cut),
-        ("UNDER IT", Column::Right),
-        ("WITHOUT", Column::Right),
-        ("WRITTEN WITHOUT BY", Column::Cut),
-    ]);
-    for one in guards {
-        let by = one.outsiders.iter().map(|by| by.application.as_str());
-        let by: Vec<&str> = by.collect();
-        let without = match one.without {
-            0 => cell("0"),
-            some => (number(some), Paint::Bad),
-        };
-        table.row([cell(&one.keys), cell(&one.lock), cell(number(one.under)), without, cell(by.join(", "))]);
-    }
+    let without = |count: u64| match count {
+        0 => (number(count), Paint::Plain),
+        _ => (number(count), Paint::Bad),
+    };
+    let by =
+        |one: &ProposedGuard| one.outsiders.iter().map(|by| by.application.as_str()).collect::<Vec<_>>().join(", ");
+    let table = Table::of(guards)
+        .cut("DATA", |one| one.keys.as_str())
+        .cut("LOCK", |one| one.lock.as_str())
+        .right("UNDER IT", |one| one.under)
+        .right("WITHOUT", |one| without(one.without))
+        .cut("WRITTEN WITHOUT BY", by);
     let mut text = String::new();
     // Writing to a String cannot fail.
     let head = screen.paint("Data that is written under a lock:", Paint::Head);

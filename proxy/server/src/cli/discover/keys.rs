@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::super::api_client::ApiError;
 use super::super::output;
-use super::super::output::{Column, Paint, Screen, Table, cell, duration};
+use super::super::output::{Paint, Screen, Table, duration};
 use super::arguments::{DiscoverArgs, Form};
 use super::server::{on_a_runtime, server};
 use crate::app::exit_code;
@@ -197,35 +197,21 @@ fn words(keys: &Keys, screen: Screen) -> String {
     };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{} keys, {all}:\n", number(keys.looked_at));
-    let mut table = Table::new(&[
-        ("PATTERN", Column::Cut),
-        ("KEYS", Column::Right),
-        ("SHARE", Column::Right),
-        ("TYPE", Column::Left),
-        ("NO TTL", Column::Right),
-        ("LONGEST TTL", Column::Right),
-        ("UNUSED FOR", Column::Right),
-        ("VALUE", Column::Right),
-        ("NAMED LIKE", Column::Left),
-    ]);
-    for one in &keys.patterns {
-        let named = match (one.claimed, one.named_like_locks) {
-            (true, _) => ("in a namespace".to_owned(), Paint::Good),
-            (false, true) => ("locks".to_owned(), Paint::Doubtful),
-            (false, false) => cell("-"),
-        };
-        table.row([
-            cell(&one.pattern),
-            cell(number(one.keys)),
-            cell(share(one.keys, keys.looked_at)),
-            cell(one.types.join(", ")),
-            cell(format!("{} of {}", one.without_ttl, one.looked)),
-            cell(one.longest_ttl_ms.map_or("-".to_owned(), duration)),
-            cell(one.longest_idle_s.map_or("-".to_owned(), |s| duration(s.saturating_mul(1_000)))),
-            cell(one.longest_value.map_or("-".to_owned(), |bytes| format!("{} B", number(bytes)))),
-            named,
-        ]);
-    }
+    let named = |one: &Pattern| match (one.claimed, one.named_like_locks) {
+        (true, _) => Some(("in a namespace".to_owned(), Paint::Good)),
+        (false, true) => Some(("locks".to_owned(), Paint::Doubtful)),
+        (false, false) => None,
+    };
+    let table = Table::of(&keys.patterns)
+        .cut("PATTERN", |one| one.pattern.as_str())
+        .right("KEYS", |one| one.keys)
+        .right("SHARE", |one| share(one.keys, keys.looked_at))
+        .left("TYPE", |one| one.types.join(", "))
+        .right("NO TTL", |one| format!("{} of {}", one.without_ttl, one.looked))
+        .right("LONGEST TTL", |one| one.longest_ttl_ms.map(duration))
+        .right("UNUSED FOR", |one| one.longest_idle_s.map(|s| duration(s.saturating_mul(1_000))))
+        .right("VALUE", |one| one.longest_value.map(|bytes| format!("{} B", number(bytes))))
+        .left("NAMED LIKE", named);
     text.push_str(&table.show(screen));
     text.push_str(
         "\nA name is a hint. How keys are used says whether they are locks: put the proxy in front and type \

@@ -11,8 +11,8 @@ use crate::cli::api_client::{ApiClient, ApiError, path};
 use crate::cli::arguments::parse_duration;
 use crate::cli::fleet::{Answer, Answers, FleetArgs};
 use crate::cli::output;
-use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, cell, duration, plain};
-use crate::text::numbers::{counted, number};
+use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, duration, plain};
+use crate::text::numbers::counted;
 use crate::view::api::{Client, Lock, LockState, Locks};
 
 /// Locks that are listed where nobody says how many.
@@ -163,46 +163,23 @@ pub(crate) fn table_of(rows: &[(Option<&str>, &Lock)], screen: Screen) -> String
     // Hardly anybody has locks in other databases.
     let with_db = rows.iter().any(|(_, lock)| lock.db != 0);
     let with_proxy = rows.iter().any(|(proxy, _)| proxy.is_some());
-    let mut columns = vec![
-        ("KEY", Column::Cut),
-        ("NAMESPACE", Column::Cut),
-        ("STATE", Column::Left),
-        ("HOLDER", Column::Cut),
-        ("AGE", Column::Right),
-        ("TTL LEFT", Column::Right),
-        ("FENCE", Column::Right),
-        ("WAITING", Column::Right),
-        ("SEEN", Column::Left),
-    ];
-    if with_db {
-        columns.insert(1, ("DB", Column::Right));
-    }
-    if with_proxy {
-        columns.insert(0, ("PROXY", Column::Left));
-    }
-    let mut table = Table::new(&columns);
-    for (proxy, lock) in rows {
-        let (state, paint) = state(lock.state);
-        let mut row = vec![
-            cell(lock.key.as_str()),
-            cell(lock.namespace.as_str()),
-            (state.to_owned(), paint),
-            cell(lock.holder.as_ref().map_or("?".to_owned(), client)),
-            cell(duration(lock.age_ms)),
-            left(lock),
-            cell(fence(lock.fence)),
-            cell(number(lock.waiters)),
-            cell(lock.seen.as_str()),
-        ];
-        if with_db {
-            row.insert(1, cell(lock.db.to_string()));
-        }
-        if with_proxy {
-            row.insert(0, cell(proxy.unwrap_or_default()));
-        }
-        table.row(row);
-    }
-    table.show(screen)
+    let state = |lock: &Lock| {
+        let (word, paint) = state(lock.state);
+        (word.to_owned(), paint)
+    };
+    Table::of(rows)
+        .column_if(with_proxy, "PROXY", Column::Left, |(proxy, _)| proxy.unwrap_or_default())
+        .cut("KEY", |(_, lock)| lock.key.as_str())
+        .column_if(with_db, "DB", Column::Right, |(_, lock)| lock.db.to_string())
+        .cut("NAMESPACE", |(_, lock)| lock.namespace.as_str())
+        .left("STATE", |(_, lock)| state(lock))
+        .cut("HOLDER", |(_, lock)| lock.holder.as_ref().map_or("?".to_owned(), client))
+        .right("AGE", |(_, lock)| duration(lock.age_ms))
+        .right("TTL LEFT", |(_, lock)| left(lock))
+        .right("FENCE", |(_, lock)| fence(lock.fence))
+        .right("WAITING", |(_, lock)| lock.waiters)
+        .left("SEEN", |(_, lock)| lock.seen.as_str())
+        .show(screen)
 }
 
 pub(crate) fn state(state: LockState) -> (&'static str, Paint) {
@@ -219,8 +196,8 @@ pub(crate) fn state(state: LockState) -> (&'static str, Paint) {
 pub(crate) fn left(lock: &Lock) -> (String, Paint) {
     match (lock.ttl_left_ms, lock.kept_alive) {
         (None, _) => ("none".to_owned(), Paint::Doubtful),
-        (Some(ms), true) => cell(format!("{}, kept", duration(ms))),
-        (Some(ms), false) => cell(duration(ms)),
+        (Some(ms), true) => (format!("{}, kept", duration(ms)), Paint::Plain),
+        (Some(ms), false) => (duration(ms), Paint::Plain),
     }
 }
 

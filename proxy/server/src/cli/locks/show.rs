@@ -11,7 +11,7 @@ use super::list::{client, fence, left, state};
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiArgs, ApiClient, ApiError, path};
 use crate::cli::output;
-use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
+use crate::cli::output::{Format, Output, Paint, Screen, Table, ago, duration, plain};
 use crate::text::escape::spell;
 use crate::text::numbers::{number, time_of_day};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
@@ -144,35 +144,23 @@ fn said(holds: &Holds) -> Option<String> {
 fn waiters(text: &mut String, detail: &LockDetail, screen: Screen) {
     // The proxy's clock is not in the answer; its newest moment is as near as it gets.
     let now = detail.lock.as_ref().map_or(0, |lock| lock.since + lock.age_ms);
-    let mut table = Table::new(&[("WAITING", Column::Cut), ("SINCE", Column::Right), ("TRIES", Column::Right)]);
-    for waiter in &detail.waiters {
-        table.row([cell(client(&waiter.client)), cell(ago(waiter.since, now)), cell(number(waiter.tries))]);
-    }
+    let table = Table::of(&detail.waiters)
+        .cut("WAITING", |waiter| client(&waiter.client))
+        .right("SINCE", |waiter| ago(waiter.since, now))
+        .right("TRIES", |waiter| waiter.tries);
     text.push_str(&table.show(screen));
 }
 
 fn timeline(text: &mut String, moments: &[Moment], screen: Screen) {
-    let mut table = Table::new(&[
-        ("TIME (UTC)", Column::Left),
-        ("WHAT", Column::Left),
-        ("COMMAND", Column::Left),
-        ("CLIENT", Column::Cut),
-        ("FENCE", Column::Right),
-        ("TTL", Column::Right),
-        ("", Column::Left),
-    ]);
-    for moment in moments {
-        let who = moment.client.as_ref().map_or("the proxy".to_owned(), client);
-        table.row([
-            cell(time_of_day(moment.at)),
-            (moment.event.clone(), paint(moment)),
-            cell(moment.command.clone().unwrap_or_default()),
-            cell(who),
-            cell(moment.fence.map(fence).unwrap_or_default()),
-            cell(moment.ttl_ms.map(ttl).unwrap_or_default()),
-            cell(more(moment)),
-        ]);
-    }
+    let who = |moment: &Moment| moment.client.as_ref().map_or("the proxy".to_owned(), client);
+    let table = Table::of(moments)
+        .left("TIME (UTC)", |moment| time_of_day(moment.at))
+        .left("WHAT", |moment| (moment.event.clone(), paint(moment)))
+        .left("COMMAND", |moment| moment.command.clone().unwrap_or_default())
+        .cut("CLIENT", who)
+        .right("FENCE", |moment| moment.fence.map(fence).unwrap_or_default())
+        .right("TTL", |moment| moment.ttl_ms.map(ttl).unwrap_or_default())
+        .left("", more);
     text.push_str(&table.show(screen));
 }
 
