@@ -688,3 +688,14 @@ fn an_idle_connection_with_tls_has_no_buffers() {
     eprintln!("an idle connection: {plain:.0} bytes, with TLS {tls:.0}");
     assert!(tls - plain <= MOST, "{tls:.0} with TLS, {plain:.0} without");
 }
+
+/// A connection that a thread keeps for the next client says goodbye when the thread ends.
+#[test]
+fn a_proxy_that_keeps_connections_with_tls_for_others_ends_well() {
+    let redis = Redis::with_tls(&[]);
+    let proxy = ProxyBuilder::for_backend(&redis.tls_url()).multiplexed().start();
+    let client = proxy.client();
+    client.pipelines(&["MULTI", "SET data x", "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
+    client.sends("GET data").gets("$1 x");
+    assert_eq!(proxy.stop(), Some(0));
+}

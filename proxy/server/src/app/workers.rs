@@ -13,6 +13,7 @@ use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
+use crate::backend::pool;
 use crate::state::standstill::Standstill;
 
 /// What a thread is given to do: a function that it calls in its runtime.
@@ -229,6 +230,7 @@ fn work(
     });
     // A look-up of a name that hangs is not waited for.
     runtime.shutdown_background();
+    pool::close_all();
 }
 
 #[cfg(test)]

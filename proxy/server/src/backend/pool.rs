@@ -91,6 +91,12 @@ pub(crate) fn spare(profile: &Profile, era: u64) -> Option<Link> {
     })
 }
 
+/// Closes whatever this thread keeps, while it still has all that closing takes: a goodbye of TLS is written in memory of the thread.
+pub(crate) fn close_all() {
+    // Outside the borrow of the pool, from which a shared connection may remove itself.
+    drop(POOL.take());
+}
+
 /// A place on the shared connection of this kind, opened if need be; `None` where there are too many kinds.
 pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<SharedConnection>> {
     POOL.with_borrow_mut(|pool| {
