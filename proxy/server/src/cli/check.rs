@@ -50,6 +50,9 @@ pub(super) struct CheckArgs {
     /// Also ask the backend
     #[arg(long)]
     backend: bool,
+    /// Why the primary may go on without replicas (`min-replicas-to-write` is 0) though sentinels choose another one then
+    #[arg(long, value_name = "WHY", requires = "backend")]
+    without_min_replicas: Option<String>,
     /// Compare the rules of running proxies with each other, and with the configuration where one is named: their
     /// admin addresses, with commas between them or the flag repeated
     #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "backend")]
@@ -83,7 +86,8 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
         say!("{hidden}");
     }
     describe(&config, &meaning);
-    if args.backend { ask_backend(&config) } else { ExitCode::SUCCESS }
+    let without_min_replicas = args.without_min_replicas.as_deref();
+    if args.backend { ask_backend(&config, without_min_replicas) } else { ExitCode::SUCCESS }
 }
 
 /// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
@@ -175,7 +179,7 @@ fn sentinel(config: &Config, listener: &Listener, face: &SentinelFace) -> String
     )
 }
 
-fn ask_backend(config: &Config) -> ExitCode {
+fn ask_backend(config: &Config, without_min_replicas: Option<&str>) -> ExitCode {
     let Backend::Redis(url) = &config.backend else {
         say!("backend: private; it is started with the proxy");
         return ExitCode::SUCCESS;
@@ -197,7 +201,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     };
     let namespaces = activate::namespaces(config);
     let asked = runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces))
+        tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces, without_min_replicas))
             .await
             .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
@@ -340,7 +344,12 @@ struct Asked {
     replication: Replication,
 }
 
-async fn ask(address: &Address, config: &Config, namespaces: &Namespaces) -> Result<Asked, BackendError> {
+async fn ask(
+    address: &Address,
+    config: &Config,
+    namespaces: &Namespaces,
+    without_min_replicas: Option<&str>,
+) -> Result<Asked, BackendError> {
     let prefix = &config.companion_prefix;
     let (mut own, unfit) = match address.converse_with_primary().await {
         Ok((own, _)) => (own, None),
@@ -369,7 +378,7 @@ async fn ask(address: &Address, config: &Config, namespaces: &Namespaces) -> Res
         barrier: barrier::ask(&mut own, address, config, namespaces).await?,
         other_prefix: prefix_mark::doubt(&mut own, address, prefix).await?,
         cannot_log_in: certificate_logins::ask(address, config).await?,
-        replication: replication::ask(&mut own, config).await?,
+        replication: replication::ask(&mut own, config, (address.sentinels().is_some(), without_min_replicas)).await?,
     })
 }
 

@@ -193,3 +193,31 @@ fn a_lock_that_nobody_could_look_for_is_unknown_and_then_known_again() {
     wait_for("it to be looked for", || lock(&proxy)["state"] == "held");
     assert_eq!(proxy.api("lost"), Value::Array(Vec::new()));
 }
+
+/// A primary that goes on by itself is why locks are lost.
+#[test]
+fn check_asks_for_min_replicas_or_for_a_reason_why_not() {
+    if Sentinels::are_lacking() {
+        return;
+    }
+    let all = Sentinels::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("lockwarden.toml");
+    fs::write(&file, in_front_of(&all).text()).expect("the directory is ours");
+    let check = |more: &[&str]| {
+        let mut command = lockwarden(&["check", "--backend", "--config"]);
+        let end = run_to_end(command.arg(&file).args(more));
+        (end.stdout, end.code)
+    };
+    let (said, code) = check(&[]);
+    has(&said, &["backend: min-replicas-to-write is 0: a primary that is cut off", "--without-min-replicas"]);
+    assert_eq!(code, Some(1), "{said}");
+    let (said, code) = check(&["--without-min-replicas", "we have two servers"]);
+    has(&said, &["backend: min-replicas-to-write is 0: we have two servers"]);
+    assert_eq!(code, Some(0), "{said}");
+    let primary = all.primary().expect("they are in order");
+    all.server(primary).client().sends("CONFIG SET min-replicas-to-write 1").gets("+OK");
+    let (said, code) = check(&[]);
+    has(&said, &["min-replicas-to-write 1"]);
+    assert_eq!(code, Some(0), "{said}");
+}

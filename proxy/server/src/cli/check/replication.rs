@@ -8,6 +8,13 @@ use crate::backend::{BackendError, Conversation};
 use crate::config::Config;
 use crate::text::numbers::counted;
 
+/// With `min-replicas-to-write 0`, where grants wait for replicas.
+const LOST_ALONE: &str = "min-replicas-to-write is 0: a primary that has lost its replicas goes on taking writes of those who \
+     go around lockwarden; set it to 1";
+/// The same where there are sentinels.
+const GOES_ON_ALONE: &str = "min-replicas-to-write is 0: a primary that is cut off from its replicas goes on granting locks, all of \
+     which are lost when the sentinels choose another one; set it to 1, or say why not (--without-min-replicas \"we have two servers\")";
+
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Replication {
@@ -24,18 +31,32 @@ struct Found {
     limits: Option<(u64, u64)>,
 }
 
-/// Asks for it; nothing to tell where there is no replica, and nobody waits for one.
-pub(super) async fn ask(own: &mut Conversation, config: &Config) -> Result<Replication, BackendError> {
+/// Asks for it; nothing to tell where there is no replica, and nobody waits for one. Where sentinels choose the primary, one that
+/// is cut off must not go on by itself, or it is said why it may.
+pub(super) async fn ask(
+    own: &mut Conversation,
+    config: &Config,
+    (has_sentinels, without_min_replicas): (bool, Option<&str>),
+) -> Result<Replication, BackendError> {
     let answer = own.ask(&["INFO"]).await?;
     let mut replication = match answer.as_bytes() {
         Some(info) => {
             let mut found = Found { online: online(&String::from_utf8_lossy(info)), limits: None };
-            if found.online == 0 && !config.waits_for_replicas() {
+            if found.online == 0 && !config.waits_for_replicas() && !has_sentinels {
                 return Ok(Replication::default());
             }
             let limits = own.ask(&["CONFIG", "GET", "min-replicas-*"]).await?;
             found.limits = read_limits(&limits);
-            told(&found, config)
+            let mut told = told(&found, config);
+            match (found.limits, without_min_replicas) {
+                (Some((0, _)), Some(why)) if has_sentinels => {
+                    told.notes.push(format!("min-replicas-to-write is 0: {why}"))
+                }
+                (Some((0, _)), None) if has_sentinels => told.doubts.push(GOES_ON_ALONE.to_owned()),
+                (Some((0, _)), _) if config.waits_for_replicas() => told.notes.push(LOST_ALONE.to_owned()),
+                (Some(_) | None, _) => {}
+            }
+            told
         }
         None => unknown(config),
     };
@@ -100,13 +121,6 @@ fn told(found: &Found, config: &Config) -> Replication {
                 found.online
             ));
         }
-    }
-    if config.waits_for_replicas() && matches!(found.limits, Some((0, _))) {
-        told.notes.push(
-            "min-replicas-to-write is 0: a primary that has lost its replicas goes on taking writes of those who go around \
-             lockwarden; set it to 1"
-                .to_owned(),
-        );
     }
     told
 }
