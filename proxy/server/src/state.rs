@@ -121,6 +121,10 @@ impl ProxyState {
         events: Arc<EventLog>,
         audit: Arc<Audit>,
     ) -> io::Result<ProxyState> {
+        let mirror = match address.sentinels() {
+            Some(_) => LeaseMirror::that_remembers(),
+            None => LeaseMirror::default(),
+        };
         let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
         Ok(ProxyState {
             naming: Arc::new(Naming::new(active.applications.clone())),
@@ -135,7 +139,7 @@ impl ProxyState {
             script_cache: Arc::default(),
             functions: Arc::default(),
             watched_keys: WatchedKeys::default(),
-            mirror: LeaseMirror::default(),
+            mirror,
             renewals: Renewals::default(),
             undelivered: Reports::default(),
             identified: Reports::default(),

@@ -428,7 +428,6 @@ impl Parted {
             planted: 0,
             refuses_extensions: self.plan.quarantine != "off",
             one_server: false,
-            untold: Duration::from_millis(250),
             history,
             calm_from,
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::deadline::wait_for;
 use crate::proxy::Proxy;
 
 /// How a lease that a failover has lost is told in the log.
@@ -33,8 +34,11 @@ pub(super) fn lost<'a>(
 pub(super) fn trail<'a>(places: impl Iterator<Item = (Option<Proxy>, &'a Path)>) -> BTreeMap<String, Vec<u64>> {
     let mut trail: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for (proxy, file) in places {
-        if let Some(proxy) = proxy {
-            assert_eq!(proxy.stop(), Some(0), "a proxy ends well");
+        if let Some(mut proxy) = proxy {
+            proxy.asks_to_stop();
+            wait_for("a proxy to end", || !proxy.runs());
+            let log = proxy.log();
+            assert_eq!(proxy.ends(), Some(0), "a proxy ended badly:\n{log}");
         }
         let text = fs::read_to_string(file).unwrap_or_default();
         for (key, fence) in text.lines().filter_map(grant_of) {

@@ -427,7 +427,6 @@ impl Rig {
             planted: self.planted(),
             refuses_extensions: self.plan.durability != "none",
             one_server: self.failovers.is_empty(),
-            untold: Duration::ZERO,
             history,
             calm_from,
         }

@@ -61,8 +61,6 @@ pub struct Run {
     pub refuses_extensions: bool,
     /// Whether one server has everything that was carried out.
     pub one_server: bool,
-    /// An overlap that is shorter need not be told.
-    pub untold: Duration,
     /// How many scripts had the planted mistake in them.
     pub planted: usize,
     /// When the last fault was over.
@@ -104,10 +102,7 @@ impl Run {
         }
         let violations = judge.violations();
         let told = |violation: &Violation| match violation {
-            Violation::Overlap(one, other) => {
-                let lasted = one.until.min(other.until).since(one.from.max(other.from));
-                lasted < self.untold || self.was_told(one) || self.was_told(other)
-            }
+            Violation::Overlap(one, other) => self.was_told(one) || self.was_told(other),
             Violation::Lost { operation, claim } => {
                 let action = self.history.operations[*operation].action;
                 self.was_told(claim) || (self.refuses_extensions && matches!(action, Action::Extend(_)))
@@ -170,6 +165,19 @@ impl Run {
         self.lost
             .iter()
             .any(|(lock, lost)| *lock == grant.lock && grant.fence.map_or(!is_known(*lost), |fence| fence == *lost))
+    }
+
+    /// What two clients held at the same time, for this long or longer, and no proxy has said so; for people.
+    pub fn untold_overlaps(&self, shortest: Duration) -> Vec<String> {
+        let violations = Judge::of(&self.history).violations().into_iter();
+        let untold = violations.filter(|violation| match violation {
+            Violation::Overlap(one, other) => {
+                let lasted = one.until.min(other.until).since(one.from.max(other.from));
+                lasted >= shortest && !self.was_told(one) && !self.was_told(other)
+            }
+            _ => false,
+        });
+        untold.map(|one| transcript::of(&self.history, &[one])).collect()
     }
 
     /// How often two clients held one lock, told or not.

@@ -116,6 +116,11 @@ impl Sentinels {
         self.moments.naming()
     }
 
+    /// Up to when most sentinels named the primary before this one: nobody else was one until then. Told once for each change.
+    pub(crate) fn take_before(&self) -> Option<Instant> {
+        self.moments.take_before()
+    }
+
     /// Whether half of the sentinels or fewer have answered lately.
     pub(crate) fn are_few(&self, now: Instant) -> bool {
         self.moments.are_few(now)
@@ -218,6 +223,7 @@ impl Sentinels {
         self.named.send_if_modified(|now| {
             let is_news = now.as_ref() != candidates.followed();
             if is_news {
+                self.moments.turn();
                 *now = candidates.followed().cloned();
             }
             is_news

@@ -8,13 +8,15 @@ use bytes::Bytes;
 use lockwarden_lock::companion::era_key;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::era::{Era, Look, Reading, Reckoned};
-use lockwarden_lock::lease::{End, Lease};
+use lockwarden_lock::lease::{End, GRAIN, Lease};
 use lockwarden_lock::plan::{self, Surveyed};
 use lockwarden_lock::time::RedisTime;
+use lockwarden_lock::token::Grant;
 use lockwarden_resp::Value;
 use tokio::time::timeout;
 
 use crate::backend::{Agreement, BackendError, Conversation};
+use crate::registry::lease_mirror::Over;
 use crate::state::{ProxyState, effects};
 
 /// How long a look may take: while writes are paused it waits, and is tried again.
@@ -40,7 +42,9 @@ pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demote
         false => server.cut_older(),
     };
     let leases = shared.mirror.doubt();
-    tracing::debug!(era, connections, leases, "another era has begun");
+    let before = shared.backend.address.sentinels().and_then(|sentinels| sentinels.take_before());
+    let over = before.map_or(0, |before| shared.mirror.doubt_over(before));
+    tracing::debug!(era, connections, leases, over, "another era has begun");
     // What is held may have little time left.
     shared.renewals.all_are_due();
 }
@@ -203,12 +207,20 @@ fn time(answer: &Value) -> Option<RedisTime> {
 
 /// Looks for the leases of which nobody knows whether they are there.
 pub(super) async fn survey(shared: &ProxyState) {
-    let unknown = shared.mirror.unknown();
-    if unknown.is_empty() {
+    let (unknown, over) = (shared.mirror.unknown(), shared.mirror.doubted());
+    if unknown.is_empty() && over.is_empty() {
         return;
     }
-    let asked = unknown.len();
-    match timeout(SURVEY_WITHIN, survey_all(shared, unknown)).await {
+    let asked = unknown.len() + over.len();
+    let unknown = unknown.into_iter().map(|(key, lease)| (key, lease.grant, lease)).collect();
+    let over = over.into_iter().map(|over| (over.key.clone(), over.grant, over)).collect();
+    let all = async {
+        let lost = survey_all(shared, unknown, |key, lease, found| settle(shared, key, lease, found)).await?;
+        let missed = survey_all(shared, over, |_, over, found| was_lost(shared, over, found)).await?;
+        shared.mirror.no_more_doubted();
+        Ok::<usize, BackendError>(lost + missed)
+    };
+    match timeout(SURVEY_WITHIN, all).await {
         Ok(Ok(lost)) => {
             tracing::info!(leases = asked, lost, "looked for the leases of the primary before");
         }
@@ -218,15 +230,22 @@ pub(super) async fn survey(shared: &ProxyState) {
 }
 
 /// Returns how many are lost.
-async fn survey_all(shared: &ProxyState, mut unknown: Vec<(DbKey, Lease)>) -> Result<usize, BackendError> {
+async fn survey_all<T>(
+    shared: &ProxyState,
+    mut unknown: Vec<(DbKey, Grant, T)>,
+    settle: impl Fn(&DbKey, &T, (Surveyed, Instant)) -> bool,
+) -> Result<usize, BackendError> {
+    if unknown.is_empty() {
+        return Ok(0);
+    }
     let prefix = shared.active.load().companion_prefix.clone();
     let mut own = shared.backend.address.converse().await?;
-    unknown.sort_by_key(|(key, _)| key.db);
+    unknown.sort_by_key(|(key, ..)| key.db);
     let mut lost = 0;
-    for of_one_db in unknown.chunk_by(|(one, _), (other, _)| one.db == other.db) {
+    for of_one_db in unknown.chunk_by(|(one, ..), (other, ..)| one.db == other.db) {
         own.select(of_one_db[0].0.db).await?;
         for batch in of_one_db.chunks(BATCH) {
-            let leases = batch.iter().map(|(key, lease)| (&key.key[..], lease.grant));
+            let leases = batch.iter().map(|(key, grant, _)| (&key.key[..], *grant));
             let asked = Instant::now();
             let answer = own.execute(&plan::survey(leases, &prefix)).await?;
             let Some(found) = plan::surveyed(&answer) else {
@@ -234,8 +253,8 @@ async fn survey_all(shared: &ProxyState, mut unknown: Vec<(DbKey, Lease)>) -> Re
                 let error = error.as_deref().unwrap_or("no answer of the script's own");
                 return Err(BackendError::OutOfStep(error.to_owned()));
             };
-            for ((key, lease), found) in batch.iter().zip(found) {
-                lost += usize::from(settle(shared, key, lease, (found, asked)));
+            for ((key, _, lease), found) in batch.iter().zip(found) {
+                lost += usize::from(settle(key, lease, (found, asked)));
             }
         }
     }
@@ -264,4 +283,19 @@ fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surv
     }
     effects::lost(shared, key, &over, &shared.active.load());
     true
+}
+
+/// What the look at a lease means that was over before. Returns whether the new primary has never had it: then somebody else may have
+/// been granted the lock while it was held.
+fn was_lost(shared: &ProxyState, over: &Over, (found, asked): (Surveyed, Instant)) -> bool {
+    let is_lost = match found {
+        Surveyed::Held(_) | Surveyed::Ended | Surveyed::RanOut => false,
+        Surveyed::Lost => true,
+        // One that began when this was over is its successor, unless there were others of which nothing was heard here.
+        Surveyed::Another(age) => over.unheard || asked.checked_sub(age).is_none_or(|began| began + GRAIN < over.at),
+    };
+    if is_lost {
+        effects::lost_meanwhile(shared, &over.key, &over.transition, &shared.active.load());
+    }
+    is_lost
 }

@@ -1,6 +1,7 @@
 //! The lease table of the whole process: a view for metrics and people, in shards so that sessions
 //! seldom meet. It decides nothing.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,11 +15,32 @@ use crate::ruleset::Active;
 use crate::telemetry::metrics::NamespaceMirror;
 
 const SHARDS: usize = 16;
+/// Leases of one shard that are over and remembered, the oldest out first.
+const MAX_OVER: usize = 1024;
+
+/// A lease that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Over {
+    pub(crate) key: DbKey,
+    pub(crate) grant: Grant,
+    pub(crate) transition: Transition,
+    /// Since then nobody holds it.
+    pub(crate) at: Instant,
+    /// Most sentinels had not been heard for longer by then than they are asked anew.
+    pub(crate) unheard: bool,
+}
+
+/// Each sentinel is asked once in this time, where it is heard.
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The view.
 #[derive(Default)]
 pub(crate) struct LeaseMirror {
     shards: [Mutex<LeaseTable>; SHARDS],
+    /// Leases that were over lately, where another server may become the primary without anybody's knowing.
+    over: Option<[Mutex<VecDeque<Over>>; SHARDS]>,
+    /// Those of which nobody knows whether the new primary has ever had them.
+    doubted: Mutex<Vec<Over>>,
     /// A lease was granted since somebody asked.
     has_granted: AtomicBool,
     /// There may be leases of which nobody knows whether they are there.
@@ -28,6 +50,11 @@ pub(crate) struct LeaseMirror {
 }
 
 impl LeaseMirror {
+    /// One that remembers leases which are over, for when it turns out that another server was the primary by then.
+    pub(crate) fn that_remembers() -> LeaseMirror {
+        LeaseMirror { over: Some(Default::default()), ..LeaseMirror::default() }
+    }
+
     /// Folds in what happened; answers the lease that it ended.
     pub(crate) fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         if let LeaseEvent::Granted { .. } = event
@@ -35,7 +62,47 @@ impl LeaseMirror {
         {
             self.has_granted.store(true, Ordering::Relaxed);
         }
-        lock(self.shard(key)).apply(key, event, now)
+        let mut shard = lock(self.shard(key));
+        let before = self.over.as_ref().and_then(|_| shard.get(key));
+        let grant = before.map(|lease| lease.grant);
+        let ended = shard.apply(key, event, now);
+        drop(shard);
+        if let (Some(grant), Some(transition)) = (grant, &ended) {
+            self.remember(Over { key: key.clone(), grant, transition: transition.clone(), at: now, unheard: false });
+        }
+        ended
+    }
+
+    fn remember(&self, over: Over) {
+        // Of others it was not this proxy that told somebody of the lock.
+        if let (Some(remembered), Some(_)) = (&self.over, over.transition.session) {
+            let mut shard = lock(&remembered[over.key.shard() % SHARDS]);
+            if shard.len() >= MAX_OVER {
+                shard.pop_front();
+            }
+            shard.push_back(over);
+        }
+    }
+
+    /// Another server has become the primary, at this moment or later: what was over by then it need not have. Returns how many
+    /// others there are.
+    pub(crate) fn doubt_over(&self, since: Instant) -> usize {
+        let remembered = self.over.iter().flatten();
+        let over = remembered.flat_map(|shard| std::mem::take(&mut *lock(shard)));
+        let mut doubted = lock(&self.doubted);
+        let over = over.filter(|over| over.at > since);
+        doubted.extend(over.map(|over| Over { unheard: over.at > since + ASKED_WITHIN, ..over }));
+        doubted.len()
+    }
+
+    /// The leases that are over of which that is unknown.
+    pub(crate) fn doubted(&self) -> Vec<Over> {
+        lock(&self.doubted).clone()
+    }
+
+    /// It was looked for all of them.
+    pub(crate) fn no_more_doubted(&self) {
+        lock(&self.doubted).clear();
     }
 
     fn shard(&self, key: &DbKey) -> &Mutex<LeaseTable> {
@@ -61,7 +128,7 @@ impl LeaseMirror {
     /// Whether there is a record to be expected on the server: a lease is held, or one was granted since
     /// the last call.
     pub(crate) fn has_worked(&self) -> bool {
-        let holds = |shard| lock(shard).iter().next().is_some();
+        let holds = |shard: &Mutex<LeaseTable>| lock(shard).iter().next().is_some();
         self.has_granted.swap(false, Ordering::Relaxed) || self.shards.iter().any(holds)
     }
 
@@ -90,7 +157,14 @@ impl LeaseMirror {
 
     /// The leases that seem to have run out since the last call.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Lapse> {
-        self.shards.iter().flat_map(|shard| lock(shard).expire(now)).collect()
+        let lapses: Vec<Lapse> = self.shards.iter().flat_map(|shard| lock(shard).expire(now)).collect();
+        if self.over.is_some() {
+            for Lapse { key, grant, transition, .. } in &lapses {
+                let (key, transition) = (key.clone(), transition.clone());
+                self.remember(Over { key, grant: *grant, transition, at: now, unheard: false });
+            }
+        }
+        lapses
     }
 
     /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
@@ -159,7 +233,7 @@ impl LeaseMirror {
     }
 }
 
-fn lock(shard: &Mutex<LeaseTable>) -> std::sync::MutexGuard<'_, LeaseTable> {
+fn lock<T>(shard: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // A table that a panic left behind is still a view that decides nothing.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

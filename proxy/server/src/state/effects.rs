@@ -222,6 +222,17 @@ fn ran_out(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active
 
 /// A lease was lost in a failover: its holder works on, and knows nothing of it.
 pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active) {
+    tell_lost(shared, key, over, active, "a lease was lost in the failover: its holder works on without the lock");
+}
+
+/// The same of one that is over: the server before granted it when another one may have granted the lock already.
+pub(crate) fn lost_meanwhile(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active) {
+    let words =
+        "a lease was lost in the failover: it is over, and somebody else may have held the lock at the same time";
+    tell_lost(shared, key, over, active, words);
+}
+
+fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active, words: &str) {
     let Some(details) = active.of_lock(&key.key) else {
         return;
     };
@@ -240,7 +251,7 @@ pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: 
         holder = %who,
         fence = over.fence.0,
         held_ms,
-        "a lease was lost in the failover: its holder works on without the lock"
+        "{words}"
     );
     let mut event = details.event(EventKind::Lost, key.clone());
     event.id = Some(id.into());

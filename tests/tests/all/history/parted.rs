@@ -72,8 +72,8 @@ fn without_one_every_lock_with_two_holders_is_told_with_its_holder() {
     if Machines::are_lacking() {
         return;
     }
-    let run = plays(plan("off", &[Parting::ProxyFrozen]));
-    if let Some(text) = run.verdict() {
-        panic!("{text}\ntold were {:?}", run.lost);
-    }
+    let run = plays(plan("off", &[Parting::ProxyFrozen, Parting::LosingSide]));
+    // A client on the losing side is obeyed by a server that will be left: that is what overlaps are.
+    let untold = run.untold_overlaps(Duration::from_millis(250));
+    assert!(untold.is_empty(), "{}told were {:?}", untold.join("\n"), run.lost);
 }

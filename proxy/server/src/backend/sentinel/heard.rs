@@ -11,6 +11,8 @@ pub(super) struct HeardMoments {
     naming: Moment,
     /// Until when most count as heard, whatever they name.
     until: Moment,
+    /// Since when most have been heard naming the one before, until somebody asks.
+    before: Moment,
 }
 
 /// Nanoseconds since the beginning, and one more; 0 for never.
@@ -20,13 +22,29 @@ struct Moment(AtomicU64);
 impl HeardMoments {
     /// None was heard yet.
     pub(super) fn new() -> HeardMoments {
-        HeardMoments { begun: Instant::now(), naming: Moment::default(), until: Moment::default() }
+        HeardMoments {
+            begun: Instant::now(),
+            naming: Moment::default(),
+            until: Moment::default(),
+            before: Moment::default(),
+        }
     }
 
     /// What follows from what was heard last.
     pub(super) fn set(&self, naming: Option<Instant>, until: Option<Instant>) {
         self.naming.set(naming, self.begun);
         self.until.set(until, self.begun);
+    }
+
+    /// Another primary is followed from now on.
+    pub(super) fn turn(&self) {
+        self.before.set(self.naming(), self.begun);
+    }
+
+    pub(super) fn take_before(&self) -> Option<Instant> {
+        let before = self.before.get(self.begun);
+        self.before.set(None, self.begun);
+        before
     }
 
     pub(super) fn naming(&self) -> Option<Instant> {
@@ -65,7 +83,9 @@ mod tests {
         assert_eq!(moments.naming(), Some(now));
         assert!(!moments.are_few(now + Duration::from_secs(4)));
         assert!(moments.are_few(now + Duration::from_secs(5)));
+        moments.turn();
         moments.set(None, None);
+        assert_eq!((moments.take_before(), moments.take_before()), (Some(now), None));
         assert_eq!(moments.naming(), None);
         assert!(moments.are_few(now));
     }
