@@ -146,6 +146,7 @@ soak: setup ## random traffic and faults for SOAK_SECONDS, SOAK_REQUESTS random 
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 4)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- history::dedicated history::multiplexed --nocapture
 	LOCKWARDEN_FAILOVERS=$$(($(SOAK_SECONDS) / 240 + 1)) cargo test $(locked) -p lockwarden-tests --test all -- history::failovers --nocapture
+	LOCKWARDEN_FAILOVERS=$$(($(SOAK_SECONDS) / 240 + 1)) cargo test $(locked) -p lockwarden-tests --test all -- history::parted --include-ignored --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- undoing::random --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- guarded::random --nocapture
 	LOCKWARDEN_EXPLORE=7 cargo test $(locked) -p lockwarden-lock --lib promise::explorer -- --nocapture
