@@ -42,8 +42,9 @@ const PROXY_PORT: u16 = 6380;
 /// Where servers and sentinels that speak TLS are asked by the test.
 const PLAIN: u16 = 1000;
 const ERA: &str = "lw:{}:lockwarden-era";
-/// Longest time for anything that servers and sentinels agree on.
-const AGREED_WITHIN: Duration = Duration::from_secs(90);
+/// Longest time for anything that servers and sentinels agree on: a sentinel on a busy machine takes its clock for one that jumps, and does
+/// nothing for thirty seconds.
+const AGREED_WITHIN: Duration = Duration::from_secs(150);
 /// What goes on for so long behind a change is seen to go on.
 const GOES_ON_FOR: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);

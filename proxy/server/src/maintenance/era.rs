@@ -275,9 +275,15 @@ fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surv
         Surveyed::Another(age) => (End::Lost, asked.checked_sub(age).unwrap_or(asked)),
     };
     let over = shared.mirror.is_not_there(key, lease.grant, end, at);
-    let Some(over) = over.filter(|over| over.end == End::Lost) else {
+    let Some(over) = over else {
         return false;
     };
+    if over.end != End::Lost {
+        let at = lease.ends.unwrap_or(asked);
+        let over = Over { key: key.clone(), grant: lease.grant, transition: over, at, unheard: false };
+        let doubted = shared.mirror.as_doubted(over);
+        return doubted.is_some_and(|over| was_lost(shared, &over, (found, asked)));
+    }
     if shared.renewals.keeps(key, lease.grant) {
         shared.renewals.remove(key, None);
     }

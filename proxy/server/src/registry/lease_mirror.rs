@@ -30,6 +30,14 @@ pub(crate) struct Over {
     pub(crate) unheard: bool,
 }
 
+impl Over {
+    /// As it is doubted where another server may have been the primary since then.
+    fn doubted_since(self, since: Instant) -> Option<Over> {
+        let unheard = self.at > since + ASKED_WITHIN;
+        (self.at > since).then_some(Over { unheard, ..self })
+    }
+}
+
 /// Each sentinel is asked once in this time, where it is heard.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -41,6 +49,8 @@ pub(crate) struct LeaseMirror {
     over: Option<[Mutex<VecDeque<Over>>; SHARDS]>,
     /// Those of which nobody knows whether the new primary has ever had them.
     doubted: Mutex<Vec<Over>>,
+    /// Since when another server may have been the primary, until all was looked for.
+    doubted_since: Mutex<Option<Instant>>,
     /// A lease was granted since somebody asked.
     has_granted: AtomicBool,
     /// There may be leases of which nobody knows whether they are there.
@@ -87,12 +97,18 @@ impl LeaseMirror {
     /// Another server has become the primary, at this moment or later: what was over by then it need not have. Returns how many
     /// others there are.
     pub(crate) fn doubt_over(&self, since: Instant) -> usize {
+        *lock(&self.doubted_since) = Some(since);
         let remembered = self.over.iter().flatten();
         let over = remembered.flat_map(|shard| std::mem::take(&mut *lock(shard)));
         let mut doubted = lock(&self.doubted);
-        let over = over.filter(|over| over.at > since);
-        doubted.extend(over.map(|over| Over { unheard: over.at > since + ASKED_WITHIN, ..over }));
+        doubted.extend(over.filter_map(|over| over.doubted_since(since)));
         doubted.len()
+    }
+
+    /// One that had run out by then, and of which nobody had taken note yet: the same as it is doubted, if it is.
+    pub(crate) fn as_doubted(&self, over: Over) -> Option<Over> {
+        let is_of_this_proxy = over.transition.session.is_some();
+        over.doubted_since((*lock(&self.doubted_since))?).filter(|_| is_of_this_proxy)
     }
 
     /// The leases that are over of which that is unknown.
@@ -103,6 +119,7 @@ impl LeaseMirror {
     /// It was looked for all of them.
     pub(crate) fn no_more_doubted(&self) {
         lock(&self.doubted).clear();
+        *lock(&self.doubted_since) = None;
     }
 
     fn shard(&self, key: &DbKey) -> &Mutex<LeaseTable> {
