@@ -229,6 +229,7 @@ const RULES: Rules = Rules {
     hand_over: false,
     quarantined: false,
     longest_ms: None,
+    tokens_ahead_ms: 0,
     holder_lost: HolderLost::Keep,
     keep_alive_ttl: KeepAliveTtl::Proxy,
     grace_ms: 0,
@@ -246,6 +247,7 @@ fn who() -> Who {
         trust: None,
         db: 0,
         may_ask_back: false,
+        looks_first: false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 
 use crate::namespace::Namespaces;
 use crate::record::{COUNTED, DEBT_BYTES, DEBT_ENDS, OPEN, PAID, WAITS};
+use crate::record_version::{VERSION, later_version};
 
 /// The number of slots into which Redis divides the key space.
 pub const SLOTS: u16 = 16_384;
@@ -151,9 +152,10 @@ impl OwnKey {
     pub fn may_hold(self, beginning: Option<&[u8]>) -> bool {
         match (self, beginning) {
             (OwnKey::Other, _) => true,
-            (OwnKey::Record, Some([b'1', ..])) => true,
+            (OwnKey::Record, Some([VERSION, ..])) => true,
+            (OwnKey::Record, Some(record)) => later_version(record).is_some(),
             (OwnKey::Debts, Some(debt)) => is_debt(debt),
-            (OwnKey::Record | OwnKey::Debts, _) => false,
+            (OwnKey::Record | OwnKey::Debts, None) => false,
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Era {
     pub longest_ms: u64,
     /// Until then leases may last that were granted by other rules.
     pub mixed_until: RedisTime,
+    /// By how much fencing tokens run ahead of the server's clock, ms: it is behind the one by which older tokens were given.
+    pub ahead_ms: u64,
 }
 
 /// What a proxy knows that looks at the entry.
@@ -45,6 +47,8 @@ pub struct Look {
     pub now: RedisTime,
     /// For how long, by its own clock, the era goes on that this proxy knew last.
     pub age: Option<Duration>,
+    /// What the clock of the tokens comes to that this proxy knew last, if that had gone on till now; `None` where it knew none.
+    pub tokens: Option<RedisTime>,
     /// This proxy has seen another primary since, or the server's clock jump forward.
     pub anew: bool,
 }
@@ -64,11 +68,30 @@ impl Era {
             rules: look.rules.clone(),
             longest_ms: look.longest_ms,
             mixed_until: RedisTime(0),
+            ahead_ms: Era::ahead(before, same.is_some(), known, look),
         };
         for earlier in before.into_iter().chain(known) {
             era.heed(earlier, look);
         }
         era
+    }
+
+    /// By how much tokens must run ahead of the clock so that none is lower than an older one. A few milliseconds do not matter: no free lock is
+    /// granted for as long as a quarantine lasts.
+    fn ahead(before: Option<&Era>, is_same: bool, known: Option<&Era>, look: &Look) -> u64 {
+        const SLACK: u64 = TOLERATED.as_millis() as u64;
+        let tokens = look.tokens.map_or(0, |tokens| tokens.ms_since(look.now));
+        let told = before.map_or(0, |era| era.ahead_ms);
+        if tokens > told.saturating_add(SLACK) {
+            return tokens;
+        }
+        // The clock that this proxy knew is that of the server before: it need not run ahead of this one, too.
+        let follows = before.zip(known).is_some_and(|(before, known)| before.run == known.run);
+        match look.tokens {
+            Some(_) if !is_same && follows && tokens <= SLACK => 0,
+            Some(_) if !is_same && follows => tokens,
+            _ => told.max(known.map_or(0, |era| era.ahead_ms)),
+        }
     }
 
     /// Since when the same era goes on, by the clock as it is now: it may have been put back.
@@ -115,6 +138,7 @@ impl Era {
             epoch,
             since: RedisTime(since),
             rules: words.next().unwrap_or(UNKNOWN).into(),
+            ahead_ms: words.next().and_then(|word| word.parse().ok()).unwrap_or(0),
             longest_ms: longest.unwrap_or(0),
             mixed_until: RedisTime(mixed.unwrap_or(0)),
         })
@@ -122,9 +146,9 @@ impl Era {
 
     /// What is written.
     pub fn entry(&self) -> String {
-        let Era { run, since, rules, longest_ms, .. } = self;
+        let Era { run, since, rules, longest_ms, ahead_ms, .. } = self;
         let epoch = self.epoch.map_or(UNKNOWN.to_owned(), |epoch| epoch.to_string());
-        format!("{run} {} {epoch} {longest_ms} {} {rules}", since.0, self.mixed_until.0)
+        format!("{run} {} {epoch} {longest_ms} {} {rules} {ahead_ms}", since.0, self.mixed_until.0)
     }
 }
 
@@ -171,7 +195,8 @@ mod tests {
     use super::*;
 
     fn look(run: &str, epoch: Option<u64>, now: u64) -> Look {
-        Look { run: run.into(), epoch, rules: "r".into(), longest_ms: 50, now: RedisTime(now), age: None, anew: false }
+        let (now, rules) = (RedisTime(now), "r".into());
+        Look { run: run.into(), epoch, rules, longest_ms: 50, now, age: None, tokens: None, anew: false }
     }
 
     #[test]
@@ -179,6 +204,7 @@ mod tests {
         for epoch in [None, Some(7)] {
             let mut era = Era::after(None, None, &look("a", epoch, 1_000));
             era.mixed_until = RedisTime(3);
+            era.ahead_ms = 9;
             assert_eq!(Era::read(&era.entry()), Some(era));
         }
         for text in ["", "a", "a b", "a -1"] {
@@ -237,6 +263,26 @@ mod tests {
         assert_eq!(Era::after(Some(&mixed), None, &other(1_050)), mixed);
         let further = Era::after(Some(&mixed), None, &look("a", None, 1_051));
         assert_eq!((&*further.rules, further.mixed_until.0), ("r", 1_151));
+    }
+
+    #[test]
+    fn fencing_tokens_run_ahead_of_a_clock_that_is_behind() {
+        let first = Era::after(None, None, &look("a", Some(1), 10_000));
+        let at = |run, now, tokens: u64| Look { tokens: Some(RedisTime(tokens)), ..look(run, Some(1), now) };
+        let after = |era: &Era, look: &Look| Era::after(Some(era), Some(era), look);
+        assert_eq!(after(&first, &at("a", 11_000, 11_200)).ahead_ms, 0, "an answer that came late");
+        let back = after(&first, &at("a", 4_000, 11_000));
+        assert_eq!(back.ahead_ms, 7_000, "put back");
+        assert_eq!(after(&back, &at("a", 5_000, 12_010)).ahead_ms, 7_000);
+        let promoted = after(&back, &at("b", 2_000, 13_000));
+        assert_eq!(promoted.ahead_ms, 11_000, "the promoted server's clock is behind");
+        assert_eq!(after(&promoted, &at("c", 15_000, 14_000)).ahead_ms, 0, "this one's is not");
+        assert_eq!(Era::after(Some(&promoted), None, &look("c", Some(2), 15_000)).ahead_ms, 11_000, "nobody knows");
+        let another = Era::after(None, Some(&promoted), &at("c", 14_000, 14_000));
+        assert_eq!(another.ahead_ms, 11_000, "another proxy may have given tokens that this one has not seen");
+        // A proxy that enters it later knows of higher ones.
+        let lower = Era::after(Some(&back), None, &look("b", Some(2), 2_000));
+        assert_eq!(Era::after(Some(&lower), Some(&back), &at("b", 2_500, 13_500)).ahead_ms, 11_000);
     }
 
     #[test]

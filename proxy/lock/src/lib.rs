@@ -11,6 +11,7 @@
 
 pub mod reason;
 pub mod record;
+pub mod record_version;
 pub mod time;
 pub mod token;
 

@@ -90,6 +90,8 @@ pub enum Outcome {
     Refused(Refused),
     /// The lease has no record; Redis did what the application asked.
     Ungoverned,
+    /// A free lock was taken, and nothing of that recorded: its record is of a later version.
+    Unrecorded,
     /// The application's own comparison failed.
     Different {
         /// This session's own lease of the lock is over.
@@ -226,6 +228,8 @@ pub struct Answer {
     pub deed: Option<Operation>,
     /// Redis's error, where what was done could not be recorded. Of the outcome only the reply is true then.
     pub unrecorded: Option<Bytes>,
+    /// The version of the lock's record, where that is above ours: a digit.
+    pub later: Option<u8>,
 }
 
 impl Answer {

@@ -80,6 +80,8 @@ pub const WANTED: u8 = 16;
 /// The bit for a lease that was named in a call that nobody could judge, and that may have ended it.
 pub const UNWITNESSED: u8 = 32;
 
+/// The bit for a record to which a later version has added fields, which stand behind the owner token.
+pub const ADDED: u8 = 128;
 /// For how long at least, and at most, the doubtful releases of an identity are not believed after one too many, ms.
 const MIN_DOUBT_MS: u64 = 10_000;
 const MAX_DOUBT_MS: u64 = 600_000;
@@ -93,7 +95,7 @@ pub const MAX_TTL_MS: u64 = 5_000_000_000_000;
 pub const WITHOUT_TTL_MS: u64 = 604_800_000;
 
 /// The numbers that scripts name.
-pub const NUMBERS: [(&str, u64); 19] = [
+pub const NUMBERS: [(&str, u64); 20] = [
     ("MS", MS as u64),
     ("DEBT_BYTES", DEBT_BYTES as u64),
     ("MAX_DEBTS", MAX_DEBTS),
@@ -107,6 +109,7 @@ pub const NUMBERS: [(&str, u64); 19] = [
     ("INDEBTED", INDEBTED as u64),
     ("DISTINCTIVE", DISTINCTIVE as u64),
     ("WANTED", WANTED as u64),
+    ("ADDED", ADDED as u64),
     ("MIN_DOUBT_MS", MIN_DOUBT_MS),
     ("MAX_DOUBT_MS", MAX_DOUBT_MS),
     ("UNWITNESSED", UNWITNESSED as u64),
@@ -156,6 +159,7 @@ mod tests {
             let row = format!("\n| {bit} | `{}` | ", char::from(NO_FLAGS + bit));
             assert!(PAGE.contains(&row), "{row}");
         }
+        assert!(PAGE.contains(&format!("\n| {ADDED} | ")));
         assert_eq!(NO_FLAGS + UNWITNESSED, b'`', "which a page quotes by two");
         assert!(PAGE.contains("\n| 32 | `` ` `` | "));
     }

@@ -228,6 +228,8 @@ pub struct Rules {
     /// No lease may be longer from now on, its grace included, ms: a longer one could outlast what this proxy hears of another
     /// primary. `None` where nothing bounds it.
     pub longest_ms: Option<u64>,
+    /// By how much fencing tokens run ahead of the server's clock, ms.
+    pub tokens_ahead_ms: u64,
     /// How long an identity owes a release, ms; `None` for ten ceilings.
     pub debt_max_age_ms: Option<u64>,
     /// What replicas must have confirmed before a client hears that it holds a lock.

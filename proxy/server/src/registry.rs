@@ -5,6 +5,7 @@ pub(crate) mod buffer_memory;
 pub(crate) mod clients;
 pub(crate) mod handed_over;
 pub(crate) mod jobs;
+pub(crate) mod later_records;
 pub(crate) mod lease_mirror;
 pub(crate) mod lost_holders;
 pub(crate) mod owner_tokens;

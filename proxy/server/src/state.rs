@@ -27,6 +27,7 @@ use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
 use crate::registry::jobs::Jobs;
+use crate::registry::later_records::LaterRecords;
 use crate::registry::lease_mirror::LeaseMirror;
 use crate::registry::lost_holders::{Lost, LostHolders};
 use crate::registry::owner_tokens::OwnerTokens;
@@ -67,6 +68,8 @@ pub(crate) struct ProxyState {
     pub(crate) functions: Arc<Functions>,
     pub(crate) watched_keys: WatchedKeys,
     pub(crate) mirror: LeaseMirror,
+    /// Records that a later version of lockwarden has written.
+    pub(crate) later_records: LaterRecords,
     pub(crate) renewals: Renewals,
     pub(crate) undelivered: Reports<Undelivered>,
     /// Processes of holders that are to be added to records.
@@ -140,6 +143,7 @@ impl ProxyState {
             functions: Arc::default(),
             watched_keys: WatchedKeys::default(),
             mirror,
+            later_records: LaterRecords::default(),
             renewals: Renewals::default(),
             undelivered: Reports::default(),
             identified: Reports::default(),

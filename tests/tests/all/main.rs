@@ -92,6 +92,7 @@ mod presenting;
 mod primaries;
 mod proposing_guards;
 mod ready;
+mod record_versions;
 mod reloading;
 mod renewing;
 mod reports;

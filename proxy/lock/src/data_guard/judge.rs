@@ -2,6 +2,7 @@
 //! late, wherever that lease stands by now. Which rows there are is told in `docs/guards.md`.
 
 use crate::record::{DISTINCTIVE, INDEBTED, NO_FLAGS};
+use crate::record_version::{VERSION, later_version};
 use crate::time::RedisTime;
 use crate::token::{FencingToken, Grant, Identity, Process, SessionId};
 
@@ -38,10 +39,14 @@ pub struct RecordHead {
 }
 
 impl RecordHead {
-    /// Reads the beginning of a record. `None` where there is none, or none of a layout that is known.
+    /// Reads the beginning of a record. `None` where there is none, or none that is whole. One of a later version is somebody's, and says of no
+    /// client that it is it.
     pub fn read(bytes: &[u8]) -> Option<RecordHead> {
+        if later_version(bytes).is_some() {
+            return Some(RecordHead::of_somebody());
+        }
         let (front, rest) = bytes.split_at_checked(3)?;
-        let [b'1', state, flags] = *front else {
+        let [VERSION, state, flags] = *front else {
             return None;
         };
         let mut parts = rest.chunks_exact(16);
@@ -62,6 +67,21 @@ impl RecordHead {
             granted: RedisTime(granted.parse().ok()?),
             is_doubtful: false,
         })
+    }
+
+    fn of_somebody() -> RecordHead {
+        RecordHead {
+            is_broken: false,
+            is_open: true,
+            is_indebted: false,
+            is_distinctive: false,
+            grant: Grant([0; 16]),
+            session: SessionId([0; 16]),
+            identity: Identity([0; 16]),
+            fence: FencingToken(0),
+            granted: RedisTime(0),
+            is_doubtful: true,
+        }
     }
 }
 
@@ -265,6 +285,12 @@ mod tests {
         assert_eq!(head.granted, RedisTime(1_795_409_217_434));
         let mut other = whole.clone();
         other[0] = b'2';
-        assert_eq!(RecordHead::read(&other), None, "another layout");
+        for bytes in [&other[..], b"9Q"] {
+            let head = RecordHead::read(bytes).expect("a record of a later version");
+            for (own, unlocked) in [(true, Unlocked::Allow), (false, Unlocked::Allow), (false, Unlocked::Refuse)] {
+                let verdict = judge(Some(&head), &writer(own), true, unlocked);
+                assert!(matches!(verdict, Verdict::Refused(_)), "{own} {unlocked:?}");
+            }
+        }
     }
 }

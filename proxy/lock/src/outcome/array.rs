@@ -137,6 +137,7 @@ pub(super) fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
         would: reason.map(|reason| would(code, reason, &fields)),
         deed: deed.filter(|_| is_refused),
         unrecorded: items.get(2).and_then(Value::as_error).cloned(),
+        later: fields.later(2),
     })
 }
 
@@ -177,6 +178,7 @@ fn outcome(code: u8, fields: &Fields<'_>) -> Result<Outcome, NotAnAnswer> {
             stands_for: fields.stands_for(9),
         }),
         b'U' => Outcome::Ungoverned,
+        b'V' => Outcome::Unrecorded,
         b'D' => Outcome::Different { late: fields.number(3)? == 1 },
         b'C' => Outcome::ConditionUnmet,
         b'H' => Outcome::Untouched { governed: fields.number(3)? == 1, own: fields.says(4) },
@@ -260,6 +262,14 @@ impl Fields<'_> {
 
     pub(super) fn bytes(&self, at: usize) -> Option<Bytes> {
         self.0.get(at)?.as_bytes().cloned()
+    }
+
+    /// The word for a record of a later version in place of a reason.
+    fn later(&self, at: usize) -> Option<u8> {
+        match self.0.get(at)?.as_bytes()?[..] {
+            [b'v', version] => Some(version),
+            _ => None,
+        }
     }
 
     pub(super) fn reason(&self, at: usize) -> Option<Reason> {

@@ -54,6 +54,7 @@ pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
         would: None,
         deed: None,
         unrecorded: None,
+        later: None,
     }))
 }
 

@@ -131,10 +131,12 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
 
 fn acquire(reply: &AcquireReply, one: &Answer) -> Result<Value, NotAnAnswer> {
     Ok(match (&one.outcome, reply) {
-        (Outcome::Granted(_), AcquireReply::Integer | AcquireReply::Counter) => Value::Integer(1),
-        (Outcome::Granted(_), AcquireReply::OkOrNil) => ok(),
-        (Outcome::Granted(_), AcquireReply::OldValue) => Value::Null,
-        (Outcome::Granted(_), AcquireReply::Scripted(script)) => scripted(&script.replies.granted, one),
+        (Outcome::Granted(_) | Outcome::Unrecorded, AcquireReply::Integer | AcquireReply::Counter) => Value::Integer(1),
+        (Outcome::Granted(_) | Outcome::Unrecorded, AcquireReply::OkOrNil) => ok(),
+        (Outcome::Granted(_) | Outcome::Unrecorded, AcquireReply::OldValue) => Value::Null,
+        (Outcome::Granted(_) | Outcome::Unrecorded, AcquireReply::Scripted(script)) => {
+            scripted(&script.replies.granted, one)
+        }
         (Outcome::Busy { .. }, AcquireReply::Integer) => Value::Integer(0),
         (Outcome::Busy { .. }, AcquireReply::OldValue) => native(one)?,
         (Outcome::Busy { .. }, AcquireReply::Counter) => counted(native(one)?),
@@ -147,7 +149,7 @@ fn acquire(reply: &AcquireReply, one: &Answer) -> Result<Value, NotAnAnswer> {
 fn take(script: &ScriptedTake, one: &Answer) -> Result<Value, NotAnAnswer> {
     let replies = &script.replies;
     Ok(match &one.outcome {
-        Outcome::Granted(_) => scripted(&replies.granted, one),
+        Outcome::Granted(_) | Outcome::Unrecorded => scripted(&replies.granted, one),
         Outcome::Busy { .. } => scripted(&replies.different, one),
         Outcome::Extended { .. } => scripted(&replies.extended, one),
         Outcome::Ungoverned => match native(one)? {
@@ -208,6 +210,7 @@ fn usual(comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAn
             Ok(no_ttl.map_or(Value::Integer(0), |reply| scripted(reply, one)))
         }
         Outcome::Granted(_)
+        | Outcome::Unrecorded
         | Outcome::Busy { .. }
         | Outcome::Extended { .. }
         | Outcome::Released { .. }

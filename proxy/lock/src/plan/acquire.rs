@@ -23,7 +23,7 @@ pub(super) fn plan(
     let who = planning.who;
     let quarantined = planning.quarantined(lock);
     // The script is told so where it looks at what is seldom needed.
-    let lease = LeaseTtl::granted(ttl, lock, planning.monitor).filter(|_| !quarantined);
+    let lease = LeaseTtl::granted(ttl, lock, planning.monitor).filter(|_| !quarantined && !who.looks_first);
     step.new_lease(value, lease, grant, who, lock);
     let adopted = adopted_ttl(&lock.obligations, &lock.rules);
     let counter = *reply == AcquireReply::Counter;
@@ -47,6 +47,7 @@ pub(super) fn plan(
         (again && who.may_ask_back, b'p'),
         (counter, b'i'),
         (quarantined, b'Q'),
+        (who.looks_first, b'V'),
         (shown.is_some(), shown.unwrap_or_default()),
         (reads_value, b'W'),
     ]);

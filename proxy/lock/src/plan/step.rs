@@ -12,7 +12,7 @@ use super::proofs::ProofArguments;
 use super::{Plan, Text, Who};
 use crate::companion::companion_key;
 use crate::data_guard::{ScriptData, Unlocked};
-use crate::decision::{Fence, Obligations};
+use crate::decision::Fence;
 use crate::op::{AskedTtl, ExpireCondition, KeyPlace};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
 use crate::rules::Rules;
@@ -149,7 +149,21 @@ impl Step {
                 self.bytes(b"");
             }
         }
-        self.bytes(fence_letter(&allowed.obligations));
+        self.fence(allowed);
+    }
+
+    /// How a new lease is numbered.
+    fn fence(&mut self, allowed: &Allowed) {
+        let letter: &[u8] = match (allowed.obligations.fence, allowed.rules.tokens_ahead_ms) {
+            (Fence::None, _) => b"n",
+            (Fence::Sequential, _) => b"s",
+            (Fence::Hybrid, 0) => b"h",
+            (Fence::Hybrid, ahead_ms) => {
+                let ahead_us = ahead_ms.saturating_mul(1_000);
+                return self.bytes(&[b"h", Digits::new().of(ahead_us)].concat());
+            }
+        };
+        self.bytes(letter);
     }
 
     /// The eighth argument of acquire.lua.
@@ -288,7 +302,7 @@ impl Step {
         head.extend_from_slice(Digits::new().of(debt_ms(allowed)));
         self.bytes(&head);
         self.number(distinctive(who, allowed).into());
-        self.bytes(fence_letter(&allowed.obligations));
+        self.fence(allowed);
     }
 
     /// TTL by default, TTL at most, whether either is kept alive with the grace, and how much longer the
@@ -325,14 +339,6 @@ fn distinctive(who: &Who, allowed: &Allowed) -> u8 {
     match who.is_distinctive(&allowed.rules) {
         true => DISTINCTIVE,
         false => 0,
-    }
-}
-
-fn fence_letter(obligations: &Obligations) -> &'static [u8] {
-    match obligations.fence {
-        Fence::None => b"n",
-        Fence::Hybrid => b"h",
-        Fence::Sequential => b"s",
     }
 }
 

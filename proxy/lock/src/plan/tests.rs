@@ -31,6 +31,7 @@ pub(super) const ENFORCE: Rules = Rules {
     hand_over: false,
     quarantined: false,
     longest_ms: None,
+    tokens_ahead_ms: 0,
     holder_lost: crate::rules::HolderLost::Keep,
     keep_alive_ttl: crate::rules::KeepAliveTtl::Proxy,
     grace_ms: 0,
@@ -48,6 +49,7 @@ fn who() -> Who {
         trust: None,
         db: 0,
         may_ask_back: false,
+        looks_first: false,
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Who {
     pub db: u32,
     /// Whether a step may ask back for a process that was not looked up yet.
     pub may_ask_back: bool,
+    /// Records of a later version are about: an acquire looks at the record before it writes one.
+    pub looks_first: bool,
 }
 
 impl Who {

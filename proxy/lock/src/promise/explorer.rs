@@ -352,6 +352,7 @@ impl World {
             longest_ms: u64::try_from(terms.quarantine.as_millis()).unwrap_or(u64::MAX),
             now: redis,
             age: None,
+            tokens: None,
             anew: jumped && cures.jump,
         };
         let known = proxy.known.as_ref();

@@ -9,8 +9,16 @@ fn terms() -> Terms<'static> {
 
 fn reckoned(age: Duration, now: Instant) -> Reckoned {
     let since = RedisTime(1_000_000);
-    let at =
-        |now| Look { run: "a".into(), epoch: None, rules: "r".into(), longest_ms: 70_000, now, age: None, anew: false };
+    let at = |now| Look {
+        run: "a".into(),
+        epoch: None,
+        rules: "r".into(),
+        longest_ms: 70_000,
+        now,
+        age: None,
+        tokens: None,
+        anew: false,
+    };
     let era = Era::after(None, None, &at(since));
     let redis = RedisTime(since.0 + u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     let read = Reading { redis, sent: now, heard: now };

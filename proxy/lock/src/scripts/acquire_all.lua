@@ -27,19 +27,25 @@ local function undo(most, error)
   end
   return { '?', error, '' }
 end
+local strange = {}
+for i = 1, locks do strange[i] = later(redis.pcall('GET', KEYS[i * 2])) end
 for i = 1, locks do
   local at, lock = 2 + (i - 1) * per, KEYS[i * 2 - 1]
   local ttl, asked, bits = terms(ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
   local done
-  if has(flags, 'm') then ttl, bits = asked, 0
+  if has(flags, 'm') or strange[i] then ttl, bits = asked, 0 end
+  if has(flags, 'm') then
   elseif ttl > 0 then done = redis.pcall('SET', lock, ARGV[at + 1], 'PX', ttl)
   else done = redis.pcall('SET', lock, ARGV[at + 1]) end
   if is_error(done) then return undo(i - 1, done) end
   local owner = ARGV[at + 10]
   if owner == '' then owner = ARGV[at + 1] end
   local px = lifetime(ttl, ARGV[at + 9])
-  local number, now, state, since, shared = grant_of(KEYS[i * 2], ARGV[at + 2], bits + tonumber(ARGV[at + 3]), ARGV[at + 4], asked, owner, px)
-  if not number and not has(flags, 'm') then return undo(i, now) end
+  local number, now, state, since, shared = nil, strange[i], nil, nil, nil
+  if not strange[i] then
+    number, now, state, since, shared = grant_of(KEYS[i * 2], ARGV[at + 2], bits + tonumber(ARGV[at + 3]), ARGV[at + 4], asked, owner, px)
+  end
+  if not number and not strange[i] and not has(flags, 'm') then return undo(i, now) end
   answer[3 + i] = number and { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
     or unrecorded(true, false, lock, now)
 end

@@ -94,7 +94,7 @@ if not governed(value, record) then
   if idle() then return { 'C', false, '' } end
   if unread then return unreadable(false) end
   local native = own()
-  return { ran and 'U' or '?', native, '' }
+  return { ran and 'U' or '?', native, later(record) or '' }
 end
 
 local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], WHO.SEEN), ARGV[4], companion)

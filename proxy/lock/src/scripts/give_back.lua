@@ -8,7 +8,7 @@ local lock, companion = KEYS[1], KEYS[2]
 local function void(at, field) return amend(companion, at, string.rep('\0', #field)) end
 local m = read('MGET', lock, companion) or {}
 local value, record = m[1], m[2]
-if not record or sub(record, GRANT) ~= ARGV[1] then return unread or 0 end
+if not record or later(record) or sub(record, GRANT) ~= ARGV[1] then return unread or 0 end
 local owner = value or share(lock, record)
 if unread then return unread end
 if not governed(owner, record) then return 0 end
@@ -22,7 +22,7 @@ if not value then
   elseif kind == 'zset' then others = #(read('ZRANGE', lock, 0, 1) or {}) - 1 end
   if unread or others ~= 0 then return void(BEFORE.SESSION, sub(record, SESSION.PROCESS)) or 2 end
 end
-local failed = end_lease(lock, companion, 'R') or void(BEFORE.SESSION, sub(record, SESSION.PROCESS)) or void(BEFORE.OWNER, sub(record, OWNER))
+local failed = end_lease(lock, companion, 'R') or void(BEFORE.SESSION, sub(record, SESSION.PROCESS)) or void(BEFORE.OWNER, owner_in(record))
 if failed then return failed end
 shorten(companion, record)
 return 1

@@ -80,6 +80,25 @@ local function replace(companion, record, px)
   return done
 end
 
+-- `v` and a digit where a record says that only readers of that version of the layout may judge it, which is above ours; else nil. Such a
+-- record is somebody's: it is neither judged nor written, and the lock is Redis's own affair. The word stands in place of an answer's reason.
+local function later(record)
+  local version = type(record) == 'string' and string.match(record, '^([2-9])%u')
+  return version and 'v' .. version
+end
+
+-- The owner token in a record. Where a later version has added fields (bit ADDED), they stand behind it, and the last four digits say how
+-- many bytes they have with these.
+local function owner_in(record)
+  if (string.byte(record, AT.FLAGS) or 0) < ADDED then return sub(record, OWNER) end
+  return sub(record, AT.OWNER, -1 - (tonumber(sub(record, -4)) or 0))
+end
+-- Those fields, which go on as long as the lease does.
+local function added(record)
+  if (string.byte(record, AT.FLAGS) or 0) < ADDED then return '' end
+  return sub(record, AT.OWNER + #owner_in(record))
+end
+
 -- An owner token as a record holds it.
 local function form(value) if #value > MAX_STORED_TOKEN then return redis.sha1hex(value) end return value end
 
@@ -96,7 +115,7 @@ end
 -- Milliseconds on this server's clock; 0 where it cannot be read.
 local function clock() local t = read('TIME') return t and t[1] * 1000 + math.floor(t[2] / 1000) or 0 end
 -- How many of them ago a lease was granted.
-local function age(record) return math.max(clock() - (tonumber(sub(record, SINCE)) or 0), 0) end
+local function age(record) return later(record) and 0 or math.max(clock() - (tonumber(sub(record, SINCE)) or 0), 0) end
 
 -- A time or span of ms as a record holds it: 13 digits. In two parts, because %d takes 32 bits on some machines, and
 -- %.0f takes twice the time.
@@ -107,14 +126,14 @@ end
 
 -- A lease is governed while the key holds what its live record says was granted.
 local function governed(value, record)
-  return value and record and sub(record, VERSION.STATE) == '1L' and sub(record, OWNER) == form(value)
+  return value and record and sub(record, VERSION.STATE) == '1L' and owner_in(record) == form(value)
 end
 
 -- The owner of a live lease whose lock is no string, while it has its share: a hash has it as a field, a sorted
 -- set as a member, whose score ends it where that reads as ms; for any other type the owner is the type itself.
 local function share(lock, record)
   if not record or sub(record, VERSION.STATE) ~= '1L' then return false end
-  local kind, owner = read('TYPE', lock), sub(record, OWNER)
+  local kind, owner = read('TYPE', lock), owner_in(record)
   kind = kind and kind.ok
   if not kind or kind == 'none' then return false end
   if kind == 'hash' then return read('HEXISTS', lock, owner) == 1 and owner end
@@ -326,7 +345,7 @@ local function asks(record, at) return { 'I', sub(record, SESSION), sub(record, 
 -- Answers the proof's letter (n none was required) or nil, whether the own lease is over, the reason, and 'p'
 -- where a process must be looked up first.
 local function proof(flags, record, mine, claim, seen, who, companion)
-  local name, owner = sub(record, GRANT), sub(record, OWNER)
+  local name, owner = sub(record, GRANT), owner_in(record)
   local current, late = string.find(mine, name, 1, true), over(flags, record, mine)
   if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
   if not has(flags, 'r') then return 'n', late end
@@ -357,7 +376,7 @@ local function replacing(flags, record, stored, new, seen)
   local left = has(flags, 'y') and has(flags, 'b') and '[oi]' or 'o'
   if stored and new and stored ~= new and distinctive(stored) and distinctive(new) then
     if has(flags, 'y') then left = '[osi]'
-    elseif has(flags, 'h') and seen ~= sub(record, GRANT) .. sub(record, OWNER) then left = '[oi]' end
+    elseif has(flags, 'h') and seen ~= sub(record, GRANT) .. owner_in(record) then left = '[oi]' end
   end
   return (string.gsub(flags, left, ''))
 end
@@ -395,7 +414,8 @@ end
 -- What follows from the record before (old), where that is not simply one of a lease that was released. A lease
 -- that ended unreleased leaves a debt of its identity, where that can be told from others'. Not where its holder goes on
 -- with it (own), and not where a release of it came and was refused (bit WANTED).
--- Answers as grant does. Where it cannot be written, the record before is put back.
+-- Answers as grant does. Where it cannot be written, the record before is put back, and so is one of a later version, which stands for the error
+-- then: the lock was free, and what is not ours is not written.
 local function succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
   local at_ms = tonumber(now)
   if type(old) == 'table' then
@@ -405,6 +425,12 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
     if done.err then return nil, done end
     return number, now, '', '0', '0'
   end
+  if later(old) then
+    redis.call('SET', companion, old, 'PX', px)
+    return nil, later(old)
+  end
+  -- Nor does this say anything: somebody wrote over it.
+  if not string.find(sub(old, FENCE.DEADLINE), '^%d+$') then return number, now, '', '0', '0' end
   local last, next, changed = tonumber(sub(old, FENCE)) or 0, tonumber(number), false
   if fence == 'n' then next = last elseif last >= next then next = last + 1 end
   if next ~= tonumber(number) then number, changed = string.format('%016.0f', next), true end
@@ -442,13 +468,13 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
   end
   if changed then redis.call('SET', companion, front .. number .. back, 'PX', px) end
   local since = sub(old, SINCE)
-  local shared = sub(old, OWNER) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, AT.SESSION)) and '1' or '0'
+  local shared = owner_in(old) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, AT.SESSION)) and '1' or '0'
   if unreleased(old) then return number, now, 'L', since, shared end
   return number, now, '', '0', shared
 end
 
 -- Numbers a new lease and writes its record. The lock key has been written before.
--- front: what the record begins with. fence: h hybrid, s sequential, n none. asked: 13 digits. debt begins with
+-- front: what the record begins with. fence: h hybrid, with digits so many microseconds ahead of the clock; s sequential, n none. asked: 13 digits. debt begins with
 -- the rules, and how long one lives, ms.
 -- Answers the fencing token (16 digits), the time (13 digits), what the lease ended ('' nothing, - there was no record, L a lease that ran
 -- out unreleased) and since when that was held, and '1' where the lease before was another client's, with the same
@@ -460,7 +486,11 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
   if #t[2] < 6 then clocked = t[1] .. sub('00000' .. t[2], -6) end
   if #clocked < 16 then clocked = string.rep('0', 16 - #clocked) .. clocked end
   local now, number = sub(clocked, 1, MS), clocked
-  if fence ~= 'h' then number = fence == 's' and '0000000000000001' or '0000000000000000' end
+  if fence ~= 'h' then
+    local ahead = string.match(fence, '^h(%d+)$')
+    if ahead then number = string.format('%016.0f', clocked + ahead)
+    else number = fence == 's' and '0000000000000001' or '0000000000000000' end
+  end
   local deadline = asked
   if asked ~= '0000000000000' then
     local low = (now + asked) % 1000000
@@ -482,8 +512,15 @@ local function grant_of(companion, head, bits, fence, asked, owner, px, own)
 end
 
 -- Where a lock was taken whose record cannot be written: monitored it was, and nothing more can be told; else it is taken back, by a
--- command that has just passed where DEL may not be used.
-local function unrecorded(monitor, native, lock, error)
+-- command that has just passed where DEL may not be used. Where its record is of a later version (the error is `later`'s word) the lock stays taken,
+-- with the TTL that was asked for, 13 digits: nobody would renew another.
+local function unrecorded(monitor, native, lock, error, asked)
+  if type(error) == 'string' then
+    if not monitor then
+      if tonumber(asked) > 0 then redis.pcall('PEXPIRE', lock, string.format('%.0f', asked)) else redis.pcall('PERSIST', lock) end
+    end
+    return { 'V', native, error }
+  end
   if monitor then return { 'G', native, error, '0', 0, 0, '', '0', 0 } end
   if is_error(redis.pcall('DEL', lock)) then redis.pcall('SET', lock, '', 'PX', 1) end
   return { '?', error, '' }
@@ -498,9 +535,9 @@ end
 
 -- The record with a new TTL, and a new owner token where one is given.
 local function rewrite(record, bits, now, asked, owner)
-  local kept = bit.bor(bit.band(string.byte(record, AT.FLAGS), INDEBTED + DISTINCTIVE), NO_FLAGS, bits)
+  local kept = bit.bor(bit.band(string.byte(record, AT.FLAGS), INDEBTED + DISTINCTIVE + ADDED), NO_FLAGS, bits)
   return sub(record, VERSION.STATE) .. string.char(kept) .. sub(record, GRANT.SINCE)
-    .. digits(asked) .. digits(asked > 0 and now + asked or 0) .. (owner or sub(record, OWNER))
+    .. digits(asked) .. digits(asked > 0 and now + asked or 0) .. (owner or owner_in(record)) .. added(record)
 end
 
 -- An acquire that meets a lease (record) with its own distinctive value, granted to the same identity: its first
@@ -513,7 +550,7 @@ end
 -- about to be noticed.
 local function repeated(flags, lock, companion, record, owner, front, ttl, asked, px)
   local who = sub(front, SESSION.PROCESS)
-  if not has(flags, 'u') or sub(record, OWNER) ~= owner or not kin(record, who) then return nil, 0 end
+  if not has(flags, 'u') or owner_in(record) ~= owner or not kin(record, who) then return nil, 0 end
   local now, mine, more = clock(), bit.band(string.byte(record, AT.FLAGS), UNDELIVERED) == UNDELIVERED, nil
   if not mine and has(flags, 'a') then
     mine = same_session(record, who)

@@ -61,7 +61,7 @@ if has(flags, 'c') and (has(flags, 'z') or (form(value) == ARGV[3]) == (has(flag
 end
 if not governed(value, record) then
   local native = run(ARGV[5], lock)
-  return { declined and '?' or 'U', native, '' }
+  return { declined and '?' or 'U', native, later(record) or '' }
 end
 
 local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], WHO.SEEN), ARGV[4], companion)

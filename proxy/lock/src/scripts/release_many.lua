@@ -52,7 +52,7 @@ for i = 1, locks do
         if entry.held and state == 'R' then shorten(companion, entry.record) end
         answer[3 + i] = { 'R', gone, reason, sub(entry.record, FENCE), sub(entry.record, SINCE), entry.held or '', false, state, entry.late and 1 or 0, paid }
       elseif gone == 1 then
-        answer[3 + i] = { 'U', gone, '' }
+        answer[3 + i] = { 'U', gone, later(entry.record) or '' }
       else
         local mark, record = '', entry.record
         -- Flag p is of no use here: locks before this one may be gone already.

@@ -18,7 +18,12 @@ for at = 1, #KEYS, 2 do
       if unread then return unread end
       if not value then answer = -1 end
     end
-    if value == sub(record, OWNER) then
+    local owner = sub(record, OWNER)
+    if string.byte(record, AT.FLAGS) >= ADDED then
+      -- Rarely:
+      owner = owner_in(record)
+    end
+    if value == owner then
       local left = sub(record, DEADLINE) - now
       local age = ARGV[arg + 2]
       if sub(age, 1, 1) == 'a' or sub(record, ASKED) == '0000000000000' then left = sub(record, SINCE) + sub(age, 2) - now end

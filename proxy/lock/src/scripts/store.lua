@@ -56,7 +56,7 @@ local function granted(reason, state, old_since, own, late)
 end
 local function ungoverned()
   local native = run(unpack(ARGV, 19))
-  return { ran and 'U' or '?', native, '' }
+  return { ran and 'U' or '?', native, later(record) or '' }
 end
 
 local compares, differs = has(flags, 'c'), has(flags, 'u')
@@ -76,6 +76,7 @@ if not value then
   if unread then return unreadable(watched, unpack(ARGV, 19)) end
   if has(flags, 'X') then return { 'A', false, '', '', '0' } end
   if has(flags, 'Q') then return quarantined() end
+  if later(record) then return ungoverned() end
   return granted('', '', '0')
 end
 if not governed(value, record) then return ungoverned() end
@@ -93,7 +94,7 @@ local reason = ''
 if not held then
   if names or (has(flags, 'X') and not wants) then reason = why or 'not-owner' else reason = wants and 'take-over' or 'overwrite' end
   if not monitor then
-    local lost = wants and not names and ARGV[16] ~= '' and ARGV[16] ~= sub(record, OWNER) and value
+    local lost = wants and not names and ARGV[16] ~= '' and ARGV[16] ~= owner_in(record) and value
     return refusal(companion, flags, record, reason, late, ARGV[17], lost)
   end
   return granted(reason, 'O', since, nil, late)
@@ -108,7 +109,7 @@ if has(flags, 'K') then
   if unread then return unreadable(watched, unpack(ARGV, 19)) end
   ttl = math.max(0, math.min(ttl, MAX_TTL_MS))
   asked, bits = tonumber(sub(record, ASKED)), bit.band(string.byte(record, AT.FLAGS), KEPT)
-  px, new = lifetime(ttl, ARGV[9]), sub(record, VERSION.DEADLINE) .. owner
+  px, new = lifetime(ttl, ARGV[9]), sub(record, VERSION.DEADLINE) .. owner .. added(record)
 else new = rewrite(record, bits, now, asked, owner) end
 local native = false
 if monitor then

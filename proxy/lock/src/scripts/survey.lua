@@ -8,7 +8,7 @@ for at = 1, #KEYS, 2 do
   local lock, record = KEYS[at], found[at + 1]
   local value, answer = found[at] or share(lock, record), -4
   if unread then return unread end
-  if record and sub(record, GRANT) ~= ARGV[(at + 1) / 2] then answer = -5 - age(record)
+  if record and (later(record) or sub(record, GRANT) ~= ARGV[(at + 1) / 2]) then answer = -5 - age(record)
   elseif record then
     local state = sub(record, STATE)
     if governed(value, record) then answer = math.max(redis.call('PTTL', lock), -1)

@@ -15,17 +15,17 @@ for i = 1, #KEYS / 2 do
   local left, m = redis.call('PTTL', lock), redis.call('MGET', lock, companion)
   local live = left ~= -2 and governed(m[1] or share(lock, m[2]), m[2])
   if unread then return unread end
-  found[i] = { left, m[1], live and m[2] }
+  found[i] = { left, m[1], live and m[2], later(m[2]) }
 end
 local answer = {}
 for i = 1, #found do
   local lock, companion, at = KEYS[i * 2 - 1], KEYS[i * 2], i * 4 - 3
-  local left, value, record = unpack(found[i])
+  local left, value, record, strange = unpack(found[i], 1, 4)
   local ttl, given, lease = ARGV[record and at + 1 or at], 0, ''
   local flags = record and string.byte(record, AT.FLAGS)
   local kept = record and ttl ~= '0' and ARGV[at + 2] == 'k' and bit.band(flags, KEPT) == 0
   if record then lease = sub(record, FLAGS.FENCE) .. digits(math.max(0, now - tonumber(sub(record, SINCE)))) end
-  if left == -1 and not (kept and amend(companion, BEFORE.FLAGS, string.char(flags + KEPT))) then
+  if left == -1 and not strange and not (kept and amend(companion, BEFORE.FLAGS, string.char(flags + KEPT))) then
     if ttl ~= '0' and redis.pcall('PEXPIRE', lock, ttl) == 1 then given, left = 1, tonumber(ttl)
     elseif kept then amend(companion, BEFORE.FLAGS, string.char(flags)) end
     if record and (given == 1 or redis.call('PTTL', companion) < ARGV[at + 3] / 2) then redis.pcall('PEXPIRE', companion, ARGV[at + 3]) end

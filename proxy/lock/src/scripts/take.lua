@@ -12,16 +12,18 @@ if owner == '' then owner = ARGV[1] end
 local m = read('MGET', lock, companion) or {}
 local value, record = m[1], m[2]
 local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+local strange = later(record)
 if unread then return { '?', unread, '' } end
 -- What Redis is told: in monitor mode the application's own number, as it wrote it.
 local px = ttl
-if monitor then ttl, bits, px = asked, 0, ARGV[5] end
+if monitor or strange then ttl, bits, px = asked, 0, ARGV[5] end
 
 if not value then
   if has(flags, 'Q') then return quarantined() end
   local native = run('SET', lock, ARGV[1], 'NX', 'PX', px)
   if declined then return { '?', native, '' } end
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
+  if strange then return { 'V', native, strange } end
   local number, now, state, since, shared = grant_of(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
   if not number then return unrecorded(monitor, native, lock, now) end
   return { 'G', native, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
@@ -37,10 +39,10 @@ if not own then
   local native, held, adopted = shown(flags, lock, value), governed(value, record), 0
   if unread then return { '?', unread, '' } end
   if held then refused_try(companion, record, ARGV[16]) end
-  if ARGV[11] ~= '0' and not held and redis.pcall('PTTL', lock) == -1 then
+  if ARGV[11] ~= '0' and not held and not strange and redis.pcall('PTTL', lock) == -1 then
     adopted = redis.pcall('PEXPIRE', lock, ARGV[11]) == 1 and 1 or 0
   end
-  return { 'B', native, '', held and 1 or 0, adopted, 0, held and same_session(record, ARGV[16]) and 1 or 0 }
+  return { 'B', native, strange or '', held and 1 or 0, adopted, 0, held and same_session(record, ARGV[16]) and 1 or 0 }
 end
 local function again(ms)
   if has(flags, 'E') then return run('PEXPIRE', lock, ms) end
@@ -48,7 +50,7 @@ local function again(ms)
 end
 if not governed(value, record) then
   local native = again(ARGV[5])
-  return { ran and 'U' or '?', native, '' }
+  return { ran and 'U' or '?', native, strange or '' }
 end
 
 local since, now = sub(record, SINCE), clock()

@@ -113,7 +113,7 @@ local function prove(lock, letters)
   local known = lock.proofs[letters]
   if not known then
     local record = lock.before.record
-    local owner = sub(record, OWNER)
+    local owner = owner_in(record)
     local claim = named[owner] and distinctive(owner) and owner or false
     known = { proof(letters, record, argument(lock, 4), claim, argument(lock, 5) .. argument(lock, 6), who, lock.companion) }
     lock.proofs[letters] = known
@@ -136,7 +136,7 @@ for i = 1, #locks do
   lock.before, failed = look(lock)
   if failed then return { '?', failed, '' } end
   local before = lock.before
-  if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, OWNER)) end
+  if before.governed and before.dump then before.part = part(before, lock.key, owner_in(before.record)) end
   uncopied[lock.key], declared[lock.key] = true, true
 end
 -- The name of a lock's record. The polynomial is that of Redis's slots.
@@ -196,7 +196,7 @@ local function may_write(one)
       local lock = locks[i]
       if lock.companion == mine[one.locks[k]] then
         local record = lock.before.record
-        local carries = lock.before.governed and has(argument(lock, 3), 't') and named[sub(record, OWNER)] and distinctive(sub(record, OWNER))
+        local carries = lock.before.governed and has(argument(lock, 3), 't') and named[owner_in(record)] and distinctive(owner_in(record))
         if carries or (lock.did == 'acquire' and not lock.reason) then said = 'h' end
       end
     end
@@ -338,7 +338,7 @@ local function judge(lock)
     if not change then lock.did = 'as it was' elseif over and after.kind then lock.did = 'acquire' else lock.did = 'ungoverned' end
   elseif not after.kind then
     local held, late, why = prove(lock, argument(lock, 2))
-    local own, fair = shares(before, after, held and sub(before.record, OWNER))
+    local own, fair = shares(before, after, held and owner_in(before.record))
     if not fair then held, why = nil, why or 'not-owner' elseif own and not held and has(argument(lock, 2), 't') then held = 't' end
     lock.did, lock.held, lock.late = 'release', held, late
     if not held then refuse(why, late) elseif argument(lock, 17) ~= '' then refuse(argument(lock, 17), late) end
@@ -346,7 +346,7 @@ local function judge(lock)
   else
     lock.did = 'extend'
     local record, letters = before.record, argument(lock, 3)
-    local owner = sub(record, OWNER)
+    local owner = owner_in(record)
     if not same(before, after) then
       letters = replacing(letters, record, before.value, after.value, argument(lock, 5) .. argument(lock, 6))
     end
@@ -388,7 +388,8 @@ local function settle(lock)
     return { 'A', false, '', mark, record and sub(record, SINCE) or '0' }
   end
   if did == 'as it was' then return { 'H', false, '', was.governed and 1 or 0, was.governed and same_session(record, who) and 1 or 0 } end
-  if did == 'ungoverned' or did == 'forged' then return { 'U', false, reason } end
+  if did == 'ungoverned' or did == 'forged' then return { 'U', false, reason ~= '' and reason or later(record) or '' } end
+  if did == 'acquire' and later(record) then return { 'V', false, later(record) } end
   if did == 'release' then
     local paid = unproven(lock)
     if paid == 1 then reason = 'expired' end
@@ -399,10 +400,10 @@ local function settle(lock)
   -- Somebody else's value over it, where nothing is refused: another lease, whenever it ends.
   local taken = did == 'acquire' or (monitor and lock.reason and was.value and not same(was, is))
   if did == 'extend' and not taken and lock.held ~= 'j' and not moved(was.ends, is.ends) then
-    local owner = sub(record, OWNER)
+    local owner = owner_in(record)
     if is.value or not part(is, lock.key, owner) then owner = owner_of(is) end
     local ttl = is.ends < 0 and 0 or math.max(1, is.ends - clock())
-    try('SET', companion, sub(record, VERSION.DEADLINE) .. owner, 'PX', lifetime(ttl, argument(lock, 13)))
+    try('SET', companion, sub(record, VERSION.DEADLINE) .. owner .. added(record), 'PX', lifetime(ttl, argument(lock, 13)))
     local kept = bit.band(string.byte(record, AT.FLAGS), KEPT) == KEPT and 1 or 0
     return { 'X', false, reason, ttl, sub(record, FENCE), sub(record, SINCE), clock(), kept, false, lock.held or '' }
   end
@@ -425,7 +426,7 @@ local function settle(lock)
     if did ~= 'acquire' or over then state = 'O' end
     return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
   end
-  local owner = sub(record, OWNER)
+  local owner = owner_in(record)
   if lock.held == 'j' then
     -- The lease of the one in the record goes on as it was; only the lock's TTL may have grown.
     try('PEXPIRE', companion, lifetime(ttl, outlive))

@@ -114,6 +114,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         hand_over: false,
         quarantined: false,
         longest_ms: None,
+        tokens_ahead_ms: 0,
         holder_lost: HolderLost::Keep,
         keep_alive_ttl: KeepAliveTtl::Proxy,
         grace_ms: 0,

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use clap::Args;
 use lockwarden_lock::companion::OwnKey;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::record_version::{VERSION, later_version};
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
@@ -255,6 +256,7 @@ fn ask_backend(config: &Config, without_min_replicas: Option<&str>) -> ExitCode 
         doubts.push(format!("maxmemory-policy is {policy}: {}", server_info::EVICTION_TAKES_LOCKS));
     }
     doubts.extend(keys.doubt());
+    doubts.extend(keys.later());
     doubts.extend(keys.wide(config));
     doubts.extend(lacking);
     doubts.extend(barrier.doubts);
@@ -274,6 +276,8 @@ struct OwnKeys {
     ours: u64,
     /// One that it has not: an application has given it a name of ours.
     foreign: Option<Bytes>,
+    /// A record of a version above ours, and which that is: a digit.
+    later: Option<(u8, Bytes)>,
     /// Keys that were looked at.
     looked_at: u64,
     /// How many of them each namespace has.
@@ -281,6 +285,18 @@ struct OwnKeys {
 }
 
 impl OwnKeys {
+    /// A key with a name of ours, and what it begins with. One that is gone by now, nobody misses.
+    fn note(&mut self, kind: OwnKey, key: &Bytes, beginning: Option<&[u8]>) {
+        if !kind.may_hold(beginning) && beginning != Some(b"") {
+            self.foreign.get_or_insert_with(|| key.clone());
+            return;
+        }
+        self.ours += 1;
+        if let (OwnKey::Record, Some(version)) = (kind, beginning.and_then(later_version)) {
+            self.later.get_or_insert_with(|| (version, key.clone()));
+        }
+    }
+
     /// What to do about a key that is not ours. Where there are records, another prefix would lose them.
     fn doubt(&self) -> Option<String> {
         let name = String::from_utf8_lossy(self.foreign.as_ref()?);
@@ -301,6 +317,18 @@ impl OwnKeys {
 const ENOUGH_KEYS: u64 = 1_000;
 
 impl OwnKeys {
+    /// What it means that a later version keeps records here.
+    fn later(&self) -> Option<String> {
+        let (version, key) = self.later.as_ref()?;
+        Some(format!(
+            "the record {} asks for readers of version {} or later, and this lockwarden reads version {}: a later lockwarden \
+             governs that lock, and a proxy of this version leaves it to Redis until the record is gone",
+            String::from_utf8_lossy(key),
+            char::from(*version),
+            char::from(VERSION),
+        ))
+    }
+
     /// Namespaces that have most keys of the server: locks hardly ever are.
     fn wide<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = String> + 'a {
         let namespaces = config.namespaces.iter().zip(&self.claimed);
@@ -399,8 +427,7 @@ async fn own_keys(own: &mut Conversation, prefix: &[u8], namespaces: &Namespaces
             }
             match OwnKey::of(prefix, key, namespaces) {
                 None => {}
-                Some(kind) if is_ours(own, kind, key).await? => found.ours += 1,
-                Some(_) => found.foreign = found.foreign.or_else(|| Some(key.clone())),
+                Some(kind) => found.note(kind, key, beginning(own, key).await?.as_deref()),
             }
         }
         cursor = next.clone();
@@ -411,10 +438,9 @@ async fn own_keys(own: &mut Conversation, prefix: &[u8], namespaces: &Namespaces
     Ok(found)
 }
 
-/// Whether the proxy may have written it; one that is gone by now, nobody misses.
-async fn is_ours(own: &mut Conversation, kind: OwnKey, key: &[u8]) -> Result<bool, BackendError> {
+/// What a key begins with, if it is a string; nothing where it is gone by now.
+async fn beginning(own: &mut Conversation, key: &[u8]) -> Result<Option<Bytes>, BackendError> {
     let last = (OwnKey::TELLING - 1).to_string();
     let begins = own.ask(&[b"GETRANGE", key, b"0", last.as_bytes()]).await?;
-    let beginning = begins.as_bytes().map(|bytes| &bytes[..]);
-    Ok(kind.may_hold(beginning) || beginning.is_some_and(<[u8]>::is_empty))
+    Ok(begins.as_bytes().cloned())
 }

@@ -64,6 +64,8 @@ pub(super) struct Eras {
     is_written: bool,
     /// What was entered last, on whichever server.
     known: Option<Era>,
+    /// What its server's clock said then.
+    read: Option<Reading>,
     /// It was said that the entry cannot be read or written.
     is_reported: bool,
 }
@@ -119,6 +121,13 @@ impl Eras {
         }
     }
 
+    /// What the clock of fencing tokens comes to that was known last, whichever server's it was: no token is higher by now.
+    fn tokens(&self, now: Instant) -> Option<RedisTime> {
+        let (era, read) = (self.known.as_ref()?, self.read?);
+        let passed = u64::try_from(now.saturating_duration_since(read.sent).as_millis()).unwrap_or(u64::MAX);
+        Some(RedisTime(read.redis.0.saturating_add(passed).saturating_add(era.ahead_ms)))
+    }
+
     async fn enter(&mut self, shared: &ProxyState, run: &str, epoch: Option<u64>) -> Result<(), BackendError> {
         let active = shared.active.load_full();
         let prefix = &active.companion_prefix;
@@ -159,6 +168,7 @@ impl Eras {
                 longest_ms: longest.try_into().unwrap_or(u64::MAX),
                 now: redis,
                 age: shared.backend.server.reckoned().map(|known| known.age(heard)),
+                tokens: self.tokens(heard),
                 anew: self.is_anew,
             };
             let era = Era::after(before.as_ref(), self.known.as_ref(), &look);
@@ -174,7 +184,7 @@ impl Eras {
                 }
             }
             (self.is_anew, self.is_written, self.is_reported) = (false, true, false);
-            (self.known, self.own) = (Some(era.clone()), Some(own));
+            (self.known, self.read, self.own) = (Some(era.clone()), Some(read), Some(own));
             let server = &shared.backend.server;
             let is_first = server.reckoned().is_none();
             server.set_reckoned(Some(Reckoned { era, read }));

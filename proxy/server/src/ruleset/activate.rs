@@ -182,6 +182,7 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
         hand_over: namespace.hand_over,
         quarantined: false,
         longest_ms: None,
+        tokens_ahead_ms: 0,
         durability: namespace.durability,
         trust_address: match namespace.setting("owner-token", "trust_address") {
             Some("process") => TrustAddress::Process,

@@ -236,6 +236,7 @@ impl ConnectionState {
             trust: self.peer.trust(),
             db: self.db(),
             may_ask_back: false,
+            looks_first: false,
         }
     }
 

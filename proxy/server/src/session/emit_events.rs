@@ -166,7 +166,7 @@ pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
         }
         Outcome::Different { .. } => (EventKind::Different, nothing),
         Outcome::ConditionUnmet | Outcome::Untouched { .. } => (EventKind::Unchanged, nothing),
-        Outcome::Ungoverned => (EventKind::Ungoverned, nothing),
+        Outcome::Ungoverned | Outcome::Unrecorded => (EventKind::Ungoverned, nothing),
         Outcome::Unconfirmed(_) => (EventKind::Unconfirmed, nothing),
         Outcome::Failed => (EventKind::Failed, nothing),
     }

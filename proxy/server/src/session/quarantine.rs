@@ -125,6 +125,7 @@ pub(super) fn rules_now(namespace: NamespaceId, active: &Active, shared: &ProxyS
     Rules {
         quarantined: !is_verified || quarantine::withheld(&promise, details, shared, now).is_some(),
         longest_ms: longest.map(|longest| longest.try_into().unwrap_or(u64::MAX)),
+        tokens_ahead_ms: shared.backend.server.reckoned().map_or(0, |known| known.era.ahead_ms),
         ..details.rules
     }
 }

@@ -20,6 +20,7 @@ use lockwarden_lock::outcome::{
 };
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
+use lockwarden_lock::record_version;
 use lockwarden_lock::rules::Durability;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::time::{AskedMs, ProxyTime, RedisTime};
@@ -129,6 +130,7 @@ fn would_give(op: &LockOp, allowed: &Allowed, outcome: &Outcome) -> Option<Enfor
         | Outcome::Absent { .. }
         | Outcome::Refused(_)
         | Outcome::Ungoverned
+        | Outcome::Unrecorded
         | Outcome::Different { .. }
         | Outcome::ConditionUnmet
         | Outcome::Untouched { .. }
@@ -151,6 +153,7 @@ fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
         | Outcome::Absent { .. }
         | Outcome::Refused(_)
         | Outcome::Ungoverned
+        | Outcome::Unrecorded
         | Outcome::Different { .. }
         | Outcome::ConditionUnmet
         | Outcome::Untouched { .. }
@@ -320,6 +323,9 @@ impl Client {
             self.could_not_record(one, error, active);
             return;
         }
+        if let Some(version) = one.answer.later {
+            self.met_later_record(&one.key.key, version);
+        }
         // Before what it remembers of its lapsed lease is replaced.
         let mut overlap = self.would_be_refused(one, active, now);
         let metrics = &active.namespace(one.target.namespace).metrics;
@@ -374,7 +380,7 @@ impl Client {
                 self.refused_the_lock(one, false, active, now);
                 DecisionKind::Allow
             }
-            Outcome::Ungoverned => {
+            Outcome::Ungoverned | Outcome::Unrecorded => {
                 metrics.ungoverned.inc();
                 DecisionKind::Allow
             }
@@ -391,6 +397,19 @@ impl Client {
             verdict.detail = Some(doubt.into());
         }
         self.tell_of(one, overlap, id, verdict, active);
+    }
+
+    /// The lock's record is of a later version: that is said once.
+    fn met_later_record(&self, key: &Bytes, version: u8) {
+        if self.shared.later_records.met(version) {
+            tracing::warn!(
+                key = %spell(key),
+                record = %char::from(version),
+                known = %char::from(record_version::VERSION),
+                "records of a later version of lockwarden are on this Redis: their locks are governed by the proxies of \
+                 that version only, and here Redis's own answers count until those records are gone"
+            );
+        }
     }
 
     /// Where refusals are not carried out: counts what would have been refused besides. Returns whether a former

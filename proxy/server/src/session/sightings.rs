@@ -210,7 +210,7 @@ impl Client {
         let mut doings = doings(command, at_ms).into_iter();
         let known = doings.find(|(key, _)| *key == lock.key);
         let did = match (&answer.outcome, known.map(|(_, did)| did)) {
-            (_, Some(Did::Store { .. })) | (Outcome::Ungoverned, None) => return,
+            (_, Some(Did::Store { .. })) | (Outcome::Ungoverned | Outcome::Unrecorded, None) => return,
             (Outcome::Granted(granted), known) => {
                 discovery.follow(lock.db, &lock.key);
                 let script = || {
@@ -245,7 +245,7 @@ impl Client {
             (Outcome::Absent { .. } | Outcome::Different { .. }, Some(Did::Release { compares, .. })) => {
                 Did::Release { compares, done: Some(false) }
             }
-            (Outcome::Ungoverned, Some(did)) => did,
+            (Outcome::Ungoverned | Outcome::Unrecorded, Some(did)) => did,
             (
                 Outcome::Busy { .. }
                 | Outcome::Absent { .. }

@@ -171,7 +171,8 @@ impl Client {
     /// Plans a step. One that may ask back does so where a process must be known first.
     pub(super) fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
         let who = self.connection.who();
-        let who = Who { may_ask_back, process: flight.speaks_for.unwrap_or(who.process), ..who };
+        let looks_first = self.shared.later_records.are_about();
+        let who = Who { may_ask_back, looks_first, process: flight.speaks_for.unwrap_or(who.process), ..who };
         flight.told = who.process;
         let prefix = &active.companion_prefix;
         let mut draw = random::grant;

@@ -230,6 +230,51 @@ fn a_clock_that_jumps_in_a_quarantine_does_not_end_it_for_a_proxy_that_starts_la
     start().client().sends("SET lock:a x NX PX 1000").gets("nil");
 }
 
+/// Neither server has a record that would say so: the grant was lost, and the promoted server's clock is an hour behind.
+#[test]
+fn fencing_tokens_do_not_go_back_where_the_clock_of_the_promoted_server_is_behind() {
+    let (a, b) = (Redis::start(), Redis::with_jumping_clock(&[]));
+    was_the_primary_for_long(&a);
+    b.clock_jumps(-3_600_000);
+    let all = Oracles::name(&a, 1);
+    let start = || all.in_front().ceiling("2s").namespace("quarantine", "\"2s\"").start();
+    let proxy = start();
+    comes_to(&proxy, "SET lock:1 a NX PX 500", "+OK");
+    let before = a.fence("lock:1");
+    all.say(&b, 2);
+    proxy.counts(ERAS, 1.0);
+    comes_to(&proxy, "SET lock:1 b NX PX 500", "+OK");
+    assert!(b.fence("lock:1") > before, "{} after {before}", b.fence("lock:1"));
+    // What follows is above that, and a proxy that starts later reckons by what was entered.
+    b.client().sends("FLUSHDB").reply();
+    let last = before;
+    let other = start();
+    comes_to(&proxy, "SET lock:1 c NX PX 500", "+OK");
+    comes_to(&other, "SET lock:2 d NX PX 500", "+OK");
+    assert!(b.fence("lock:1") > last && b.fence("lock:2") > last);
+}
+
+#[test]
+fn fencing_tokens_do_not_go_back_where_the_clock_is_put_back() {
+    let redis = Redis::with_jumping_clock(&[]);
+    was_the_primary_for_long(&redis);
+    let proxy = Proxy::builder(&redis).ceiling("2s").namespace("quarantine", "\"2s\"").start();
+    comes_to(&proxy, "SET lock:1 a NX PX 500", "+OK");
+    let before = redis.fence("lock:1");
+    redis.client().sends("DEL lock:1").reply();
+    redis.clock_jumps(-3_600_000);
+    wait_for("it to be entered", || {
+        let entry = redis.client().sends(format!("GET {ERA}")).text();
+        entry.split(' ').nth(6).is_some_and(|ahead| ahead.parse().is_ok_and(|ahead: u64| ahead > 3_500_000))
+    });
+    let straight = redis.client();
+    let record = straight.sends("KEYS lw:{*}:lock:1").reply();
+    let name = record.elements().first().expect("its record").bytes().to_vec();
+    straight.sends_arguments(&[b"DEL".as_slice(), &name]).gets(":1");
+    comes_to(&proxy, "SET lock:1 b NX PX 500", "+OK");
+    assert!(redis.fence("lock:1") > before);
+}
+
 /// An older lease came along to the new primary, and a newer one did not.
 #[test]
 fn a_late_writer_passes_no_guard_behind_a_grant_that_a_failover_lost() {

@@ -246,6 +246,7 @@ impl Client {
                 | Outcome::Absent { .. }
                 | Outcome::Refused(_)
                 | Outcome::Ungoverned
+                | Outcome::Unrecorded
                 | Outcome::Different { .. }
                 | Outcome::ConditionUnmet
                 | Outcome::Untouched { .. }

@@ -103,6 +103,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("refused and late", refused(Reason::Expired, true)),
         ("refused to overwrite", refused(Reason::Overwrite, false)),
         ("ungoverned", Outcome::Ungoverned),
+        ("not recorded", Outcome::Unrecorded),
         ("different", Outcome::Different { late: false }),
         ("different and late", Outcome::Different { late: true }),
         ("condition unmet", Outcome::ConditionUnmet),
@@ -181,7 +182,7 @@ fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
 }
 
 fn answers(outcome: &Outcome, flight: &InFlight, would: Option<Would>) -> Answers {
-    let one = Answer { outcome: outcome.clone(), native: None, would, deed: None, unrecorded: None };
+    let one = Answer { outcome: outcome.clone(), native: None, would, deed: None, unrecorded: None, later: None };
     let op = &flight.permitted.command().op;
     match op {
         LockOp::Wrapped { .. } => Answers::Script(ScriptEnd::Returned, vec![one], Beside::default()),
