@@ -95,6 +95,14 @@ pub fn era_key(prefix: &[u8]) -> Vec<u8> {
     [prefix, ERA].concat()
 }
 
+/// The proxies that serve under a prefix, behind it.
+pub(crate) const PROXIES: &[u8] = b"{}:lockwarden-proxies";
+
+/// The name of the key in which proxies that serve under this prefix enter themselves. It stands in database 0.
+pub fn proxies_key(prefix: &[u8]) -> Vec<u8> {
+    [prefix, PROXIES].concat()
+}
+
 /// The key that says with which prefix companions are named on a Redis: under the same name for every
 /// prefix, which is that of the usual one. It stands in database 0.
 pub const PREFIX_MARK: &[u8] = b"lw:{}:lockwarden-prefix";
@@ -110,7 +118,7 @@ pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8
     if last.iter().all(is_hex) && (surplus.starts_with(beginning) || beginning.starts_with(&surplus)) {
         return true;
     }
-    let fixed = [PREFIX_MARK.to_vec(), index_key(prefix), era_key(prefix)];
+    let fixed = [PREFIX_MARK.to_vec(), index_key(prefix), era_key(prefix), proxies_key(prefix)];
     let fits = |name: &Vec<u8>| name.starts_with(beginning) && name.ends_with(ending);
     fixed.iter().any(fits)
 }

@@ -19,6 +19,7 @@ mod asked;
 mod breaking;
 mod era;
 mod index;
+mod mark;
 mod record;
 mod renewal;
 mod shorten;
@@ -37,6 +38,7 @@ pub use flush::flush;
 pub use index::{IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans};
 pub use lease::{EnforcedTerms, keep_alive_ms, outlive_ms};
 pub(crate) use lease::{lengthened_to, may_repeat};
+pub use mark::{Marked, ProxyNote, enter_mark, marked};
 pub use needs::{Guard, Needs, all_rights, own_rights};
 pub use record::{
     GaveBack, Noticed, gave_back, give_back, identify, let_go, notice, noticed, undelivered, unwitnessed,

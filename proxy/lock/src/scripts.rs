@@ -176,6 +176,8 @@ scripts! {
     ERA = "era" for Own;
     /// Leases that another server had granted.
     SURVEY = "survey" for Own;
+    /// Which prefix is in use, and which proxies serve under it.
+    MARK = "mark" for Own;
 }
 
 /// The check of every right that a step of a client may take.

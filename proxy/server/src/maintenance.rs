@@ -34,7 +34,6 @@ use crate::state::ProxyState;
 use crate::telemetry::vocabulary::{ConnectionState, ReconnectReason};
 use era::Eras;
 use holders_connected::Holders;
-use prefix_mark::PrefixMark;
 
 /// Between two looks at a server that is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -151,7 +150,6 @@ struct Known {
     run_id: String,
     /// It said that it is a replica now: on connections to it no write is lost.
     was_demoted: bool,
-    prefix_mark: PrefixMark,
     eras: Eras,
     /// Why namespaces grant no lock whose `durability` is strict, as was said.
     unmet: strict::Unmet,
@@ -180,7 +178,7 @@ async fn connection(
             shared.metrics.backend_eras.inc();
         }
         known.run_id.clone_from(&report.run_id);
-        known.prefix_mark.another_server();
+        shared.prefix_mark.another_server().await;
         era::begin(shared, &conversation, known.was_demoted);
         shared.backend.strict.another_server();
     }
@@ -192,7 +190,6 @@ async fn connection(
         role,
         commands: None,
         report,
-        prefix_mark: &mut known.prefix_mark,
         eras: &mut known.eras,
         unmet: &mut known.unmet,
         asking: None,
@@ -269,8 +266,6 @@ struct Upkeep<'a> {
     commands: Option<i64>,
     /// What the server said of itself.
     report: server_info::Report,
-    /// Which prefix is in use.
-    prefix_mark: &'a mut PrefixMark,
     /// Since when servers are the primary.
     eras: &'a mut Eras,
     unmet: &'a mut strict::Unmet,
@@ -302,7 +297,7 @@ impl Upkeep<'_> {
             Some(error) => format!("{REFUSES_SCRIPTS}: {error}"),
             None => NO_SCRIPTS.to_owned(),
         });
-        let other_prefix = self.prefix_mark.refusal(&active.companion_prefix);
+        let other_prefix = shared.prefix_mark.refusal(&active.companion_prefix);
         let why = refusal(&self.report).or(lacks_scripts).or(other_prefix);
         let standing = match why {
             Some(why) => Standing::NotServing(why),
@@ -326,6 +321,7 @@ impl Upkeep<'_> {
                         return Err(BackendError::AnotherServer);
                     }
                     self.check_role(shared).await?;
+                    self.stand(shared, refusal);
                 }
             }
             let now = Instant::now();
@@ -436,11 +432,10 @@ impl Upkeep<'_> {
     /// Looks whether other proxies keep their records under the same prefix.
     async fn look_at_prefix_mark(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         if !self.report.may_ask {
+            shared.prefix_mark.cannot_be_known();
             return Ok(());
         }
-        let prefix = shared.active.load().companion_prefix.clone();
-        let has_leases = shared.mirror.has_worked();
-        self.prefix_mark.look(&mut self.conversation, &shared.backend.address, &prefix, has_leases).await
+        shared.prefix_mark.look(&mut self.conversation, shared).await
     }
 
     /// Any answer will do, also that a login is wanted; a new number says that a module brought commands

@@ -23,6 +23,7 @@ use crate::backend::{Address, Backend};
 use crate::config::{
     self, {Config, Network, Sessions},
 };
+use crate::maintenance::prefix_mark::PrefixMark;
 use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
@@ -68,6 +69,8 @@ pub(crate) struct ProxyState {
     pub(crate) functions: Arc<Functions>,
     pub(crate) watched_keys: WatchedKeys,
     pub(crate) mirror: LeaseMirror,
+    /// Which prefix the proxies in front of the server have in use.
+    pub(crate) prefix_mark: PrefixMark,
     /// Records that a later version of lockwarden has written.
     pub(crate) later_records: LaterRecords,
     pub(crate) renewals: Renewals,
@@ -143,6 +146,7 @@ impl ProxyState {
             functions: Arc::default(),
             watched_keys: WatchedKeys::default(),
             mirror,
+            prefix_mark: PrefixMark::default(),
             later_records: LaterRecords::default(),
             renewals: Renewals::default(),
             undelivered: Reports::default(),

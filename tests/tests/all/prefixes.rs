@@ -65,7 +65,7 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
     wait_for("the mark to be there", || marked(&redis) == "$8 wardens:");
 }
 
-/// Redis decides who was first.
+/// Redis decides who was first, before any lock is granted.
 #[test]
 fn of_two_proxies_that_start_at_once_one_serves() {
     for _ in 0..3 {
@@ -76,20 +76,132 @@ fn of_two_proxies_that_start_at_once_one_serves() {
         }
         // Nobody has locks yet, so there is nothing to tell apart.
         assert_eq!(marked(&redis), "nil");
-        let clients = [0, 1].map(|at: usize| both[at].client());
-        for (number, client) in clients.iter().enumerate() {
-            let lock = format!("SET lock:{number} a1 NX PX 9000");
-            client.sends(lock).gets("+OK");
-        }
-        wait_for("both to know", || {
-            let refused = |proxy: &&Proxy| proxy.logged(&["no client is served", "companion_prefix"]) > 0;
-            let serving = |proxy: &&Proxy| proxy.ready() == Some(200);
-            both.iter().filter(refused).count() == 1 && both.iter().filter(serving).count() == 1
+        let granted = std::thread::scope(|scope| {
+            let takes = |proxy: &Proxy| {
+                let client = proxy.client();
+                client.write(b"SET lock:a a1 NX PX 9000\r\nQUIT\r\n");
+                client.reads_to_end().starts_with(b"+OK\r\n")
+            };
+            let asked = [&both[0], &both[1]].map(|proxy| scope.spawn(move || takes(proxy)));
+            asked.map(|one| one.join().expect("it has asked"))
         });
-        let serving = both.iter().position(|proxy| proxy.ready() == Some(200));
-        let marks = ["$4 one:", "$4 two:"];
-        assert_eq!(serving.map(|at| marks[at].to_owned()), Some(marked(&redis)));
+        assert_eq!(granted.iter().filter(|granted| **granted).count(), 1, "{granted:?}");
+        for (at, mark) in ["$4 one:", "$4 two:"].into_iter().enumerate() {
+            becomes(&both[at], if granted[at] { 200 } else { 503 });
+            assert_eq!(marked(&redis) == mark, granted[at]);
+        }
     }
+}
+
+#[test]
+fn the_mark_goes_with_the_first_grant() {
+    let redis = Redis::start();
+    let [first, second] = ["lw:", "wardens:"].map(|prefix| with_prefix(&redis, prefix).start());
+    let (client, late) = (first.client(), second.client());
+    // Neither takes a lock: the database has no key of ours.
+    client.sends("DEL lock:job").gets(":0");
+    client.sends("EXPIRE lock:job 9").gets(":0");
+    assert_eq!(redis.client().sends("DBSIZE").integer(), 0);
+    client.sends("SET lock:job a1 NX PX 9000").gets("+OK");
+    assert_eq!(marked(&redis), "$3 lw:");
+    late.sends("SETNX lock:other b1").gets_close();
+    becomes(&second, 503);
+    for flush in ["FLUSHALL", "FLUSHDB"] {
+        client.sends("DEL lock:job").reply();
+        client.sends(flush).gets("+OK");
+        client.sends("SETNX lock:job a1").gets(":1");
+        assert_eq!(marked(&redis), "$3 lw:", "{flush}");
+    }
+    assert_eq!((first.ready(), second.ready()), (Some(200), Some(503)));
+}
+
+/// One write of it around the proxies stopped every proxy on that Redis for good.
+#[test]
+fn what_no_proxy_has_written_stops_none() {
+    let redis = Redis::start();
+    let straight = redis.client();
+    let mut proxy = Proxy::enforcing(&redis);
+    proxy.client().sends("SET lock:job a1 NX PX 90000").gets("+OK");
+    let longest = "x".repeat(33);
+    for write in [
+        format!("SET {MARK} x"),
+        format!("SET {MARK} wardens:"),
+        format!("SET {MARK} \"\""),
+        format!("SET {MARK} {{a}}"),
+        format!("SET {MARK} {longest}"),
+        format!("APPEND {MARK} more"),
+        format!("RPUSH {MARK} x"),
+    ] {
+        if write.starts_with("RPUSH") {
+            straight.sends(format!("DEL {MARK}")).gets(":1");
+        }
+        straight.sends(&write).reply();
+        wait_for(&format!("the mark to be there again after {write}"), || marked(&redis) == "$3 lw:");
+        assert_eq!(proxy.ready(), Some(200), "{write}");
+        // Nor a proxy that is started then.
+        proxy.stop();
+        straight.sends(format!("DEL {MARK}")).gets(":1");
+        straight.sends(&write).reply();
+        proxy = Proxy::enforcing(&redis);
+        proxy.client_from("127.0.0.3").sends("DEL lock:job").gets(":0");
+        assert_eq!(marked(&redis), "$3 lw:", "{write}");
+        proxy.logs(&["WARN", MARK, "what no proxy has written"]);
+    }
+    straight.sends(format!("SET {MARK} x")).gets("+OK");
+    proxy.stop();
+    straight.sends(format!("SET {MARK} x")).gets("+OK");
+    let end = check(&Proxy::builder(&redis));
+    assert!(end.stdout.contains("holds \"x\", under which no proxy serves"), "{end:?}");
+}
+
+/// A proxy that stands still for a while loses its mark to nobody.
+#[test]
+fn a_proxy_that_is_frozen_keeps_its_mark() {
+    let redis = Redis::start();
+    let first = Proxy::enforcing(&redis);
+    first.client().sends("SET lock:job a1 NX PX 90000").gets("+OK");
+    first.freeze();
+    // What it has said of itself is long over.
+    redis.client().sends("ZADD lw:{}:lockwarden-proxies 1 gone").gets(":1");
+    let entries = redis.client().sends("ZRANGE lw:{}:lockwarden-proxies 0 -1").reply();
+    for entry in entries.elements() {
+        redis
+            .client()
+            .sends_arguments(&[b"ZADD".as_slice(), b"lw:{}:lockwarden-proxies", b"1", entry.bytes()])
+            .gets(":0");
+    }
+    let second = with_prefix(&redis, "wardens:").without_waiting().start();
+    second.logs(&["ERROR", "no client is served", "wardens:"]);
+    first.thaw();
+    assert_eq!(marked(&redis), "$3 lw:");
+}
+
+#[test]
+fn proxies_of_other_rules_before_one_redis_are_told() {
+    let redis = Redis::start();
+    let [one, same] = [0, 1].map(|_| Proxy::enforcing(&redis));
+    one.client().sends("SET lock:job a1 NX PX 90000").gets("+OK");
+    wait_for("both to have entered themselves", || {
+        redis.client().sends("ZCARD lw:{}:lockwarden-proxies").integer() == 2
+    });
+    let end = check(&Proxy::builder(&redis));
+    assert!(end.stdout.contains("proxies that serve this Redis: 2 (version "), "{end:?}");
+    assert!(!end.stdout.contains("not alike"), "{end:?}");
+    let other = Proxy::builder(&redis).ceiling("77s").start();
+    for proxy in [&one, &same, &other] {
+        proxy.logs(&["WARN", "another proxy in front of this Redis has another version or other rules"]);
+    }
+    other.counts("lockwarden_proxies_unlike", 2.0);
+    one.counts("lockwarden_proxies_unlike", 1.0);
+    let said = one.logged(&["another proxy in front of this Redis"]);
+    assert_eq!(said, 1, "{}", one.log());
+    let end = check(&Proxy::builder(&redis));
+    assert!(end.stdout.contains("the proxies that serve this Redis are not alike: version "), "{end:?}");
+    assert_eq!(end.code, Some(1), "{end:?}");
+    // Another version is told likewise, and a later one may write records that are not ours to judge.
+    let note = "0011223344556677 9.9.9 2 cafe and more";
+    redis.client().sends_arguments(&["ZADD", "lw:{}:lockwarden-proxies", "9999999999999", note]).gets(":1");
+    one.logs(&["WARN", "another proxy in front of this Redis", "9.9.9", "cafe"]);
 }
 
 /// An application's FLUSHALL takes the mark, too. The database stays empty until there is something to mark.
@@ -101,7 +213,7 @@ fn the_mark_comes_back_with_the_next_lock_after_a_flush() {
     client.sends("SELECT 3").gets("+OK");
     client.sends("FLUSHALL").gets("+OK");
     client.sends("SETNX lock:job a1").gets(":1");
-    wait_for("the mark to be there again", || marked(&redis) == "$3 lw:");
+    assert_eq!(marked(&redis), "$3 lw:");
 }
 
 #[test]
@@ -174,6 +286,7 @@ fn where_all_is_only_watched_no_key_of_the_proxys_own_about_all_locks_is_written
         MARK,
         "lw:{}:lockwarden-era",
         "lw:{}:lockwarden-kept",
+        "lw:{}:lockwarden-proxies",
         "lw:{}:lockwarden-surplus:da39a3ee5e6b4b0d3255bfef95601890afd80709",
     ] {
         let before = straight.sends(format!("DUMP {name}")).reply().to_string();

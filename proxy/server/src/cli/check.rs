@@ -88,7 +88,7 @@ pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
     }
     describe(&config, &meaning);
     let without_min_replicas = args.without_min_replicas.as_deref();
-    if args.backend { ask_backend(&config, without_min_replicas) } else { ExitCode::SUCCESS }
+    if args.backend { ask_backend(&config, &meaning, without_min_replicas) } else { ExitCode::SUCCESS }
 }
 
 /// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
@@ -180,7 +180,7 @@ fn sentinel(config: &Config, listener: &Listener, face: &SentinelFace) -> String
     )
 }
 
-fn ask_backend(config: &Config, without_min_replicas: Option<&str>) -> ExitCode {
+fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<&str>) -> ExitCode {
     let Backend::Redis(url) = &config.backend else {
         say!("backend: private; it is started with the proxy");
         return ExitCode::SUCCESS;
@@ -202,29 +202,21 @@ fn ask_backend(config: &Config, without_min_replicas: Option<&str>) -> ExitCode 
     };
     let namespaces = activate::namespaces(config);
     let asked = runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces, without_min_replicas))
-            .await
-            .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
+        tokio::time::timeout(
+            Duration::from_secs(10),
+            ask(&address, config, meaning, (&namespaces, without_min_replicas)),
+        )
+        .await
+        .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let Asked {
-        unfit,
-        report,
-        clients,
-        keys,
-        lacking,
-        barrier,
-        other_prefix,
-        cannot_log_in,
-        absent,
-        sentinels,
-        replication,
-    } = match asked {
-        Ok(asked) => asked,
-        Err(error) => {
-            say!("backend: {error}{}", error.hint(url));
-            return exit_code::unreachable();
-        }
-    };
+    let Asked { unfit, report, clients, keys, lacking, barrier, marks, cannot_log_in, absent, sentinels, replication } =
+        match asked {
+            Ok(asked) => asked,
+            Err(error) => {
+                say!("backend: {error}{}", error.hint(url));
+                return exit_code::unreachable();
+            }
+        };
     let version = if report.version.is_empty() { "unknown" } else { &report.version };
     say!("backend: {address} answers, {version}");
     for line in &sentinels.stands {
@@ -233,7 +225,7 @@ fn ask_backend(config: &Config, without_min_replicas: Option<&str>) -> ExitCode 
     if let Some(clients) = clients {
         say!("backend: {clients}");
     }
-    for line in &barrier.stands {
+    for line in barrier.stands.iter().chain(&marks.stands) {
         say!("backend: {line}");
     }
     if let Some(seconds @ 1..) = report.timeout {
@@ -260,7 +252,7 @@ fn ask_backend(config: &Config, without_min_replicas: Option<&str>) -> ExitCode 
     doubts.extend(keys.wide(config));
     doubts.extend(lacking);
     doubts.extend(barrier.doubts);
-    doubts.extend(other_prefix);
+    doubts.extend(marks.doubts);
     doubts.extend(cannot_log_in);
     doubts.extend(replication.doubts);
     for doubt in &doubts {
@@ -360,8 +352,8 @@ struct Asked {
     lacking: Vec<String>,
     /// Whether users and their twins are as they have to be.
     barrier: barrier::Found,
-    /// That another prefix is in use.
-    other_prefix: Option<String>,
+    /// Which prefix is in use, and by whom.
+    marks: prefix_mark::Marks,
     /// Which users of certificates cannot log in.
     cannot_log_in: Vec<String>,
     /// Commands that it does not have.
@@ -375,8 +367,8 @@ struct Asked {
 async fn ask(
     address: &Address,
     config: &Config,
-    namespaces: &Namespaces,
-    without_min_replicas: Option<&str>,
+    meaning: &Meaning,
+    (namespaces, without_min_replicas): (&Namespaces, Option<&str>),
 ) -> Result<Asked, BackendError> {
     let prefix = &config.companion_prefix;
     let (mut own, unfit) = match address.converse_with_primary().await {
@@ -404,7 +396,7 @@ async fn ask(
         lacking: rights::ask(&mut own, address, config, namespaces, &absent.names).await?,
         absent,
         barrier: barrier::ask(&mut own, address, config, namespaces).await?,
-        other_prefix: prefix_mark::doubt(&mut own, address, prefix).await?,
+        marks: prefix_mark::doubt(&mut own, address, prefix, meaning.hash()).await?,
         cannot_log_in: certificate_logins::ask(address, config).await?,
         replication: replication::ask(&mut own, config, (address.sentinels().is_some(), without_min_replicas)).await?,
     })

@@ -188,6 +188,7 @@ impl Session {
     /// Redis does not let this client look, and what would be found decides nothing.
     fn forward_unseen(&mut self, flush: &Flush, active: &Active, muted: Muted) {
         let Some(pass) = flush.unseen() else { return };
+        self.client.shared.prefix_mark.flushed();
         unjudged(active);
         if flush.listed {
             self.client.tell(Told::Listed, flush.name, &refusal_id(), None);
@@ -262,6 +263,7 @@ impl Client {
             FlushAnswer::Run(native, found) => {
                 let db = (!flush.all).then(|| self.connection.db());
                 self.shared.mirror.forget(db, begun);
+                self.shared.prefix_mark.flushed();
                 self.flushed(flush, &found, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 self.encoded(&native)

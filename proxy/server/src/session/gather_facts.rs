@@ -150,6 +150,20 @@ impl Client {
     }
 }
 
+/// Whether a command may be granted a lock.
+pub(super) fn may_be_granted(command: &Command) -> bool {
+    match command.op() {
+        Some(
+            LockOp::Acquire { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Take { .. }
+            | LockOp::Store { .. }
+            | LockOp::Wrapped { .. },
+        ) => true,
+        Some(LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. }) | None => false,
+    }
+}
+
 /// Whether a command tries to take locks.
 pub(super) fn is_try(command: &Command) -> bool {
     match command.op() {

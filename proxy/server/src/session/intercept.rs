@@ -17,7 +17,7 @@ use super::awaited::{InFlight, Look};
 use super::client::FirstCommand;
 use super::conclude::Concluded;
 use super::connection_state::Acting;
-use super::gather_facts::may_need_process;
+use super::gather_facts::{may_be_granted, may_need_process};
 use super::judge::{Looked, judged, let_others_run};
 use super::multiplexing::Way;
 use super::transport::request_buffer::RequestBuffer;
@@ -252,6 +252,12 @@ impl Session {
             && !Box::pin(self.verify_server(inbox, namespace, active, muted)).await?
         {
             return Ok(());
+        }
+        if !self.client.shared.prefix_mark.is_settled()
+            && may_be_granted(&command)
+            && !Box::pin(self.client.shared.prefix_mark.settle(&self.client.shared)).await
+        {
+            return Err(End::Backend);
         }
         let begun = Moment::now();
         let needs = Needs::of_any(&command);

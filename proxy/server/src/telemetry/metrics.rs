@@ -155,6 +155,9 @@ metrics! {
         /// 1 where the backend's `maxmemory-policy` (`allkeys-*`, `volatile-*`) drops locks that are held when its
         /// memory is full, else 0; asked once a minute.
         pub(crate) backend_evicts_locks: IntGauge = "lockwarden_backend_evicts_locks" { "backend" = "default" };
+        /// Proxies that serve the same Redis with another version of lockwarden or other rules about locks; asked every ten
+        /// seconds.
+        pub(crate) proxies_unlike: IntGauge = "lockwarden_proxies_unlike" {};
         /// Times the proxy's own connection to the backend had to be made again.
         pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter> = "lockwarden_backend_reconnects_total" {
             "backend" = "default",
