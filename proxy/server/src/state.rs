@@ -127,7 +127,7 @@ impl ProxyState {
         events: Arc<EventLog>,
         audit: Arc<Audit>,
     ) -> io::Result<ProxyState> {
-        let mirror = match address.sentinels() {
+        let mirror = match address.authority.sentinels() {
             Some(_) => LeaseMirror::that_remembers(),
             None => LeaseMirror::default(),
         };

@@ -42,7 +42,7 @@ pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demote
         false => server.cut_older(),
     };
     let leases = shared.mirror.doubt();
-    let before = shared.backend.address.sentinels().and_then(|sentinels| sentinels.take_before());
+    let before = shared.backend.address.authority.sentinels().and_then(|sentinels| sentinels.take_before());
     let over = before.map_or(0, |before| shared.mirror.doubt_over(before));
     tracing::debug!(era, connections, leases, over, "another era has begun");
     // What is held may have little time left.
