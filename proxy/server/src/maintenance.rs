@@ -10,7 +10,6 @@ pub(crate) mod connection_age;
 mod era;
 mod holders_connected;
 mod orphans;
-pub(crate) mod prefix_mark;
 mod primary;
 mod renewal_failures;
 pub(crate) mod renewals;

@@ -9,6 +9,7 @@ pub(crate) mod later_records;
 pub(crate) mod lease_mirror;
 pub(crate) mod lost_holders;
 pub(crate) mod owner_tokens;
+pub(crate) mod prefix_mark;
 pub(crate) mod processes;
 pub(crate) mod renewals;
 pub(crate) mod script_cache;

@@ -5,6 +5,7 @@
 pub(crate) mod certificates;
 pub(crate) mod effects;
 pub(crate) mod operator;
+pub(crate) mod prefix_mark;
 pub(crate) mod quarantine;
 pub(crate) mod standstill;
 
@@ -23,7 +24,6 @@ use crate::backend::{Address, Backend};
 use crate::config::{
     self, {Config, Network, Sessions},
 };
-use crate::maintenance::prefix_mark::PrefixMark;
 use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
@@ -32,6 +32,7 @@ use crate::registry::later_records::LaterRecords;
 use crate::registry::lease_mirror::LeaseMirror;
 use crate::registry::lost_holders::{Lost, LostHolders};
 use crate::registry::owner_tokens::OwnerTokens;
+use crate::registry::prefix_mark::PrefixMark;
 use crate::registry::processes::Processes;
 use crate::registry::renewals::Renewals;
 use crate::registry::script_cache::ScriptCache;

@@ -33,9 +33,9 @@ use crate::config::{
     Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace, Summary,
     advertised_listener,
 };
-use crate::maintenance::prefix_mark;
 use crate::net::tls::Unobserved;
 use crate::ruleset::{activate, load_policies};
+use crate::state::prefix_mark;
 use crate::text::durations::share;
 use crate::text::numbers::number;
 use crate::text::terminal::{complain, say};

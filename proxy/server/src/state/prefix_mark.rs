@@ -5,9 +5,6 @@
 //! proxy has entered itself is no proxy's word. The heartbeat looks at it, and the first lock command that could be granted a
 //! lock waits until it is there.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,10 +15,11 @@ use lockwarden_lock::token::hex;
 use lockwarden_resp::Value;
 use tokio::time::timeout;
 
+use super::ProxyState;
 use crate::backend::{Address, BackendError, Conversation, server_info};
 use crate::random;
+use crate::registry::prefix_mark::{Known, PrefixMark};
 use crate::ruleset::Active;
-use crate::state::ProxyState;
 
 /// How long writing the mark may take.
 const WRITE_PATIENCE: Duration = Duration::from_secs(1);
@@ -30,69 +28,10 @@ const NOTED_EVERY: Duration = Duration::from_secs(10);
 /// Differences to other proxies that are remembered as told.
 const MAX_TOLD: usize = 64;
 
-/// The mark is not known to be there.
-const UNSETTLED: u8 = 0;
-/// It is this proxy's prefix, or nobody can say.
-const SETTLED: u8 = 1;
-/// Another prefix is in use.
-const OTHER: u8 = 2;
-
-/// What this proxy knows of the mark.
-#[derive(Default)]
-pub(crate) struct PrefixMark {
-    standing: AtomicU8,
-    /// The prefix that is in use, where that is another.
-    other: Mutex<Option<Bytes>>,
-    /// One looks at a time.
-    known: tokio::sync::Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    /// The prefix that this proxy has seen there or written, which was its own.
-    own: Option<Bytes>,
-    /// The proxy's user may not write it.
-    is_forbidden: bool,
-    /// Somebody was told that it cannot be read or written.
-    is_reported: bool,
-    /// Over which it is written: where writes are paused, nothing else waits behind it.
-    writing: Option<Conversation>,
-    /// Names this run of the proxy.
-    run: String,
-    /// What it has said of itself, and when.
-    noted: Option<(String, Instant)>,
-    /// What was said of other proxies.
-    told: HashSet<(String, u8, String)>,
-}
-
 impl PrefixMark {
-    /// Another server is looked at from now on.
-    pub(crate) async fn another_server(&self) {
-        self.standing.store(UNSETTLED, Ordering::Release);
-        let mut known = self.known.lock().await;
-        (known.is_forbidden, known.writing, known.noted) = (false, None, None);
-    }
-
-    /// A command of a client has emptied the server, or a database of it.
-    pub(crate) fn flushed(&self) {
-        // One that was refused stays so.
-        let _ = self.standing.compare_exchange(SETTLED, UNSETTLED, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Nobody can say which prefix is in use, so this one counts.
-    pub(crate) fn cannot_be_known(&self) {
-        self.standing.store(SETTLED, Ordering::Release);
-    }
-
-    /// Whether the mark is known to be this proxy's.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.standing.load(Ordering::Acquire) == SETTLED
-    }
-
     /// Why nobody is served, if that is so.
     pub(crate) fn refusal(&self, prefix: &[u8]) -> Option<String> {
-        let other = self.other.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(refusal(prefix, other.as_ref()?))
+        Some(refusal(prefix, &self.other()?))
     }
 
     /// Before a lock may be granted: sees to it that the mark is there. Returns false where another prefix is in use. Where Redis does not
@@ -100,14 +39,14 @@ impl PrefixMark {
     pub(crate) async fn settle(&self, shared: &ProxyState) -> bool {
         let settling = async {
             let mut known = self.known.lock().await;
-            if self.standing.load(Ordering::Acquire) == UNSETTLED {
+            if self.is_unsettled() {
                 self.enter(&mut known, shared).await;
             }
         };
         if timeout(WRITE_PATIENCE, settling).await.is_err() {
             tracing::debug!("the prefix mark was not written in time");
         }
-        let is_other = self.standing.load(Ordering::Acquire) == OTHER;
+        let is_other = self.other().is_some();
         if is_other {
             shared.backend.server.doubt();
         }
@@ -139,7 +78,7 @@ impl PrefixMark {
             }
             Found::Nonsense(_) => {}
             // A proxy that was refused never takes it over by itself: after a flush those that serve come first.
-            Found::Nothing if has_leases && self.standing.load(Ordering::Acquire) != OTHER && !known.is_forbidden => {}
+            Found::Nothing if has_leases && self.other().is_none() && !known.is_forbidden => {}
             Found::Nothing => {
                 if !known.is_forbidden {
                     self.flushed();
@@ -153,8 +92,8 @@ impl PrefixMark {
             }
         }
         if !known.is_forbidden && timeout(WRITE_PATIENCE, self.enter(&mut known, shared)).await.is_err() {
-            // While writes are paused nobody takes a lock either, and the next look tries again. An answer may still come.
-            known.writing = None;
+            // While writes are paused nobody takes a lock either, and the next look tries again.
+            tracing::debug!("the prefix mark was not written in time");
         }
         Ok(())
     }
@@ -167,27 +106,19 @@ impl PrefixMark {
         let before = known.noted.as_ref().map_or("", |(said, _)| said.as_str());
         let given_up = known.own.as_ref().filter(|own| *own != prefix).cloned().unwrap_or_default();
         let step = plan::enter_mark(prefix, &said, before, &given_up);
+        // Over a connection of its own: where writes are paused, nothing else waits behind it.
         let written = async {
-            // Taken out: one that is given up in the middle is not used again.
-            let mut writing = match known.writing.take() {
-                Some(writing) => writing,
-                None => {
-                    let mut writing = shared.backend.address.converse().await?;
-                    writing.select(0).await?;
-                    writing
-                }
-            };
-            let answer = writing.execute(&step).await?;
-            Ok::<_, BackendError>((answer, writing))
+            let mut own = shared.backend.address.converse().await?;
+            own.select(0).await?;
+            own.execute(&step).await
         };
-        let (answer, writing) = match written.await {
-            Ok(written) => written,
+        let answer = match written.await {
+            Ok(answer) => answer,
             Err(error) => {
                 tracing::debug!(%error, "the prefix mark could not be written");
                 return;
             }
         };
-        known.writing = Some(writing);
         match plan::marked(&answer, prefix) {
             Some(Marked::Own { replaced, unnoted, proxies }) => {
                 if let Some(replaced) = replaced.filter(|replaced| *replaced != given_up) {
@@ -213,16 +144,6 @@ impl PrefixMark {
                 known.report(&answer);
             }
         }
-    }
-
-    fn is_own(&self) {
-        *self.other.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.standing.store(SETTLED, Ordering::Release);
-    }
-
-    fn is_other(&self, other: &Bytes) {
-        *self.other.lock().unwrap_or_else(PoisonError::into_inner) = Some(other.clone());
-        self.standing.store(OTHER, Ordering::Release);
     }
 }
 
