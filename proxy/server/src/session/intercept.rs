@@ -348,8 +348,8 @@ impl Session {
         }
         let step = self.client.plan(&mut flight, true, active);
         let planned = Instant::now();
-        // What was judged before a gap is not promised after it.
-        if !self.client.shared.standstill.look(planned) {
+        // A gap may lie between the two. What a client is promised it reckons from its request, so that stays true.
+        if !self.still_counts(planned).await {
             return Err(End::Backend);
         }
         flight.took = judged(begun, planned);

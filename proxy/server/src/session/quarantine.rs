@@ -52,11 +52,11 @@ impl Session {
         Ok(())
     }
 
-    /// Whether an answer that came at this moment was said by the server that is the primary, as far as this proxy knows; after a gap
-    /// in its own time it waits until it does. What the server before has said is not believed.
-    pub(super) async fn still_counts(&mut self, answered: Instant) -> bool {
+    /// Whether what is sent at this moment reaches the server that is the primary, as far as this proxy knows, or what came was said by
+    /// it; after a gap in its own time it waits until it does. What a server before has said is not believed.
+    pub(super) async fn still_counts(&mut self, now: Instant) -> bool {
         let shared = &self.client.shared;
-        if !shared.standstill.look(answered) {
+        if !shared.standstill.look(now) {
             shared.standstill.is_over().await;
         }
         let era = self.transport.backend_link().era();
