@@ -398,7 +398,12 @@ async fn ask(
         barrier: barrier::ask(&mut own, address, config, namespaces).await?,
         marks: prefix_mark::doubt(&mut own, address, prefix, meaning.hash()).await?,
         cannot_log_in: certificate_logins::ask(address, config).await?,
-        replication: replication::ask(&mut own, config, (address.authority.sentinels().is_some(), without_min_replicas)).await?,
+        replication: replication::ask(
+            &mut own,
+            config,
+            (address.authority.sentinels().is_some(), without_min_replicas),
+        )
+        .await?,
     })
 }
 
