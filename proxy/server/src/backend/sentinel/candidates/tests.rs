@@ -87,7 +87,7 @@ fn what_proves_its_descent_is_followed_at_once_and_what_was_there_before_is_not_
     all.follow(&old);
     all.say(1, &new, now);
     all.follow(&old);
-    assert_eq!(all.0.contenders(now), [new.clone()]);
+    assert_eq!(all.0.contenders(now), std::slice::from_ref(&new));
     all.0.descends(&new, now);
     all.follow(&new);
     for sentinel in 2..=3 {
