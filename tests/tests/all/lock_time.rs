@@ -58,7 +58,13 @@ impl Did {
         }
     }
 
+    /// What it saw since the last time. A lock that is still locked was so until now.
     fn take(&self) -> (u64, u64) {
+        if let Some(refused) = self.refused.lock().expect("nobody panics").as_mut() {
+            let unheld = u64::try_from(refused.elapsed().as_millis()).expect("short");
+            self.unheld_ms.fetch_add(unheld, Ordering::Relaxed);
+            *refused = Instant::now();
+        }
         let take = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         (take(&self.grants), take(&self.unheld_ms))
     }
