@@ -94,9 +94,10 @@ impl Candidate {
         self.released + self.handed_over + self.foreign + self.swept
     }
 
-    /// More than one of twenty releases came from others: what enforcing would stop.
+    /// More than one of five releases came from other applications, or from connections that were refused the lock: enforcing
+    /// would stop some. Threads that share a pool have fewer, unless they do little else than wait.
     fn is_misused(&self) -> bool {
-        self.foreign * 20 > self.given_back()
+        self.foreign * 5 > self.given_back()
     }
 
     /// Given back by others than took them, in a namespace where that is meant.
@@ -275,7 +276,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candida
     }
     if family.rules.by_itself {
         put(format_args!(
-            "# {} of {} were deleted by others than took them: by itself, so that the other locks can be enforced before it",
+            "# {} of {} were deleted by other applications, or by connections that were refused them: by itself, so that the others can be enforced before it",
             sum(|one| one.foreign),
             sum(Candidate::given_back)
         ));
