@@ -310,6 +310,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     estate.running.clear();
     // Locks are there already, and scripts; what was counted is not.
     redis.client().sends("DEL grants overlaps").reply();
+    // Jobs that were killed in their queue would keep their locks for an hour.
+    redis.client().sends("DEL qo_0 qo_1 qo_2 qo_3").reply();
 
     let mut busy = Command::new("sh");
     let _busy = Process::spawn(busy.args(["-c", "while :; do :; done"]))?;
