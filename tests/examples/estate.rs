@@ -78,7 +78,7 @@ struct Estate {
 impl Estate {
     /// Starts all programs with this address of their Redis.
     fn starts(&mut self, port: u16) -> Result<(), Box<dyn Error>> {
-        for program in PROGRAMS.iter().filter(|one| is_wanted(one.name)) {
+        for program in wanted() {
             for _ in 0..program.processes {
                 let group = self.start(program, port)?;
                 self.running.push(group);
@@ -193,7 +193,6 @@ impl Installed {
         println!("\n$ redis-cli SCRIPT FLUSH");
         redis.client().sends("SCRIPT FLUSH").gets("+OK");
         std::thread::sleep(WARMING_UP);
-        let wanted = || PROGRAMS.iter().filter(|one| is_wanted(one.name));
         let deadline = Instant::now() + MOST_SEEN;
         let proposed = loop {
             let proposed = Proposed::read(self.answer(&["discover", "-o", "toml"])?.1)?;
@@ -293,8 +292,10 @@ fn said(word: &str) -> Option<String> {
     env::args().skip_while(|one| one != word).nth(1)
 }
 
-fn is_wanted(program: &str) -> bool {
-    said("--only").is_none_or(|only| only == program)
+/// All programs, or the one that `--only` names.
+fn wanted() -> impl Iterator<Item = &'static Program> {
+    let only = said("--only");
+    PROGRAMS.iter().filter(move |one| only.as_ref().is_none_or(|only| only == one.name))
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -344,7 +345,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "\n{:10} {:>10} {:>10} {:>10}   overlaps: direct, watched, enforced",
         "PROGRAM", "DIRECT", "WATCHED", "ENFORCED"
     );
-    for Program { name, is_honest, .. } in PROGRAMS.iter().filter(|one| is_wanted(one.name)) {
+    for Program { name, is_honest, .. } in wanted() {
         let of = |phase: &Phase| (phase.grants[*name], phase.overlaps[*name]);
         let (before, during, after) = (of(&direct), of(&watched), of(&enforced));
         println!(

@@ -22,7 +22,7 @@ impl Moment {
 
     /// So long before this one.
     pub(crate) fn ago(self, span: Duration) -> Moment {
-        let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let span_ms = ms(span);
         Moment { at: self.at.checked_sub(span).unwrap_or(self.at), unix_ms: self.unix_ms.saturating_sub(span_ms) }
     }
 
@@ -37,7 +37,7 @@ impl Moment {
     /// A moment soon after this one, as told by the clock that only goes on.
     pub(crate) fn then(self, at: Instant) -> Moment {
         let passed: Duration = at.saturating_duration_since(self.at);
-        let passed_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+        let passed_ms = ms(passed);
         Moment { at, unix_ms: self.unix_ms.saturating_add(passed_ms) }
     }
 }
@@ -53,7 +53,12 @@ pub(crate) fn proxy_time() -> ProxyTime {
     ProxyTime(now_ms())
 }
 
+/// A span in whole ms.
+pub(crate) fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Unix time by this machine's clock, ms.
 pub(crate) fn now_ms() -> u64 {
-    u64::try_from(unix_now().as_millis()).unwrap_or(u64::MAX)
+    ms(unix_now())
 }

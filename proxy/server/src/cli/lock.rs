@@ -22,6 +22,7 @@ use super::arguments::parse_duration;
 use super::output::{duration, plain};
 use crate::app::exit_code;
 use crate::backend::Address;
+use crate::clock;
 use crate::config;
 use crate::config::{
     Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret, Target, Unusable,
@@ -213,7 +214,7 @@ fn waited(wait: Duration) -> String {
 }
 
 fn said(time: Duration) -> String {
-    duration(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    duration(clock::ms(time))
 }
 
 /// Redis takes no blanks and line ends in a name.

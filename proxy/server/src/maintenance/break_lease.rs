@@ -11,6 +11,7 @@ use lockwarden_lock::token::{FencingToken, Grant};
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clock;
 use crate::random::refusal_id;
 use crate::state::{ProxyState, effects};
 use crate::telemetry::events::{EventKind, Verdict};
@@ -117,7 +118,7 @@ impl BreakOrder {
         let Some(details) = active.of_lock(&self.key.key) else {
             return id;
         };
-        let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+        let held_ms = clock::ms(held);
         tracing::warn!(
             id,
             namespace = %details.name,

@@ -16,6 +16,7 @@ use lockwarden_resp::Value;
 use tokio::time::timeout;
 
 use crate::backend::{Agreement, BackendError, Conversation};
+use crate::clock;
 use crate::registry::lease_mirror::Over;
 use crate::state::{ProxyState, effects};
 
@@ -124,7 +125,7 @@ impl Eras {
     /// What the clock of fencing tokens comes to that was known last, whichever server's it was: no token is higher by now.
     fn tokens(&self, now: Instant) -> Option<RedisTime> {
         let (era, read) = (self.known.as_ref()?, self.read?);
-        let passed = u64::try_from(now.saturating_duration_since(read.sent).as_millis()).unwrap_or(u64::MAX);
+        let passed = clock::ms(now.saturating_duration_since(read.sent));
         Some(RedisTime(read.redis.0.saturating_add(passed).saturating_add(era.ahead_ms)))
     }
 
@@ -154,7 +155,7 @@ impl Eras {
             if let Some(by) = shared.backend.strict.read_clock(read) {
                 self.is_anew = true;
                 tracing::warn!(
-                    by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
+                    by_ms = clock::ms(by),
                     "the server's clock has jumped forward, so leases end before their holders reckon: where there is a \
                      quarantine, it begins anew"
                 );

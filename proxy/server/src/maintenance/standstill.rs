@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::backend::sentinel::Sentinels;
+use crate::clock;
 use crate::state::ProxyState;
 use crate::state::standstill::TOO_LONG;
 
@@ -45,7 +46,7 @@ async fn ask_after_gaps(shared: &Arc<ProxyState>) {
             "this process stood still for more than {TOO_LONG:?}: nothing is forwarded until it was asked who is the primary"
         );
         let asked = timeout(ASK_WITHIN, ask(shared, begun)).await.is_ok();
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ms = clock::ms(begun.elapsed());
         tracing::info!(ms, asked, "commands are forwarded again");
         shared.standstill.was_asked(gaps);
     }

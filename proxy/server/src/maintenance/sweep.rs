@@ -17,6 +17,7 @@ use lockwarden_lock::plan::{IndexEntry, RecordedLease, SweepTerms, Swept, sweep,
 use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
+use crate::clock;
 use crate::holders::handover;
 use crate::registry::ungoverned::Equal;
 use crate::ruleset::{Active, NamespaceDetails};
@@ -81,7 +82,7 @@ impl Longest {
 
     fn in_words(&self) -> String {
         let words = self.named.iter().map(|(held, key)| {
-            let held = duration(u64::try_from(held.as_millis()).unwrap_or(u64::MAX));
+            let held = duration(clock::ms(*held));
             let key = spell(&key.key);
             format!("{key} (held for {held})")
         });

@@ -14,6 +14,7 @@ use super::Session;
 use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
+use crate::clock;
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
@@ -118,7 +119,7 @@ fn numbers_leases(namespace: NamespaceId, active: &Active) -> bool {
 /// All that is known of a lease, as a reply.
 fn described(known: &KnownLease, namespace: &str) -> Value {
     let number = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
-    let ms = |time: Duration| number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let ms = |time: Duration| number(clock::ms(time));
     let maybe = |some: Option<Value>| some.unwrap_or(Value::Null);
     let (state, fence, own, since, age, left) = match *known {
         KnownLease::Held { fence, since_ms, held, left, own } => {

@@ -29,6 +29,7 @@ use lockwarden_lock::token::{FencingToken, Grant, Process};
 use super::awaited::{Confirmation, InFlight};
 use super::client::Client;
 use super::refusals::policy_of;
+use crate::clock;
 use crate::clock::Moment;
 use crate::ruleset::{Active, mode_label};
 use crate::state::effects;
@@ -301,7 +302,7 @@ impl Client {
         };
         let lease = self.shared.mirror.is_unrecorded(key, now.at)?;
         let held = now.at.saturating_duration_since(lease.since);
-        let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+        let held_ms = clock::ms(held);
         match &mut answer.outcome {
             Outcome::Granted(granted) => {
                 granted.ended = Ended::RanOut(RedisTime(granted.now.0.saturating_sub(held_ms)));

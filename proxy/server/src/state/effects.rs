@@ -11,6 +11,7 @@ use lockwarden_lock::plan::{self, Renewed, Shortened};
 use lockwarden_resp::Value;
 
 use super::ProxyState;
+use crate::clock;
 use crate::random::refusal_id;
 use crate::registry::lost_holders::Lost;
 use crate::registry::renewals::KeptLease;
@@ -80,7 +81,7 @@ fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
     shared.metrics.lapsed.inc();
     tracing::warn!(
         key = %String::from_utf8_lossy(&key.key),
-        late_ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
+        late_ms = clock::ms(late),
         "a lease ran out under its holder: {why}"
     );
 }
@@ -238,7 +239,7 @@ fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Activ
     };
     details.metrics.leases_lost.inc();
     let holder = over.session.and_then(|session| shared.clients.caller_of_late(session));
-    let held_ms = u64::try_from(over.held.as_millis()).unwrap_or(u64::MAX);
+    let held_ms = clock::ms(over.held);
     let who = holder.as_ref().map_or_else(
         || "not known to this proxy".to_owned(),
         |holder| format!("{} ({})", holder.application(), holder.address),

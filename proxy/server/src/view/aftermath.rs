@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::NamedMap;
 
-use super::leases::ms;
 use super::lock_time::Costs;
 use super::periods::Periods;
 use super::tally::Counts;
 use crate::clock::Moment;
+use crate::clock::ms;
 use crate::text::durations::{duration, share};
 use crate::text::numbers::number;
 

@@ -12,8 +12,8 @@ use lockwarden_lock::token::SessionId;
 
 use super::api;
 use super::api::ConnectionsQuery;
-use super::leases::ms;
 use super::service::ViewService;
+use crate::clock::ms;
 use crate::clock::now_ms;
 use crate::registry::clients::ClientConnection;
 use crate::telemetry::events::{Caller, SessionNumber};

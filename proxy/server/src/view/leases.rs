@@ -8,6 +8,7 @@ use lockwarden_lock::plan::EnforcedTerms;
 
 use super::advice::Finding;
 use super::hold_times::Hold;
+use crate::clock::ms;
 use crate::telemetry::events::{Caller, Fingerprint, LockEvent, SessionNumber};
 
 /// An EXPIRE so soon after the SETNX belongs to the same idiom.
@@ -358,8 +359,4 @@ impl Otherwise {
             outlived: false,
         })
     }
-}
-
-pub(super) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

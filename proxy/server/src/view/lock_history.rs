@@ -13,8 +13,9 @@ use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;
 use super::hold_times::Holds;
-use super::leases::{End, Ended, Former, Holding, Late, Otherwise, ms};
+use super::leases::{End, Ended, Former, Holding, Late, Otherwise};
 use super::lock_time::{self, GrantRate, Spent, Unheld};
+use crate::clock::ms;
 use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber};
 use crate::telemetry::vocabulary::Observation;
 

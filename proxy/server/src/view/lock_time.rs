@@ -17,8 +17,9 @@ use lockwarden_lock::rules::Mode;
 use smallvec::SmallVec;
 
 use super::api;
-use super::leases::{End, Holding, ms};
+use super::leases::{End, Holding};
 use crate::clock::Moment;
+use crate::clock::ms;
 use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber};
 use crate::telemetry::vocabulary::DecisionKind;
 use crate::text::durations::{duration, share, times};

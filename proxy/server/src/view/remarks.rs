@@ -6,10 +6,11 @@ use lockwarden_lock::evidence::DbKey;
 
 use super::api;
 use super::hold_times::{ENOUGH, enough};
-use super::leases::{End, Former, ms};
+use super::leases::{End, Former};
 use super::lock_history::LockSeen;
 use super::losses;
 use super::wait_cycles::Circle;
+use crate::clock::ms;
 use crate::text::durations::{duration, times};
 use crate::text::escape::spell;
 

@@ -10,9 +10,9 @@ use lockwarden_lock::rules::Mode;
 use super::aftermath::{Extent, Harmed};
 use super::api;
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
-use super::leases::ms;
 use super::store::{Mark, Measure, Seen};
 use crate::clock::Moment;
+use crate::clock::ms;
 use crate::state::ProxyState;
 use crate::telemetry::events::{Follower, LockEvent};
 

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::api;
-use super::leases::ms;
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server_info::Standing;
 use crate::backend::strict;
+use crate::clock::ms;
 use crate::clock::now_ms;
 use crate::ruleset::{Active, NamespaceDetails};
 use crate::state::ProxyState;

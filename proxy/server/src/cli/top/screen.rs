@@ -16,6 +16,7 @@ use super::table::{Cell, Side, Sort, Table, gap};
 use crate::cli::api_client::ApiError;
 use crate::cli::fleet::Answers;
 use crate::cli::output::{Paint, duration, plain};
+use crate::clock;
 use crate::text::numbers::number;
 
 /// The longest filter, characters.
@@ -288,7 +289,7 @@ impl Board {
             lines.push(format!("and {} proxies more do not answer", more + 1));
         }
         if self.is_old {
-            let ms = u64::try_from(self.looked.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let ms = clock::ms(self.looked.elapsed());
             let text = format!("this is what was so {} ago; trying on", duration(ms));
             lines.insert(0, text);
         }
