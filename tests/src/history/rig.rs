@@ -85,7 +85,13 @@ struct Place {
 struct Seat {
     process: Option<Process>,
     client: u32,
-    source: Ipv4Addr,
+}
+
+/// The address that a client comes from. The successor of a killed client has another one: with the same user, name and
+/// address a DEL of the successor is believed to be the dead client's while its process is not known yet (decision 62),
+/// and the judge takes the two for strangers.
+fn source_of(client: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 40, 0, 1)) + client)
 }
 
 impl Rig {
@@ -111,11 +117,7 @@ impl Rig {
             false => Backend::Watched(Sentinels::start()),
         };
         let folder = tempfile::tempdir().expect("a folder for the run");
-        let seats = (0..plan.clients).map(|number| Seat {
-            process: None,
-            client: 0,
-            source: Ipv4Addr::new(127, 40, 0, 1 + u8::try_from(number).expect("few clients")),
-        });
+        let seats = (0..plan.clients).map(|_| Seat { process: None, client: 0 });
         let mut rig = Rig {
             seats: seats.collect(),
             random: Random::from_seed(plan.seed),
@@ -222,7 +224,7 @@ impl Rig {
         let orders = Orders {
             client,
             seed: self.random.number(),
-            source: self.seats[seat].source,
+            source: source_of(client),
             servers,
             locks: self.locks.clone(),
             deadline_lock: "lock:deadline".to_owned(),

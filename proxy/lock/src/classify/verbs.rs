@@ -134,8 +134,7 @@ fn set_ex(argv: &Arguments, target: Target, command: &'static str, unit: i64) ->
 fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     let (mut nx, mut xx, mut get) = (false, false, false);
     let mut condition: Option<(ConditionWord, &Bytes)> = None;
-    // Redis reads the options to the end before it looks at their numbers.
-    let mut ttl: Option<(TtlWord, &Bytes)> = None;
+    let mut ttl = TtlOption::default();
     let mut options = argv[3..].iter();
     while let Some(option) = options.next() {
         let word = option.to_ascii_uppercase();
@@ -147,19 +146,11 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
                 let operand = options.next().ok_or(ArgumentError::Syntax)?;
                 condition = ConditionWord::of(word).map(|word| (word, operand));
             }
-            word => {
-                let kind = TtlWord::of(word).ok_or(ArgumentError::Syntax)?;
-                if ttl.as_ref().is_some_and(|(other, _)| *other != kind) {
-                    return Err(ArgumentError::Syntax);
-                }
-                ttl = Some((kind, kind.operand(option, &mut options)?));
-            }
+            b"PERSIST" => return Err(ArgumentError::Syntax),
+            _ => ttl.takes(option, &mut options)?,
         }
     }
-    let asked = match ttl {
-        Some((kind, number)) => kind.read(number, "set")?,
-        None => AskedTtl::None,
-    };
+    let asked = ttl.read("set")?;
     let value = argv[2].clone();
     if nx {
         let reply = if get { AcquireReply::OldValue } else { AcquireReply::OkOrNil };
@@ -169,7 +160,7 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     }
     let comparison = match condition {
         Some((word, operand)) => {
-            let then = compare::plain_set(&target, &value, get, ttl);
+            let then = compare::plain_set(&target, &value, get, ttl.0);
             Some(compare::stores(word, operand, compare::SET, then)?)
         }
         None => None,
@@ -186,6 +177,36 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     })
 }
 
+/// The TTL among the options of a command. Redis reads all options before it looks at a number, and of an option that is
+/// given twice it reads the last one only: `GETEX lock PX nonsense PX 100000` sets 100 s.
+#[derive(Clone, Copy, Default)]
+struct TtlOption<'a>(Option<(TtlWord, &'a Bytes)>);
+
+impl<'a> TtlOption<'a> {
+    /// Takes an option and the number behind it.
+    ///
+    /// # Errors
+    ///
+    /// A word that is no TTL's, a TTL of another kind than the one before, or no number behind it.
+    fn takes(&mut self, option: &'a Bytes, rest: &mut impl Iterator<Item = &'a Bytes>) -> Result<(), ArgumentError> {
+        let kind = TtlWord::of(&option.to_ascii_uppercase()).ok_or(ArgumentError::Syntax)?;
+        if self.0.is_some_and(|(other, _)| other != kind) {
+            return Err(ArgumentError::Syntax);
+        }
+        self.0 = Some((kind, kind.operand(option, rest)?));
+        Ok(())
+    }
+
+    /// The TTL that is asked for once all options are taken.
+    ///
+    /// # Errors
+    ///
+    /// A number that is none or is out of range, in the words that Redis has for this command.
+    fn read(self, command: &'static str) -> Result<AskedTtl, ArgumentError> {
+        self.0.map_or(Ok(AskedTtl::None), |(kind, number)| kind.read(number, command))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TtlWord {
     Ex,
@@ -193,9 +214,11 @@ enum TtlWord {
     ExAt,
     PxAt,
     Keep,
+    Persist,
 }
 
 impl TtlWord {
+    /// `word` is in upper case.
     fn of(word: &[u8]) -> Option<TtlWord> {
         Some(match word {
             b"EX" => TtlWord::Ex,
@@ -203,6 +226,7 @@ impl TtlWord {
             b"EXAT" => TtlWord::ExAt,
             b"PXAT" => TtlWord::PxAt,
             b"KEEPTTL" => TtlWord::Keep,
+            b"PERSIST" => TtlWord::Persist,
             _ => return None,
         })
     }
@@ -214,7 +238,7 @@ impl TtlWord {
         rest: &mut impl Iterator<Item = &'a Bytes>,
     ) -> Result<&'a Bytes, ArgumentError> {
         match self {
-            TtlWord::Keep => Ok(word),
+            TtlWord::Keep | TtlWord::Persist => Ok(word),
             TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => rest.next().ok_or(ArgumentError::Syntax),
         }
     }
@@ -226,6 +250,7 @@ impl TtlWord {
             TtlWord::ExAt => "EXAT",
             TtlWord::PxAt => "PXAT",
             TtlWord::Keep => "KEEPTTL",
+            TtlWord::Persist => "PERSIST",
         }
     }
 
@@ -236,38 +261,25 @@ impl TtlWord {
             TtlWord::ExAt => AskedTtl::Until(positive(number, 1000, command)?),
             TtlWord::PxAt => AskedTtl::Until(positive(number, 1, command)?),
             TtlWord::Keep => AskedTtl::Keep,
+            TtlWord::Persist => AskedTtl::None,
         })
     }
 }
 
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
 fn get_ex(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
+    let mut ttl = TtlOption::default();
     let mut options = argv[2..].iter();
-    let mut asked: Option<(Option<TtlWord>, AskedTtl)> = None;
     while let Some(option) = options.next() {
-        let word = option.to_ascii_uppercase();
-        let (kind, ttl) = if word == b"PERSIST" {
-            (None, AskedTtl::None)
-        } else {
-            let kind = TtlWord::of(&word).filter(|kind| *kind != TtlWord::Keep).ok_or(ArgumentError::Syntax)?;
-            (Some(kind), kind.read(kind.operand(option, &mut options)?, "getex")?)
-        };
-        if asked.as_ref().is_some_and(|(other, _)| *other != kind) {
-            return Err(ArgumentError::Syntax);
-        }
-        asked = Some((kind, ttl));
+        ttl.takes(option, &mut options)?;
     }
-    let (kind, ttl) = asked.ok_or(ArgumentError::Syntax)?;
-    Ok(LockOp::Extend {
-        target,
-        ttl,
-        condition: ExpireCondition::Always,
-        spelling: match kind {
-            Some(_) => ExtendSpelling::GetEx,
-            None => ExtendSpelling::GetExPersist,
-        },
-        comparison: None,
-    })
+    let spelling = match ttl.0 {
+        None | Some((TtlWord::Keep, _)) => return Err(ArgumentError::Syntax),
+        Some((TtlWord::Persist, _)) => ExtendSpelling::GetExPersist,
+        Some(_) => ExtendSpelling::GetEx,
+    };
+    let ttl = ttl.read("getex")?;
+    Ok(LockOp::Extend { target, ttl, condition: ExpireCondition::Always, spelling, comparison: None })
 }
 
 /// `EXPIRE key time [NX | XX | GT | LT …]` and its family.
@@ -382,21 +394,18 @@ pub(super) fn takes_all(request: &Request<'_>, locks: usize) -> bool {
 /// `MSETEX numkeys key value … [NX | XX] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, of which [`takes_all`] is true.
 fn set_all_with_ttl(argv: &Arguments, locks: SmallVec<[(usize, Target); 2]>) -> Result<LockOp, ArgumentError> {
     let begin = options_of_msetex(&argv[1]).ok_or(ArgumentError::Syntax)?;
-    let mut ttl: Option<(TtlWord, &Bytes)> = None;
+    let mut ttl = TtlOption::default();
     let mut options = argv.get(begin..).unwrap_or_default().iter();
     while let Some(option) = options.next() {
-        let word = option.to_ascii_uppercase();
-        if word == b"NX" {
-            continue;
+        match option.to_ascii_uppercase().as_slice() {
+            b"NX" => {}
+            // Of a TTL that is given twice this command takes none.
+            b"PERSIST" => return Err(ArgumentError::Syntax),
+            _ if ttl.0.is_some() => return Err(ArgumentError::Syntax),
+            _ => ttl.takes(option, &mut options)?,
         }
-        let kind = TtlWord::of(&word).filter(|_| ttl.is_none());
-        let kind = kind.ok_or(ArgumentError::Syntax)?;
-        ttl = Some((kind, kind.operand(option, &mut options)?));
     }
-    let asked = match ttl {
-        Some((kind, number)) => kind.read(number, "msetex")?,
-        None => AskedTtl::None,
-    };
+    let asked = ttl.read("msetex")?;
     // A key that does not exist has no TTL to keep.
     let asked = if asked == AskedTtl::Keep { AskedTtl::None } else { asked };
     Ok(set_all(argv, locks, asked))

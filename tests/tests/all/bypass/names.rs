@@ -139,6 +139,34 @@ fn no_option_is_found_behind_a_nul() {
     assert!(direct.sends("PTTL lock:job").integer() <= 50);
 }
 
+/// Of an option that is given twice Redis reads the last number only, so the first may be anything.
+#[test]
+fn the_last_of_two_numbers_is_the_one_that_is_judged() {
+    if Server::under_test().lacks("GETEX", 6, 2) {
+        return;
+    }
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (holder, stranger) = (proxy.client(), proxy.client());
+    holder.sends("SET lock:job h NX PX 8000").gets("+OK");
+    for twice in ["PX nonsense PX 50", "EX 0 EX 1", "PXAT x PXAT 1", "PX 50 PX 99999999999999999999"] {
+        stranger.sends(format!("GETEX lock:job {twice}")).reply();
+        stranger.sends("MULTI").gets("+OK");
+        stranger.sends(format!("GETEX lock:job {twice}")).reply();
+        stranger.sends("EXEC").reply();
+        let left = redis.client().sends("PTTL lock:job").integer();
+        assert!((4_000..=8_000).contains(&left), "{twice}: {left}");
+    }
+    holder.sends("GETEX lock:job PX nonsense PX 9900").gets("$1 h");
+    assert!(redis.client().sends("PTTL lock:job").integer() > 8_000);
+    for wrong in ["PX 9000 PX nonsense", "PX 9000 PX 0"] {
+        holder.sends(format!("GETEX lock:free {wrong}")).gets("nil");
+        let ours = holder.sends(format!("GETEX lock:job {wrong}")).reply().to_string();
+        let theirs = redis.client().sends(format!("GETEX lock:job {wrong}")).reply().to_string();
+        assert_eq!(ours, theirs);
+    }
+}
+
 /// The same in scripts that compute names, and in those that declare them.
 #[test]
 fn no_option_is_found_behind_a_nul_in_a_script() {

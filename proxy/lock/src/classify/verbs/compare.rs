@@ -6,8 +6,8 @@ use bytes::Bytes;
 use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
-use super::{ArgumentError, TtlWord};
-use crate::op::{Arguments, AskedTtl, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test};
+use super::{ArgumentError, TtlOption, TtlWord};
+use crate::op::{Arguments, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test};
 use crate::token::{OwnerToken, ValueDigest};
 
 /// What `SET … IFEQ` answers. With GET the value stands in the place of all three.
@@ -128,22 +128,16 @@ fn deletes(target: &Target, claim: OwnerToken, test: Test, by: ComparedBy, absen
 /// a syntax error for a server without the command.
 pub(super) fn cas(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     let mut options = argv[4..].iter();
-    let ttl = match options.next() {
-        None => None,
-        Some(option) => {
-            let kind = TtlWord::of(&option.to_ascii_uppercase()).ok_or(ArgumentError::Syntax)?;
-            Some((kind, kind.operand(option, &mut options)?))
-        }
-    };
-    if options.next().is_some() {
+    let mut ttl = TtlOption::default();
+    if let Some(option) = options.next() {
+        ttl.takes(option, &mut options)?;
+    }
+    if options.next().is_some() || matches!(ttl.0, Some((TtlWord::Persist, _))) {
         return Err(ArgumentError::Syntax);
     }
-    let asked = match ttl {
-        Some((kind, number)) => kind.read(number, "cas")?,
-        None => AskedTtl::None,
-    };
+    let asked = ttl.read("cas")?;
     let value = argv[3].clone();
-    let then = plain_set(&target, &value, false, ttl);
+    let then = plain_set(&target, &value, false, ttl.0);
     let comparison = stores(ConditionWord::Equal, &argv[2], CAS, then)?;
     Ok(LockOp::Store {
         target,
