@@ -1,6 +1,9 @@
 //! Several proxies in front of one server: whether they have the same rules, and where they differ.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
 
 use lockwarden_tests::{Finished, Mode, Proxy, Redis, lockwarden, run_to_end};
 use serde_json::Value;
@@ -89,6 +92,45 @@ fn a_reload_and_an_order_change_the_hash_and_the_old_one_is_gone() {
     assert_eq!((status, hash(&proxy)), (422, second));
     let (status, body) = proxy.reloads(text.as_bytes(), "/reload?allow=weaker");
     assert_eq!((status, hash(&proxy)), (200, first), "{body}");
+}
+
+/// The admin address of a proxy of an older version, which knows what it is and has no page for its rules.
+fn older_proxy(version: Value) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let lines = BufReader::new(stream.try_clone().expect("a second handle")).lines();
+            let head: Vec<String> =
+                lines.map(|line| line.expect("a line")).take_while(|line| !line.is_empty()).collect();
+            let (status, body) = match head[0].contains("/version") {
+                true => ("200 OK", version.to_string()),
+                false => ("404 Not Found", r#"{"error":"no such page"}"#.to_owned()),
+            };
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).expect("it reads");
+        }
+    });
+    address
+}
+
+#[test]
+fn a_proxy_of_an_older_version_is_named_with_its_version() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let mut version = proxy.api("version");
+    version["version"] = "0.0.1".into();
+    let older = older_proxy(version);
+    let mut command = compared(&[&proxy], &["--fleet", &older]);
+    command.stdin(std::process::Stdio::null());
+    let said = ends_with(command, 1);
+    assert!(said.stderr.contains(&format!("lockwarden: {older}: it is lockwarden 0.0.1")), "{said:?}");
+    assert!(said.stderr.contains("cannot read its rules") && !said.stderr.contains("no such page"), "{said:?}");
+    assert!(said.stdout.contains(&proxy.admin_address().to_string()), "{said:?}");
 }
 
 #[test]

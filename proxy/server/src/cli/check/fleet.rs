@@ -73,11 +73,19 @@ fn compare(fleet: &FleetArgs, format: Format, configuration: Option<&Meaning>) -
 }
 
 fn ask(client: &ApiClient) -> Result<Asked, ApiError> {
-    Ok(Asked {
-        version: client.get(&path(&["version"], &[]))?,
-        meaning: client.get(&path(&["meaning"], &[]))?,
-        overview: client.get(&path(&["overview"], &[]))?,
-    })
+    let version: Version = client.get(&path(&["version"], &[]))?;
+    let lacks = |error| match error {
+        ApiError::NotFound(_) | ApiError::Foreign { .. } => ApiError::Declined(format!(
+            "it is lockwarden {}, and this command of {} cannot read its rules: compare with the command of that version, \
+             or upgrade the proxy",
+            built(&version.version, &version.revision),
+            built(BUILD.version, BUILD.revision),
+        )),
+        other => other,
+    };
+    let meaning = client.get(&path(&["meaning"], &[])).map_err(lacks)?;
+    let overview = client.get(&path(&["overview"], &[])).map_err(lacks)?;
+    Ok(Asked { version, meaning, overview })
 }
 
 /// Who says what about locks: the configuration first, then each proxy.
