@@ -102,6 +102,7 @@ mod scripts_on_guarded_data;
 mod sentinels;
 mod several;
 mod shortcuts;
+mod size;
 mod stalling;
 mod sweeping;
 mod undoing;
