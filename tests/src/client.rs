@@ -155,7 +155,7 @@ impl Client {
         self.sends_arguments(&words::split(line))
     }
 
-    /// Has a script run; answers what it is told, as a transcript says it.
+    /// Has a script run; returns what it is told, as a transcript says it.
     #[track_caller]
     pub fn eval(&self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
         let count = keys.len().to_string();

@@ -23,7 +23,7 @@ const HARMLESS_PARAMETERS: [&[u8]; 5] = [b"appendonly", b"databases", b"maxmemor
 /// Who may administer the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerCommands {
-    /// Whoever Redis lets.
+    /// Every client that Redis lets.
     #[default]
     Forward,
     /// Only those on the list.
@@ -72,7 +72,7 @@ impl AdminCommand {
         AdminCommand { name, kind, argv, frame }
     }
 
-    /// One that would change a lock key; whoever is not on the list is judged like anybody.
+    /// One that would change a lock key; a client that is not on the list is judged as any other.
     pub(crate) fn on_lock(command: Box<OpaqueCommand>, server: bool) -> AdminCommand {
         AdminCommand {
             name: command.name,

@@ -271,7 +271,7 @@ impl Classifier<'_> {
     }
 
     /// Whether its keys can be told, and none is a lock or one of the proxy's own: the way of nearly
-    /// every command. What is found here is looked at again by whoever needs it.
+    /// every command. What is found here is looked at again where it is needed.
     #[inline]
     fn names_nothing_of_ours(&self, spec: &CommandSpec, request: &Request<'_>) -> bool {
         let ours = |key: &[u8]| self.namespaces.find(key).is_some() || self.may_be_companion(key);

@@ -70,7 +70,7 @@ pub fn lock_behind(own: &[u8]) -> Option<&[u8]> {
     Some(&own[at + 2..])
 }
 
-/// A key in the slot of a companion that is nobody's, for commands that are to change nothing. The check in front of a
+/// A key in the slot of a companion that does not exist, for commands that are to change nothing. The check in front of a
 /// step makes the same name.
 pub(crate) fn key_beside(companion: &[u8]) -> Vec<u8> {
     let tag_ends = memchr::memmem::find(companion, b"}:").unwrap_or(companion.len());

@@ -1,4 +1,4 @@
-//! Guards over data: which lock has to be held by whoever writes a key. A [`DataGuard`] says by patterns which keys it is
+//! Guards over data: which lock has to be held to write a key. A [`DataGuard`] says by patterns which keys it is
 //! about and by which names their locks go; [`judge`] says who may write, by the record of the lock. Pure: what is read from
 //! Redis, and under which WATCH, is the caller's business. (A script's guard, [`crate::scripts::guard`], is another thing: it
 //! looks at names of locks that a script computes.)
@@ -25,10 +25,10 @@ pub const MAX_PATTERNS: usize = 16;
 /// Guarded keys that one command may write.
 pub const MAX_GUARDED_KEYS: usize = 1_000;
 
-/// Who may write while nobody holds the lock, and never had it.
+/// Who may write while the lock is free and has never been held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unlocked {
-    /// Nobody.
+    /// No client.
     #[default]
     Refuse,
     /// Anybody.

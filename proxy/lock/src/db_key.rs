@@ -33,7 +33,7 @@ pub type DbSet = HashSet<DbKey, BuildHasherDefault<Hashed>>;
 impl DbKey {
     /// Names a lock.
     pub fn new(db: u32, key: Bytes) -> DbKey {
-        // Clients choose the keys, so nobody may be able to tell which of them meet.
+        // Clients choose the keys, so it must not be possible to tell which of them meet.
         static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let mut hasher = SEED.build_hasher();
         hasher.write(&key);

@@ -220,7 +220,7 @@ pub enum Fence {
 /// Whether GETSET may replace a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TakeOverRule {
-    /// Nobody takes a lease over.
+    /// No lease is taken over.
     Never,
     /// A lease whose value is a deadline that has passed on Redis's clock may be taken over.
     AfterDeadline,
@@ -378,12 +378,12 @@ pub struct Fault {
     pub policy: Arc<str>,
 }
 
-/// What the chain as a whole says. There is no default: a decision that nobody made is none.
+/// What the chain as a whole says. There is no default: a decision that was not made is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nobody said no.
+    /// No policy said no.
     Permit,
-    /// Somebody said no; the first one's words.
+    /// Some policy said no; the words of the first.
     Deny(Denial),
 }
 

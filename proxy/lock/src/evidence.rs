@@ -45,7 +45,7 @@ pub struct Own {
     pub lapsed: Option<Instant>,
     /// This connection came back to it after its end.
     pub came_back: bool,
-    /// A call that nobody could judge named the lock: it may have been given back then.
+    /// A call that could not be judged named the lock: it may have been given back then.
     pub unwitnessed: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Facts {
     /// Which value that acquire had, where it is known.
     pub refused_with: Option<ValueHash>,
     /// The time of that lease is surely not over: if another one is current, this one was given back
-    /// by other means, as over another connection of its pool, and nobody is late.
+    /// by other means, as over another connection of its pool, and no client is late.
     pub own_runs: bool,
     /// The current lease was granted to a client of the same distinctive identity, as far as this
     /// proxy has seen.
@@ -203,7 +203,7 @@ impl Evidence {
         }
     }
 
-    /// A call that nobody can judge names its lock: it may give the lease back, and then nobody is late.
+    /// A call that cannot be judged names its lock: it may give the lease back, and then no client is late.
     pub fn unwitnessed(&mut self, key: &DbKey) {
         let memory = self.memory.get_mut(key);
         if let Some(own) = memory.and_then(|memory| memory.own.as_mut()) {
@@ -276,7 +276,7 @@ impl Evidence {
 
     /// This connection read a value (`None`: there was none). A lease of its own that is not the
     /// current one, though its time is not over, was given back by other means, as over another
-    /// connection of its pool: it is forgotten, for whoever lost nothing is not late.
+    /// connection of its pool: it is forgotten, for a client that lost nothing is not late.
     pub fn observed(&mut self, key: DbKey, grant: Option<Grant>, value: Option<&Bytes>, watched: bool, now: Instant) {
         let Some(value) = value else {
             if let Some(memory) = self.memory.get_mut(&key)

@@ -38,12 +38,12 @@ pub struct Lease {
     pub ends: Option<Instant>,
     /// When it was last seen on the server.
     pub seen: Instant,
-    /// Another server has become the primary since, and nobody has looked yet whether it is there.
+    /// Another server has become the primary since, and whether it is there was not looked at yet.
     pub unknown: bool,
     /// Until when its holder was told that it lasts, where the server that took over ends it earlier: an extension did not
     /// come to that server, or its clock is ahead.
     pub promised: Option<Instant>,
-    /// A call that nobody could judge named the lock: it may have been given back then.
+    /// A call that could not be judged named the lock: it may have been given back then.
     pub unwitnessed: bool,
 }
 
@@ -54,7 +54,7 @@ impl Lease {
         is_recent && self.session.is_some() && !self.unwitnessed && !self.unknown
     }
 
-    /// Whether it goes on at least until then unless somebody ends it, as far as all is seen that happens to it.
+    /// Whether it goes on at least until then unless it is ended, as far as all is seen that happens to it.
     pub fn surely_lasts(&self, until: Instant) -> bool {
         !self.unknown && !self.unwitnessed && self.ends.is_none_or(|ends| ends > until)
     }
@@ -69,7 +69,7 @@ impl Lease {
     }
 }
 
-/// How a lease ended that nobody gave back and that was over at this time: lost where its holder could still rely on it.
+/// How a lease ended that was not given back and was over at this time: lost where its holder could still rely on it.
 fn how_it_ended(told: Option<Instant>, over: Instant) -> End {
     match told {
         Some(told) if told > over + GRAIN => End::Lost,
@@ -91,7 +91,7 @@ pub enum LeaseEvent {
         /// Its TTL.
         ttl: Option<Duration>,
     },
-    /// A lease was found on the server that nobody has shown to this view: known ones stay as they
+    /// A lease was found on the server that this view was not shown before: known ones stay as they
     /// are.
     Found {
         /// Its name.
@@ -108,7 +108,7 @@ pub enum LeaseEvent {
         /// The TTL.
         ttl: Option<Duration>,
     },
-    /// A call that nobody can judge names the lock: it may give it back.
+    /// A call that cannot be judged names the lock: it may give it back.
     Unwitnessed,
     /// The lock was given back.
     Released,
@@ -150,7 +150,7 @@ pub struct Lapse {
     pub transition: Transition,
     /// Until when its holder may have relied on it, where another server has taken over meanwhile.
     told: Option<Instant>,
-    /// Where there is no record of it, nobody gave it back.
+    /// Where there is no record of it, it was not given back.
     pub needs_record: bool,
 }
 
@@ -171,7 +171,7 @@ pub struct Held {
     pub finite: u64,
     /// Leases without.
     pub endless: u64,
-    /// Those of which nobody knows whether they are there, which are not counted otherwise.
+    /// Those of which it is unknown whether they are there, which are not counted otherwise.
     pub unknown: u64,
     /// When the oldest began.
     pub oldest: Option<Instant>,
@@ -196,7 +196,7 @@ struct Placed {
 }
 
 impl LeaseTable {
-    /// Folds one event into the view; answers the lease that it ended, if any.
+    /// Folds one event into the view; returns the lease that it ended, if any.
     pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
             LeaseEvent::Granted { grant, fence, session, ttl } => {
@@ -277,7 +277,7 @@ impl LeaseTable {
             let key = key.clone();
             let lease = self.get(&key);
             let grant = lease.map(|lease| lease.grant);
-            // Its time here is that on the server, unless nobody has looked there yet.
+            // Its time here is that on the server, unless it was not looked there yet.
             let told = lease.and_then(Lease::told);
             let how = match lease {
                 Some(lease) if !lease.unknown => how_it_ended(told, end),
@@ -292,8 +292,8 @@ impl LeaseTable {
         ended
     }
 
-    /// There is no record of a lock on the server, and nobody holds it. Returns the lease that was there, as far as this view knows, and that
-    /// nobody gave back: once for each.
+    /// There is no record of a lock on the server, and it is free. Returns the lease that was there, as far as this view knows, and that
+    /// was not given back: once for each.
     pub fn is_unrecorded(&mut self, key: &DbKey, now: Instant) -> Option<Lease> {
         let lease = self.get(key).filter(|lease| lease.needs_record(now))?;
         if self.has_vanished(lease.grant) {
@@ -312,7 +312,7 @@ impl LeaseTable {
         self.vanished.contains(&grant)
     }
 
-    /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
+    /// Another server has become the primary: it is unknown which leases are there. Returns how many they are.
     pub fn doubt(&mut self) -> usize {
         for placed in self.leases.values_mut() {
             placed.lease.unknown = true;
@@ -407,7 +407,7 @@ impl LeaseTable {
         Ok(())
     }
 
-    /// A lease that is new here, unless there is no room; answers the one before, which was over when it began.
+    /// A lease that is new here, unless there is no room; returns the one before, which was over when it began.
     fn begin(&mut self, key: &DbKey, lease: Lease) -> Option<Transition> {
         let before = self.get(key).filter(|before| before.grant != lease.grant);
         let how = how_it_ended(before.and_then(Lease::told), lease.since);
@@ -430,7 +430,7 @@ impl LeaseTable {
         self.place(key, ends);
     }
 
-    /// Puts a lease into the order of ends; answers the number of its place.
+    /// Puts a lease into the order of ends; returns the number of its place.
     fn place(&mut self, key: &DbKey, ends: Option<Instant>) -> u64 {
         let place = self.next_place;
         if let Some(end) = ends {
@@ -536,7 +536,7 @@ mod tests {
         assert!(vanishes(granted(None), Some(extended), lately + ms(1)));
         assert!(!vanishes(granted(None), Some(LeaseEvent::Released), ms(5)));
         assert!(!vanishes(granted(None), Some(LeaseEvent::Unwitnessed), ms(5)));
-        // Nobody knows who was granted it, and through which proxy.
+        // It is unknown who was granted it, and through which proxy.
         assert!(!vanishes(found(60_000, start), None, ms(5)));
     }
 

@@ -59,7 +59,7 @@ impl Manner {
         self.role != Role::Other || self.text.is_some()
     }
 
-    /// Whether the commands that it calls show no lock to somebody who sees those alone.
+    /// Whether the commands that it calls show no lock to an observer of those alone.
     pub fn is_hidden(&self) -> bool {
         self.name.starts_with("members-")
     }
@@ -156,7 +156,7 @@ pub fn facts(sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
     Some(Arc::new(ScriptFacts::standing_in(*sha, text.as_bytes())))
 }
 
-/// Facts for somebody who only watches, of any script about locks: what it does is said by [`find`].
+/// Facts for discovery, which only watches, of any script about locks: what it does is said by [`find`].
 pub fn facts_to_watch(sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
     let known = find(sha).filter(|known| known.manner.is_about_locks())?;
     // No Lua: what each call does is not to be found in a text.

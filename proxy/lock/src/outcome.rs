@@ -37,7 +37,7 @@ use crate::token::{FencingToken, Grant, SessionId};
 pub enum Outcome {
     /// A new lease.
     Granted(Granted),
-    /// Somebody holds it.
+    /// It is held.
     Busy {
         /// Whether the lease has a record; otherwise it came to be without the proxy.
         governed: bool,
@@ -76,12 +76,12 @@ pub enum Outcome {
         since: RedisTime,
         /// The value, where it is the reply.
         value: Option<Bytes>,
-        /// Deleted because its deadline had passed, by somebody who had read it.
+        /// Deleted because its deadline had passed, by a client that had read it.
         taken_over: bool,
     },
     /// There was no lease.
     Absent {
-        /// This session's own lease had run out, and nobody had noticed yet.
+        /// This session's own lease had run out, unnoticed until now.
         ran_out: bool,
         /// Nor was there a record.
         unrecorded: bool,

@@ -49,7 +49,7 @@ pub enum OwnRequest<'a> {
     },
     /// The value of a lock.
     Value(&'a [u8]),
-    /// A command that Redis refuses to queue, whoever sends it.
+    /// A command that Redis refuses to queue for every client.
     SpoilBlock,
     /// The server's role, among other things. It changes nothing and is allowed to every user.
     Hello,

@@ -81,7 +81,7 @@ impl<'a> PassThrough<'a> {
         self.blocking
     }
 
-    /// Whether nobody but the server knows this command, so that it may do so.
+    /// Whether only the server knows this command, so that it may do so.
     pub fn is_unknown(&self) -> bool {
         self.blocking && self.keys == KeySpec::Subcommands
     }

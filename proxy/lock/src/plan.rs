@@ -253,7 +253,7 @@ pub fn plan(permitted: &mut Permitted, who: &Who, companion_prefix: &[u8], draw:
     }
 }
 
-/// What a script's answer takes from a lock that is somebody else's, as a flag.
+/// What a script's answer takes from a lock that is another client's, as a flag.
 fn shown(reply: &Reply) -> Option<u8> {
     match reply {
         Reply::Stored => Some(b'w'),

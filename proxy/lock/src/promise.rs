@@ -1,5 +1,5 @@
 //! What may be promised now. A proxy that is cut off from the majority, was frozen, or meets a server that has become the
-//! primary lately, must not promise what another proxy may give to somebody else. One rule says so for all: for a free lock, an
+//! primary lately, must not promise what another proxy may give to another client. One rule says so for all: for a free lock, an
 //! extension, a renewal and a guarded write. Pure: when the authority was heard, and what the entry of the server says, comes in.
 //!
 //! Why it holds. A lease that was promised is over at the latest `reach` after the moment at which most of the authority was

@@ -71,13 +71,13 @@ pub const NO_FLAGS: u8 = 64;
 pub const UNDELIVERED: u8 = 1;
 /// The bit for a TTL that is kept alive.
 pub const KEPT: u8 = 2;
-/// The bit for a lock of which somebody owes a release.
+/// The bit for a lock of which a release is owed.
 pub const INDEBTED: u8 = 4;
 /// The bit for an identity that is distinctive without its process.
 pub const DISTINCTIVE: u8 = 8;
-/// The bit for a lease whose holder, or somebody who may be it, wanted to be rid of it and was refused: it leaves no debt.
+/// The bit for a lease whose holder, or a client that may be it, wanted to be rid of it and was refused: it leaves no debt.
 pub const WANTED: u8 = 16;
-/// The bit for a lease that was named in a call that nobody could judge, and that may have ended it.
+/// The bit for a lease that was named in a call that could not be judged, and that may have ended it.
 pub const UNWITNESSED: u8 = 32;
 
 /// The bit for a record to which a later version has added fields, which stand behind the owner token.

@@ -52,7 +52,7 @@ pub enum Adopt {
     /// Never touched, only counted.
     #[default]
     Report,
-    /// One without TTL gets the ceiling when somebody contends for it.
+    /// One without TTL gets the ceiling when another client contends for it.
     Cap,
 }
 

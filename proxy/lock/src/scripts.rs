@@ -144,7 +144,7 @@ scripts! {
     RENEW = "renew" for Own;
     /// Which leases are kept alive, and by whom no more.
     INDEX = "index" for Own;
-    /// Leases that nobody may keep alive any more.
+    /// Leases that may not be kept alive any more.
     ORPHANS = "orphans" for Own;
     /// A lease that ran out.
     NOTICE = "notice" for Own;
@@ -158,7 +158,7 @@ scripts! {
     GUARDED = "guarded" for Scripts;
     /// A grant whose reply was never read.
     UNDELIVERED = "undelivered" for Own;
-    /// Leases that a call names which nobody can judge.
+    /// Leases named by a call that cannot be judged.
     UNWITNESSED = "unwitnessed" for Own;
     /// FLUSHDB, FLUSHALL.
     FLUSH = "flush" for Flush;
@@ -166,7 +166,7 @@ scripts! {
     IDENTIFY = "identify" for Own;
     /// A lease whose release was refused without a look at Redis.
     LET_GO = "let_go" for Own;
-    /// A lease that was granted just now, and that nobody was told of.
+    /// A lease that was granted just now, and that no client was told of.
     GIVE_BACK = "give_back" for Scripts;
     /// A lease whose holder is gone.
     SHORTEN = "shorten" for Own;

@@ -72,7 +72,7 @@ pub struct Judged {
     pub said: Said,
 }
 
-/// What the policies say of one lock. None of it can be missing, so that nothing is permitted because nobody was asked:
+/// What the policies say of one lock. None of it can be missing, so that nothing is permitted because no policy was asked:
 ///
 /// ```compile_fail,E0599
 /// use lockwarden_lock::decision::Decision;
@@ -158,7 +158,7 @@ pub struct Permitted {
 }
 
 impl Terms {
-    /// Where nobody was asked: it may do nothing.
+    /// Where no policy was asked: it may do nothing.
     pub(crate) fn nothing() -> Terms {
         let no = Some(unsafe_script());
         Terms {
@@ -181,7 +181,7 @@ impl Permitted {
     }
 
     /// What replicas must confirm before its client hears of a success; `None` where nothing is enforced, and for what only
-    /// gives locks back: a release that is lost keeps a lock closed for a TTL, and gives it to nobody.
+    /// gives locks back: a release that is lost keeps a lock closed for a TTL, and gives it to no other client.
     pub fn durability(&self) -> Option<Durability> {
         match &self.command.op {
             LockOp::Release { .. } | LockOp::ReleaseMany { .. } => return None,

@@ -114,7 +114,7 @@ pub enum Effect {
     Session(SessionVerb),
     /// Runs, loads or asks for scripts.
     Script(ScriptVerb),
-    /// Names keys that nobody asked for by name.
+    /// Names keys that were not asked for by name.
     Listing(Listing),
     /// Concerns the whole server.
     Admin,

@@ -132,7 +132,7 @@ pub struct TakeReplies {
     pub granted: Reply,
     /// The caller's own key was extended.
     pub extended: Reply,
-    /// The key is somebody else's.
+    /// The key is another client's.
     pub different: Reply,
     /// The key holds no string; `None` if the client gets Redis's own error.
     pub other_type: Option<Reply>,

@@ -181,7 +181,7 @@ pub enum LoadError {
         /// What they want.
         what: Contradiction,
     },
-    /// A policy asks for a proof that nobody can give.
+    /// A policy asks for a proof that no client can give.
     #[error(
         "namespace {namespace}: policy {policy} asks for a proof of ownership on {} and lets none count",
         operation.word()

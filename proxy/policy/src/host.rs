@@ -57,7 +57,7 @@ impl PolicyHost {
         PolicyHost::start(None)
     }
 
-    /// Starts the engine with somebody who is told about evaluations and failures.
+    /// Starts the engine with an observer that is told about evaluations and failures.
     ///
     /// # Errors
     /// If this machine cannot run it.
@@ -80,7 +80,7 @@ impl PolicyHost {
     /// Compiles every module, configures each policy with the settings of each namespace, and asks
     /// every chain sample requests to find contradictions. A chain may name a built-in policy that
     /// is not among the sources. A module that the last load has compiled is not compiled again. Takes milliseconds for the built-in
-    /// policies, and seconds for large modules: call it where nobody waits.
+    /// policies, and seconds for large modules: call it where no client waits.
     ///
     /// # Errors
     /// Everything that is wrong. Nothing is half loaded: what was in force stays in force.

@@ -61,7 +61,7 @@ impl Budget {
         Budget { fuel: limits.fuel.saturating_mul(10), deadline: limits.deadline.saturating_mul(10) }
     }
 
-    /// The same with more time, for loading: nobody waits, and what is done for the first time takes
+    /// The same with more time, for loading: no client waits, and what is done for the first time takes
     /// longer.
     #[must_use]
     pub(crate) fn patient(self) -> Budget {
@@ -132,7 +132,7 @@ impl Instance {
         client: Option<(u64, ClientDescription)>,
     ) -> Result<v1::Answer, Failure> {
         prepare(&mut self.store, budget)?;
-        // Kept only where there is somebody to ask: a write to the store's data is not free.
+        // Kept only where a policy can be asked: a write to the store's data is not free.
         if member.compiled.asks_clients {
             self.store.data_mut().client = client;
         }

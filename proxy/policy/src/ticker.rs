@@ -1,5 +1,5 @@
 //! The clock by which a policy that does not answer is stopped: a thread that counts the engine's
-//! epoch up once a millisecond while somebody may have to be stopped, and sleeps otherwise, so that
+//! epoch up once a millisecond while a guest may have to be stopped, and sleeps otherwise, so that
 //! an idle proxy does not wake a thousand times a second. What a look finds is judged in `deadline.rs`.
 
 mod need;
@@ -64,7 +64,7 @@ fn run(ticker: &Weak<Ticker>) {
         let asleep = strong.need.is_asleep();
         drop(strong);
         if asleep {
-            // Whoever wakes it between the question and here has it return at once.
+            // A wake-up between the question and here has it return at once.
             thread::park();
             continue;
         }

@@ -1,4 +1,4 @@
-//! What is wrong with bytes that are no frame, as far as somebody who counts has to know.
+//! What is wrong with bytes that are no frame, as far as it is counted.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ impl Held {
         Held { redis, proxy, alice, bob }
     }
 
-    /// Bob's script is refused in words that begin so, and the lock is as it was; answers the error.
+    /// Bob's script is refused in words that begin so, and the lock is as it was; returns the error.
     #[track_caller]
     pub(crate) fn refuses(&self, beginning: &str, text: &str, keys: &[&str], arguments: &[&str]) -> String {
         let before = self.redis.lease("lock:job");

@@ -44,7 +44,7 @@ impl Job {
         Job { shell, work }
     }
 
-    /// Its work is done; answers how it ends.
+    /// Its work is done; returns how it ends.
     #[track_caller]
     pub(crate) fn ends(mut self) -> Option<i32> {
         if let Some(mut work) = self.work.take() {

@@ -33,6 +33,7 @@ macro_rules! in_every_world {
 mod applications;
 mod arriving;
 mod between_processes;
+mod comment_words;
 mod comparing;
 mod data_guards;
 mod deadlines;

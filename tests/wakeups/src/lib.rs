@@ -62,7 +62,7 @@ fn a_task_hears_each_word_that_is_said_before_its_look_or_during_its_sleep() {
     });
 }
 
-/// Takes entries until it has so many, or is stopped; answers how many it had.
+/// Takes entries until it has so many, or is stopped; returns how many it had.
 fn follow(waiting: &Waiting<u8>, enough: usize) -> usize {
     let (mut entries, mut taken) = (Vec::new(), 0);
     loop {

@@ -139,7 +139,7 @@ impl UnseenScript {
     }
 
     /// Leave to forward it: as it came where scripts that compute names run as they are. Else with the name of a
-    /// script that nobody has, about which Redis says in its own words that there is none. Should the text be loaded
+    /// script that does not exist, about which Redis says in its own words that there is none. Should the text be loaded
     /// meanwhile, it is not this one that runs.
     pub fn forward(&self, computed: &ComputedNames) -> Kept {
         if !computed.refuses() || self.sha.len() != NO_SCRIPT.len() {

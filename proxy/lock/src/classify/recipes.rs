@@ -24,7 +24,7 @@ pub(super) enum Script {
     Operation(LockOp),
     /// It changes nothing.
     Reads,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 

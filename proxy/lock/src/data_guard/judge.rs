@@ -1,4 +1,4 @@
-//! Who may write guarded data, by the record of the lock. The newest lease says it all: whoever wrote under an older one is
+//! Who may write guarded data, by the record of the lock. The newest lease says it all: a writer under an older one is
 //! late, wherever that lease stands by now. Which rows there are is told in `docs/guards.md`.
 
 use crate::record::{DISTINCTIVE, INDEBTED, NO_FLAGS};
@@ -18,9 +18,9 @@ const BEFORE_TIME: usize = 67;
 pub struct RecordHead {
     /// An operator has ended the lease.
     pub is_broken: bool,
-    /// The lease may be live: nobody has given it back, or noticed that it ran out.
+    /// The lease may be live: it was not given back, and was not seen to run out.
     pub is_open: bool,
-    /// Somebody owes a release.
+    /// A release is owed.
     pub is_indebted: bool,
     /// The identity is distinctive without a process.
     pub is_distinctive: bool,
@@ -112,11 +112,11 @@ pub enum Refusal {
 pub enum Verdict {
     /// The newest lease is this connection's.
     Holder,
-    /// It was; it is over, and nobody was granted the lock since.
+    /// It was; it is over, and the lock was not granted since.
     Late,
     /// The newest lease is another connection's of the same client.
     Identity,
-    /// Nobody holds the lock, and that is allowed.
+    /// The lock is free, and that is allowed.
     Unlocked,
     /// It is refused.
     Refused(Refusal),

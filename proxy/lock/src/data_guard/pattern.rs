@@ -24,7 +24,7 @@ pub enum PatternError {
     /// A name that is none.
     #[error("{{{0}}} is no name: letters, digits, - and _, and * at the end for any bytes")]
     BadName(String),
-    /// Nobody could tell where one ends and the other begins.
+    /// It is not clear where one ends and the other begins.
     #[error("two captures without a fixed byte between them: {0:?}")]
     Adjacent(String),
     /// Of Redis's globs only `*` and `?` are taken.

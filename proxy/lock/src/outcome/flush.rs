@@ -56,7 +56,7 @@ pub struct LiveLeases {
 }
 
 impl Found {
-    /// How many live leases there were at least; `None` where nobody looked.
+    /// How many live leases there were at least; `None` where they were not counted.
     pub fn locks(&self) -> Option<u64> {
         match self.looked {
             Looked::Through | Looked::UntilEnough => Some(self.leases.iter().map(|leases| leases.count).sum()),

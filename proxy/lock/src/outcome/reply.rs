@@ -248,7 +248,7 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
     })
 }
 
-/// What an acquire answers where somebody holds the lock; `None` where that depends on what he holds it with.
+/// The answer to an acquire of a held lock; `None` where that depends on what it is held with.
 fn busy(op: &LockOp) -> Option<Value> {
     match op {
         LockOp::Acquire { reply, .. } => match reply {
@@ -320,7 +320,7 @@ fn stored(wants_old: bool, comparison: Option<&Comparison>, old: Option<&Bytes>)
     done(comparison, if wants_old { value(old) } else { ok() })
 }
 
-/// What INCR answers where somebody holds the lock: what the counter would have become, and never
+/// The answer to INCR on a held lock: what the counter would have become, and never
 /// 1, which means "mine".
 fn counted(held: Value) -> Value {
     let Some(current) = held.as_bytes() else {

@@ -1,5 +1,5 @@
 //! What is left of an answer that too few replicas have confirmed: which parts of it wait for them, and what the client is told
-//! in their place. Natively it hears what it would have heard had somebody else held the lock; where no such answer is true,
+//! in their place. Natively it hears what it would have heard had another client held the lock; where no such answer is true,
 //! an error of the kind that Redis gives for want of replicas.
 
 use lockwarden_lua::Reply;
@@ -32,7 +32,7 @@ impl Answers {
         })
     }
 
-    /// The leases that it began and that nobody was told of before, with their places among the locks.
+    /// The leases that it began and that no client was told of before, with their places among the locks.
     pub fn new_grants(&self, locks: &[Allowed]) -> Vec<(usize, Grant)> {
         let each = self.each().iter().zip(locks).enumerate();
         each.filter_map(|(at, (answer, allowed))| {
@@ -67,7 +67,7 @@ impl Answers {
         self
     }
 
-    /// The same without its extensions, for the reply: they stand, and nobody may count on them.
+    /// The same without its extensions, for the reply: they stand, and must not be counted on.
     #[must_use]
     pub fn without_extensions(mut self) -> Answers {
         for answer in self.each_mut() {
@@ -103,7 +103,7 @@ impl Answers {
     }
 }
 
-/// What the client would hear if somebody else held the lock, or its lease were over; `None` where that is no answer that could not
+/// What the client would hear if another client held the lock, or its lease were over; `None` where that is no answer that could not
 /// be taken for a success, or would name a holder that there is not.
 pub(super) fn native(op: &LockOp) -> Option<Value> {
     match op {
@@ -140,7 +140,7 @@ fn no_of(comparison: &Comparison) -> Option<Value> {
     no(&replies.different, &[&replies.done])
 }
 
-/// What a script says of a lock that is somebody else's, where that tells nothing of the holder and is none of what it says of a
+/// What a script says of a lock that is another client's, where that tells nothing of the holder and is none of what it says of a
 /// success. One that tells how long the lock is held says a short time: it is free again.
 fn no(said: &Reply, successes: &[&Reply]) -> Option<Value> {
     let is_success = |no: &Value| {

@@ -36,7 +36,7 @@ pub enum KnownLease {
         /// What is left of its TTL, if it has one.
         left: Option<Duration>,
     },
-    /// Nobody holds the lock.
+    /// The lock is free.
     Free {
         /// The fencing token of the last lease, as far as that is remembered.
         last: Option<FencingToken>,
@@ -102,7 +102,7 @@ mod tests {
             (answer("U", "", -1), KnownLease::Ungoverned { left: None }),
             (answer("A", "1795260990627782", -2), KnownLease::Free { last: some }),
             (answer("A", "", -2), KnownLease::Free { last: None }),
-            // What somebody wrote over a record.
+            // What was written over a record.
             (answer("A", "not a number", -2), KnownLease::Free { last: None }),
         ] {
             assert_eq!(known_lease(&value), Some(expected), "{value:?}");

@@ -29,7 +29,7 @@ pub enum Broke {
     },
     /// Another lease holds the lock.
     Other(FencingToken),
-    /// Nobody holds the lock.
+    /// The lock is free.
     Absent,
     /// What holds the lock has no record.
     Ungoverned,

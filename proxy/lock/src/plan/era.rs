@@ -9,7 +9,7 @@ use crate::companion::era_key;
 use crate::scripts;
 use crate::token::Grant;
 
-/// The entry is written at each connection, so that it is missing only where nobody came for so long.
+/// The entry is written at each connection, so that it is missing only where no proxy came for so long.
 const ENTRY_LIVES: Duration = Duration::from_secs(30 * 86_400);
 
 /// Enters an era, if the entry is what it was when it was read. Is run in database 0.
@@ -26,7 +26,7 @@ pub fn enter_era(before: &str, entry: &str, companion_prefix: &[u8]) -> Plan {
 pub enum Surveyed {
     /// It is held, with this TTL, if it has one.
     Held(Option<Duration>),
-    /// It was given back, or ended by somebody.
+    /// It was given back, or ended otherwise.
     Ended,
     /// It was not given back, and is over.
     RanOut,

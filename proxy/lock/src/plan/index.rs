@@ -18,7 +18,7 @@ use crate::token::{FencingToken, Grant, Identity, SessionId};
 /// One entry of the index: a lease by its lock, with the terms on which it is kept alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The connection that took it has ended, at the time that the entry stands at; whoever keeps it
+    /// The connection that took it has ended, at the time that the entry stands at; the proxy that keeps it
     /// alive from now on was there before. Otherwise a proxy answers for it until that time.
     pub offered: bool,
     /// The logical database of the lock.
@@ -46,7 +46,7 @@ impl IndexEntry {
         }
     }
 
-    /// The same lease, for somebody else to keep alive.
+    /// The same lease, for another proxy to keep alive.
     #[must_use]
     pub fn offer(mut self) -> IndexEntry {
         self.offered = true;
@@ -158,14 +158,14 @@ pub fn orphans<'a>(entries: impl Iterator<Item = &'a IndexEntry> + Clone, compan
     step.done(&scripts::ORPHANS)
 }
 
-/// A lease that may be kept alive by somebody else.
+/// A lease that may be kept alive by another proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Orphan {
     /// There is nothing to keep alive.
     Over,
-    /// Somebody renews it; it is to be looked at again after this time.
+    /// It is renewed; it is to be looked at again after this time.
     Renewed(Duration),
-    /// Nobody renews it, and this is left of its TTL.
+    /// It is not renewed, and this is left of its TTL.
     Left(RecordedLease, Duration),
 }
 

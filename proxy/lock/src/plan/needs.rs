@@ -91,7 +91,7 @@ impl Needs {
     }
 }
 
-/// The step that tries every right that a command of a client may take, on keys that nobody has, and does nothing else.
+/// The step that tries every right that a command of a client may take, on keys that do not exist, and does nothing else.
 pub fn all_rights(companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[NOBODYS], companion_prefix, &[]);
     let own: Vec<_> = table::verbs().collect();
@@ -106,7 +106,7 @@ pub fn own_rights(lock: &[u8], companion_prefix: &[u8]) -> Plan {
     step.done_question(&scripts::OWN_RIGHTS)
 }
 
-/// A lock that nobody has: who may use it may use any.
+/// A lock that does not exist: who may use it may use any.
 const NOBODYS: &[u8] = b"lockwarden:rights";
 
 /// The command that a script of the application comes to, where its step runs that.
@@ -175,7 +175,7 @@ impl Guard {
         match self {
             // Of an empty string there is nothing to write, whatever stands in the key.
             Guard::Grows => put_request(out, &[&b"SETRANGE"[..], &companion, b"0", b""]),
-            // Nobody has this key; and if somebody had, it would live for 150 years.
+            // This key does not exist; and if it did, it would live for 150 years.
             Guard::Writes => {
                 let beside = key_beside(&companion);
                 put_request(out, &[&b"PEXPIRE"[..], &beside, b"4733510400000"]);

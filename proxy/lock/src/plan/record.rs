@@ -1,5 +1,5 @@
-//! The proxy's own steps on the record of one lease: nobody asked for them. They change no lock, but for [`give_back`], which
-//! ends a lease that nobody was told of.
+//! The proxy's own steps on the record of one lease: no client asked for them. They change no lock, but for [`give_back`], which
+//! ends a lease that no client was told of.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ pub fn notice(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
 /// What the look at a lease that seems to have run out says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noticed {
-    /// It did, and nobody had noticed.
+    /// It did, unnoticed until now.
     RanOut,
-    /// It did, and somebody had.
+    /// It did, and that was noticed before.
     Known,
     /// Another lease is there, or was, that was granted so long ago.
     Another(Duration),
@@ -53,7 +53,7 @@ pub fn undelivered(lock: &[u8], session: SessionId, grant: Option<Grant>, compan
     step.done(&scripts::UNDELIVERED)
 }
 
-/// The step that marks the leases of these locks ahead of a call that nobody can judge, or where it `was` carried out just now.
+/// The step that marks the leases of these locks ahead of a call that cannot be judged, or where it `was` carried out just now.
 pub fn unwitnessed(locks: &[impl AsRef<[u8]>], was: bool, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(locks, companion_prefix, &[]);
     step.number(was.into());
@@ -67,7 +67,7 @@ pub fn let_go(lock: &[u8], who: &Who, rules: &Rules, companion_prefix: &[u8]) ->
     step.done(&scripts::LET_GO)
 }
 
-/// The step that adds the process to the identity of whoever was granted this lease.
+/// The step that adds the process to the identity of the client that was granted this lease.
 pub fn identify(lock: &[u8], grant: Grant, process: Process, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&grant.0);
@@ -91,7 +91,7 @@ pub enum GaveBack {
     Shared,
 }
 
-/// Reads the answer of [`give_back`]; `None` where nobody can say what became of the lease.
+/// Reads the answer of [`give_back`]; `None` where it is unknown what became of the lease.
 pub fn gave_back(answer: &Value) -> Option<GaveBack> {
     match answer.as_integer()? {
         0 | 1 => Some(GaveBack::Over),

@@ -1,5 +1,5 @@
 //! The step that gives a lease whose holder is known to be gone an earlier end. It compares session and grant with those that
-//! are current, and looks whether somebody else goes on with the lease.
+//! are current, and looks whether another proxy goes on with the lease.
 
 use std::time::Duration;
 

@@ -69,7 +69,7 @@ fn either(acquire: Decision, extend: Decision) -> Decision {
 }
 
 /// A comparison with a deadline is how a waiter takes over in one command: what it compared with
-/// has passed, and nobody was faster.
+/// has passed, and no other client was faster.
 fn may_take_over(comparison: &Comparison) -> bool {
     let claim = comparison.names().map(|claim| claim.expose());
     claim.is_some_and(|claim| looks_like_deadline(claim))

@@ -1,5 +1,5 @@
 //! Options among which keys hide, walked as Redis walks them: each word with the operands that it
-//! takes, so that a key or a value which looks like a word misleads nobody. Where a word is not
+//! takes, so that a key or a value which looks like a word does not mislead. Where a word is not
 //! understood the walk stops, and the caller treats what is left with suspicion.
 
 use lockwarden_lua::is_option;

@@ -37,7 +37,7 @@ impl Run<'_> {
     fn command_called(&mut self, catches: bool, name: &[u8], arguments: &[Value]) -> Followed<Value> {
         match self.command(name, arguments) {
             Err(Stop::WrongType) if catches => Ok(Value::Caught),
-            // Redis may refuse the write (out of memory), and nobody would hear of it.
+            // Redis may refuse the write (out of memory), and that would go unheard.
             Ok(_) if catches && matches!(self.effect, Some(Effect::Put(..))) => Err(Stop::NotUnderstood),
             answer => answer,
         }

@@ -287,7 +287,7 @@ fn only_a_text_that_says_varargs_outside_its_functions_needs_them() {
     }
 }
 
-/// What goes where nobody follows it comes back as anything.
+/// What goes where it is not followed comes back as anything.
 #[test]
 fn tables_that_are_held_elsewhere_hold_anything() {
     for text in [

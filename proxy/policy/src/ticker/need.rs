@@ -18,7 +18,7 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Nobody needs it yet.
+    /// It is not needed yet.
     pub(crate) fn new(linger: u64) -> Need {
         Need { ticks: AtomicU64::new(1), until: AtomicU64::new(ASLEEP), linger }
     }
@@ -40,7 +40,7 @@ impl Need {
         }
     }
 
-    /// Counts, and falls asleep if nobody needs more. `count` is called in between: what it counts is never ahead.
+    /// Counts, and falls asleep if no more is needed. `count` is called in between: what it counts is never ahead.
     pub(crate) fn tick(&self, count: impl FnOnce()) {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
         count();

@@ -64,7 +64,7 @@ fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Shallow, around the levels that take no memory, and as deep as nobody would.
+/// Shallow, around the levels that take no memory, and deeper than any client would.
 fn nests() -> impl Strategy<Value = Vec<Nest>> {
     let level = (proptest::sample::select(&b"*~>%|"[..]), 0..3_u8, 0..3_u8);
     let nest = level.prop_map(|(kind, before, behind)| Nest { kind, before, behind });

@@ -1,4 +1,4 @@
-//! How a backend's bytes stop being replies. Each of these means that nobody can tell any more
+//! How a backend's bytes stop being replies. Each of these means that it cannot be told any more
 //! which reply is whose, so the backend connection is dropped; nothing here is ever repaired.
 
 use crate::error_kind::ErrorKind;
@@ -42,7 +42,7 @@ pub enum ReplyError {
 }
 
 impl ReplyError {
-    /// What kind of error it is, for whoever counts.
+    /// What kind of error it is, for counters.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

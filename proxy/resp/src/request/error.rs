@@ -53,7 +53,7 @@ pub enum RequestError {
     /// A quote in an inline line that does not end, or that a word follows.
     #[error("unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// HTTP: somebody who did not mean to talk to Redis.
+    /// HTTP: a client that did not mean to talk to Redis.
     #[error("another protocol on a redis port")]
     CrossProtocol,
     /// A handshake of TLS.
@@ -80,7 +80,7 @@ impl RequestError {
         }
     }
 
-    /// What kind of error it is, for whoever counts.
+    /// What kind of error it is, for counters.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -47,7 +47,7 @@ const LAST_ARRIVALS: Duration = Duration::from_millis(100);
 pub(crate) struct Patience {
     /// At most so long.
     pub(crate) most: Duration,
-    /// Or until somebody asks a second time.
+    /// Or until a second signal.
     pub(crate) over: Arc<Notify>,
 }
 
@@ -278,7 +278,7 @@ fn not_introduced(shared: &ProxyState, peer: PeerAddress, error: &HeaderError) {
     let kind = match error {
         HeaderError::Malformed(_) | HeaderError::Late => ProtocolErrorKind::Malformed,
         HeaderError::TooLong => ProtocolErrorKind::Limit,
-        // Balancers look so whether somebody listens.
+        // Health checks of balancers look like this.
         HeaderError::Ended(_) => {
             tracing::debug!(%peer, %error, "a connection was not used");
             return;

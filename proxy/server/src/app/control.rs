@@ -291,7 +291,7 @@ impl Control for Controller {
         let said = &mut config.said;
         for (details, configured) in details.iter_mut().zip(&mut config.namespaces) {
             if namespace.is_none_or(|name| name == &*details.name) {
-                // The mode is an order for everybody: after "monitor" nobody is refused anything.
+                // The mode is an order for all clients: after "monitor" nothing is refused.
                 details.rules.mode = mode;
                 let rollout = details.rollout.take().is_some();
                 configured.switch(mode);
@@ -307,7 +307,7 @@ impl Control for Controller {
         }
         for guard in &mut config.guards {
             let name = format!("{GUARD}{}", guard.name);
-            // Whoever wants nothing refused means data, too; a guard is switched on by its name.
+            // An operator who wants nothing refused means data, too; a guard is switched on by its name.
             let is_meant = match namespace {
                 Some(namespace) => namespace == name,
                 None => mode == Mode::Monitor,

@@ -18,7 +18,7 @@ use super::child_processes;
 /// Looked for on PATH in this order.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// A free port may be taken by somebody else before the server has it.
+/// Another process may take a free port before the server has it.
 const ATTEMPTS: u32 = 5;
 
 /// An empty server answers after some 10 ms; a loaded machine may need seconds.

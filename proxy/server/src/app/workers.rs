@@ -26,7 +26,7 @@ pub(crate) struct Workers {
     crowd: Arc<Crowd>,
 }
 
-/// One thread, for whoever gives it something to do.
+/// One thread, as seen by those who give it something to do.
 struct Worker {
     jobs: UnboundedSender<Job>,
     handle: Handle,
@@ -41,7 +41,7 @@ struct Crowd {
     gone: Notify,
 }
 
-/// A way to the threads for whoever accepts clients.
+/// A way to the threads, for the one that accepts clients.
 #[derive(Clone)]
 pub(crate) struct Seats {
     workers: Arc<[Worker]>,
@@ -91,7 +91,7 @@ impl Workers {
         Seats { workers: self.workers.clone(), crowd: self.crowd.clone() }
     }
 
-    /// Has the first of them accept clients; answers where it says when that is over.
+    /// Has the first of them accept clients; returns where it says when that is over.
     pub(crate) fn accept<F>(&self, accepting: impl FnOnce() -> F + Send + 'static) -> oneshot::Receiver<()>
     where
         F: Future<Output = ()> + 'static,
@@ -100,7 +100,7 @@ impl Workers {
         let job: Job = Box::new(move || {
             tokio::task::spawn_local(async move {
                 accepting().await;
-                // Nobody may wait any more.
+                // The receiver may be gone.
                 let _ = done.send(());
             });
         });

@@ -47,7 +47,7 @@ impl Authority {
         }
     }
 
-    /// The primary that is to be followed; asks where nobody has done so yet. None where the backend's name is all there is.
+    /// The primary that is to be followed; asks where that was not done yet. None where the backend's name is all there is.
     pub(crate) async fn find(&self) -> Result<Option<Named>, BackendError> {
         let Authority::Sentinels(sentinels) = self else {
             return Ok(None);

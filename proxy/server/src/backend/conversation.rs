@@ -62,7 +62,7 @@ pub(crate) enum BackendError {
          server that follows nobody"
     )]
     WritableReplica,
-    /// Nobody says where it is.
+    /// No sentinel says where it is.
     #[error("{0}")]
     NoSentinel(String),
     /// Sentinels named it.
@@ -83,7 +83,7 @@ impl From<SentinelsError> for BackendError {
 }
 
 impl BackendError {
-    /// What may be behind it, for whoever has just connected to this server and got no answer.
+    /// What may be behind it, for a client that has just connected to this server and got no answer.
     pub(crate) fn hint(&self, url: &BackendUrl) -> &'static str {
         let is_cut = match self {
             BackendError::Broken(error) => {

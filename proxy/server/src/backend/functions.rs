@@ -22,7 +22,7 @@ const MAX_FUNCTIONS: usize = 10_000;
 const REFRESH: Duration = Duration::from_secs(5);
 /// What could not be asked for again is not known after this time.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// Where nobody waits for it, a server is not asked more often.
+/// A server is not asked more often unless a client waits for it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a listing is asked for that a change overtakes.
 const ATTEMPTS: usize = 3;
@@ -100,7 +100,7 @@ impl Functions {
         let _turn = self.turn.lock().await;
         for _ in 0..ATTEMPTS {
             let known = self.known.load_full();
-            // Whoever had the turn before has asked since this one was wanted.
+            // The turn before has asked since this one was wanted.
             if known.asked.is_some_and(|asked| asked >= wanted) {
                 return Ok(());
             }
@@ -117,7 +117,7 @@ impl Functions {
         Err(FunctionsError::Changing)
     }
 
-    /// The same, with nobody waiting.
+    /// The same, with no client waiting.
     pub(crate) fn learn_some_time(self: &Arc<Self>, backend: &Arc<Backend>) {
         let known = self.known.load();
         let is_early = known.asked.is_some_and(|asked| asked.elapsed() < PAUSE);

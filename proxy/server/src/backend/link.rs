@@ -36,7 +36,7 @@ impl Link {
         matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// One that nobody counts.
+    /// One that is not counted.
     #[cfg(test)]
     pub(crate) fn uncounted(stream: Stream) -> Link {
         let open = IntGauge::new("uncounted", "uncounted").expect("a name");

@@ -107,7 +107,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Whoever reads there finds its end, in the middle of whatever it is.
+/// A reader finds its end, even in the middle of a reply.
 fn cut(open: &Open) {
     // SAFETY: it is on the list, which it leaves before it is closed.
     let socket = unsafe { BorrowedFd::borrow_raw(open.socket) };

@@ -54,7 +54,7 @@ pub(crate) enum PasswordError {
 pub(crate) struct OwnLogin {
     config: BackendLogin,
     fresh: watch::Sender<Option<Arc<Fresh>>>,
-    /// Counts refusals, once somebody reads it again.
+    /// Counts refusals until it is read again.
     refused: OnceLock<IntCounter>,
 }
 
@@ -100,7 +100,7 @@ impl OwnLogin {
         }
     }
 
-    /// Whoever listens is told of each password that is read again.
+    /// Listeners are told of each password that is read again.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<Fresh>>> {
         self.fresh.subscribe()
     }
@@ -178,7 +178,7 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
     };
     let (printed, complaint) = read?;
     if printed.len() > MAX_PRINTED {
-        // It is told so by its closed output, or prints nothing more; either way nobody waits for it.
+        // It is told so by its closed output, or prints nothing more; either way it is not waited for.
         stop(child);
         let wrong = config::SecretError::TooLong;
         return Err(PasswordError::Unusable { program, wrong });

@@ -38,7 +38,7 @@ struct User {
 }
 
 impl Passwords {
-    /// The server has let somebody in with this.
+    /// The server has accepted a login with this.
     pub(crate) fn proved(&self, login: &Login, era: u64) {
         if self.users.len() >= MAX_USERS && !self.users.contains_key(&login.user) {
             self.users.clear();

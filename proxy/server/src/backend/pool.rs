@@ -1,5 +1,5 @@
 //! The connections of one thread: those that sessions share, two of each kind, and those that are kept
-//! for the next session that needs one of its own. What nobody has used for a while is closed, so that
+//! for the next session that needs one of its own. What was not used for a while is closed, so that
 //! a burst of clients does not go on costing the backend connections.
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ thread_local! {
 struct Pool {
     kinds: HashMap<Profile, Kind>,
     spare: HashMap<Profile, Vec<Spare>>,
-    /// Somebody looks after it.
+    /// A task looks after it.
     tended: bool,
 }
 
@@ -66,7 +66,7 @@ struct Spare {
     was_there: bool,
 }
 
-/// A connection that nobody needs any more as his own, and that is as it was when it was opened.
+/// A connection that no session needs as its own any more, and that is as it was when it was opened.
 pub(crate) fn keep_spare(profile: &Profile, link: Link) {
     POOL.with_borrow_mut(|pool| {
         if pool.spare.len() >= MAX_KINDS && !pool.spare.contains_key(profile) {
@@ -126,7 +126,7 @@ pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Back
     })
 }
 
-/// Nobody finds this connection any more.
+/// No session finds this connection any more.
 pub(super) fn remove(connection: &Rc<SharedConnection>) {
     POOL.with_borrow_mut(|pool| pool.remove(connection));
 }
@@ -160,7 +160,7 @@ pub(super) fn ended(connection: &Rc<SharedConnection>) {
     });
 }
 
-/// Closes what was not used since it was called last; answers whether nothing is left.
+/// Closes what was not used since it was called last; returns whether nothing is left.
 fn look() -> bool {
     POOL.with_borrow_mut(|pool| {
         for spare in pool.spare.values_mut() {
@@ -191,7 +191,7 @@ impl Pool {
         }
     }
 
-    /// Closes the connections of one kind on which no session has a place; answers whether there was one.
+    /// Closes the connections of one kind on which no session has a place; returns whether there was one.
     fn make_place(&mut self) -> bool {
         let is_unused = |kind: &Kind| kind.aside == 0 && kind.connections().all(|connection| connection.is_free());
         let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));

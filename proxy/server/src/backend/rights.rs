@@ -26,7 +26,7 @@ pub(crate) enum Known {
     Nothing,
     /// They suffice.
     Good,
-    /// They sufficed when somebody looked last, which is a while ago.
+    /// They sufficed at the last look, which is a while ago.
     Stale,
     /// Something is missing.
     Lacking(Arc<Missing>),

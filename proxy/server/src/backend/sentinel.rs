@@ -116,7 +116,7 @@ impl Sentinels {
         self.moments.naming()
     }
 
-    /// Up to when most sentinels named the primary before this one: nobody else was one until then. Told once for each change.
+    /// Up to when most sentinels named the primary before this one: there was no other one until then. Told once for each change.
     pub(crate) fn take_before(&self) -> Option<Instant> {
         self.moments.take_before()
     }

@@ -56,7 +56,7 @@ pub(crate) struct Report {
     pub(crate) may_ask: bool,
     /// Its `maxmemory-policy`, where it drops locks that are held when its memory is full.
     pub(crate) eviction: Option<String>,
-    /// After how many seconds it closes connections that nobody uses, 0 for never; `None` where the proxy may not ask.
+    /// After how many seconds it closes idle connections, 0 for never; `None` where the proxy may not ask.
     pub(crate) timeout: Option<u64>,
     /// Which run of which server it is; empty where the proxy may not ask.
     pub(crate) run_id: String,
@@ -85,7 +85,7 @@ pub(crate) struct Server {
 /// Whether the server puts the name of a script into the errors that it raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamesScripts {
-    /// Nobody has looked yet.
+    /// It was not looked at yet.
     Unknown,
     /// `script: 1f2e…, on @user_script:1.`
     Yes,
@@ -167,7 +167,7 @@ impl Server {
         self.without_login() == WithoutLogin::Nothing
     }
 
-    /// The same, or nobody knows.
+    /// The same, or unknown.
     pub(crate) fn may_want_password(&self) -> bool {
         matches!(self.without_login(), WithoutLogin::Nothing | WithoutLogin::Unknown)
     }
@@ -198,7 +198,7 @@ impl Server {
         self.connections.cut_older()
     }
 
-    /// Since when the server is the primary; `None` where nobody could say so yet.
+    /// Since when the server is the primary; `None` where that is not known yet.
     pub(crate) fn reckoned(&self) -> Option<Arc<Reckoned>> {
         self.reckoned.load_full()
     }
@@ -244,7 +244,7 @@ impl Server {
         **self.asked.load() >= then
     }
 
-    /// Waits until somebody has doubts.
+    /// Waits until there are doubts.
     pub(crate) async fn is_doubted(&self) {
         self.doubts.notified().await;
     }
@@ -385,7 +385,7 @@ pub(crate) async fn ask(
     Ok((report, ask_commands(own).await?))
 }
 
-/// After how many seconds the server closes connections that nobody uses, if it tells.
+/// After how many seconds the server closes idle connections, if it tells.
 pub(crate) async fn ask_timeout(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
     let answer = own.ask(&["CONFIG", "GET", "timeout"]).await?;
     let seconds = answer.as_items().and_then(|items| items.get(1)?.as_bytes());

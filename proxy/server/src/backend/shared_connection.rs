@@ -4,7 +4,7 @@
 //! travel so, and whether by a connection for reads or by one for writes, is decided in
 //! `session::multiplexing`. A session's end is in `port`, the task behind it in `pump`.
 //!
-//! One task for each connection writes and reads. Whoever puts a request on it wakes that task, which runs
+//! One task for each connection writes and reads. A session that puts a request on it wakes that task, which runs
 //! when all clients that had something to say have said it; so the requests of a turn leave together,
 //! and no timer is needed.
 
@@ -58,7 +58,7 @@ struct Inner {
     is_aside: bool,
     /// Sessions that have a place on it.
     ports: usize,
-    /// It had none when somebody looked last.
+    /// It had none at the last look.
     was_unused: bool,
 }
 
@@ -84,7 +84,7 @@ struct Mailbox {
     broken: bool,
     /// None was: the connection was refused, and this says why.
     refusal: Option<Bytes>,
-    /// Nobody wants the replies any more.
+    /// The replies are not wanted any more.
     gone: bool,
 }
 
@@ -124,19 +124,19 @@ impl SharedConnection {
         self.inner.borrow_mut().ports -= 1;
     }
 
-    /// Whether no session has a place on it, and nobody's reply is due.
+    /// Whether no session has a place on it, and no reply is due.
     pub(super) fn is_free(&self) -> bool {
         let inner = self.inner.borrow();
         inner.ports == 0 && inner.due.is_empty()
     }
 
-    /// Whether whoever waits for a reply is gone.
+    /// Whether the session that waits for a reply is gone.
     fn is_forsaken(&self) -> bool {
         let inner = self.inner.borrow();
         inner.due.iter().all(|due| due.place.borrow().gone)
     }
 
-    /// Closes it if it was free the last time as well; answers whether it did.
+    /// Closes it if it was free the last time as well; returns whether it did.
     pub(super) fn close_if_unused(&self) -> bool {
         let is_free = self.is_free();
         let was_unused = mem::replace(&mut self.inner.borrow_mut().was_unused, is_free);

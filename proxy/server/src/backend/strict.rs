@@ -85,7 +85,7 @@ pub(crate) struct StrictTerms {
 }
 
 impl StrictTerms {
-    /// What the server said of itself; `None` where nobody has looked yet, or it does not say.
+    /// What the server said of itself; `None` where it was not asked yet, or does not say.
     pub(crate) fn said(&self) -> Guard<Option<Arc<Said>>> {
         self.said.load()
     }
@@ -242,7 +242,7 @@ mod tests {
             // Put back.
             ([(10_000, 0, 0), (7_000, 1000, 0)], 0),
             ([(10_000, 0, 0), (10_000, 1000, 0)], 0),
-            // An answer took three seconds, and nobody knows when of these the clock was read.
+            // An answer took three seconds, and the clock was read at some time within these.
             ([(10_000, 0, 0), (14_000, 1000, 3000)], 0),
             ([(10_000, 0, 3000), (14_000, 4000, 0)], 0),
             ([(10_000, 0, 0), (14_300, 1000, 3000)], 300),

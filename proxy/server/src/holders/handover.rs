@@ -74,7 +74,7 @@ pub(crate) fn end_session(shared: &Arc<ProxyState>, session: SessionNumber, ende
     for (key, lease) in shared.renewals.end_session(session) {
         if let Some(job) = shared.jobs.holder(&key, &lease) {
             let now = Instant::now();
-            // Whether there is a job is known soon: until then nobody is there for whom it would be renewed.
+            // Whether there is a job is known soon: until then there is no holder for whom it would be renewed.
             let latest = lease.ends.checked_sub(lease.ttl() / 4).unwrap_or(now);
             let known = lease.due.max(now + DECIDED_AFTER);
             let due = known.min(latest);
@@ -98,7 +98,7 @@ struct Left {
     wanted: Wanted,
 }
 
-/// Who may keep a lease alive whose connection has ended so; `None` for nobody.
+/// Who may keep a lease alive whose connection has ended so; `None` for no one.
 fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
     let active = shared.active.load();
     let rules = active.of_lock(&key.key)?.rules;
@@ -194,7 +194,7 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
 
 fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
     shared.renewals.adopt(&to.holder, key, lease, Instant::now());
-    // Where it ended before it could know, nobody else would look after its leases.
+    // Where it ended before it could know, its leases would not be looked after.
     if shared.clients.of_session(to.session).is_none() {
         end_session(shared, to.holder.session, Ended::ByUs);
     }

@@ -104,7 +104,7 @@ async fn look_after(shared: Weak<ProxyState>) {
 
 /// What is known of a lease's holder.
 enum Holder {
-    /// It lives, or somebody goes on for it.
+    /// It lives, or another process goes on for it.
     There,
     /// It has no connection, and it is too early to say more.
     Away,

@@ -116,7 +116,7 @@ pub(crate) fn consequences(missing: &Missing) -> String {
     }
 }
 
-/// What is not done where a script of the proxy's own cannot run; `None` where nobody notices.
+/// What is not done where a script of the proxy's own cannot run; `None` where that is not noticed.
 fn purpose_of(script: &str) -> Option<&'static str> {
     Some(match script {
         "renew" => "leases whose TTL the proxy chose are not renewed",

@@ -42,7 +42,7 @@ pub(crate) enum BreakError {
 pub(crate) enum Broken {
     /// The lease is over; the name of the record in the audit trail.
     Done { id: String },
-    /// Nobody holds the lock.
+    /// The lock is free.
     Absent,
     /// Another lease, with this fencing token, holds it by now.
     Newer(FencingToken),
@@ -82,7 +82,7 @@ impl BreakOrder {
 
     /// Says that it was not carried out.
     pub(crate) fn refuse(self, why: BreakError) {
-        // Whoever asked may have stopped waiting.
+        // The one who asked may have stopped waiting.
         let _ = self.done.send(Err(why));
     }
 

@@ -1,4 +1,4 @@
-//! What the proxy writes on its own behalf beside renewals: leases that ran out are noted, grants that nobody heard of
+//! What the proxy writes on its own behalf beside renewals: leases that ran out are noted, undelivered grants
 //! marked, processes of holders added to records, leases broken for an operator; and the walk over the server's keys. All
 //! that over a connection of its own, opened when there is something to do: while the server takes no
 //! writes, what was sent waits there, and no client and no heartbeat waits behind it.
@@ -98,7 +98,7 @@ fn open(shared: &ProxyState) -> &prometheus::IntGauge {
 }
 
 impl Chores {
-    /// Waits for something to do, and does it. Returns false when nobody gives orders any more: the process ends.
+    /// Waits for something to do, and does it. Returns false when no more orders can come: the process ends.
     async fn next(&mut self, orders: &mut mpsc::Receiver<BreakOrder>) -> Result<bool, BackendError> {
         let shared = self.shared.clone();
         let due = self.sweep_due();
@@ -320,7 +320,7 @@ impl Chores {
         link.conversation.execute(&order.plan(&prefix)).await
     }
 
-    /// Marks the grants that nobody heard of whose sessions could not do it themselves.
+    /// Marks the undelivered grants whose sessions could not do it themselves.
     async fn mark_undelivered(&mut self) -> Result<(), BackendError> {
         let shared = self.shared.clone();
         let prefix = shared.active.load().companion_prefix.clone();
@@ -370,7 +370,7 @@ impl Chores {
 }
 
 impl Link {
-    /// Writes a SELECT where another database is selected; answers whether it did.
+    /// Writes a SELECT where another database is selected; returns whether it did.
     fn select(&mut self, db: u32, requests: &mut BytesMut) -> bool {
         if self.db == Some(db) {
             return false;

@@ -216,7 +216,7 @@ fn time(answer: &Value) -> Option<RedisTime> {
     ms.checked_add(number(micros)? / 1000).map(RedisTime)
 }
 
-/// Looks for the leases of which nobody knows whether they are there.
+/// Looks for the leases of which it is unknown whether they are there.
 pub(super) async fn survey(shared: &ProxyState) {
     let (unknown, over) = (shared.mirror.unknown(), shared.mirror.doubted());
     if unknown.is_empty() && over.is_empty() {

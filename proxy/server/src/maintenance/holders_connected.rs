@@ -8,7 +8,7 @@ use crate::state::ProxyState;
 
 /// Between two looks at what it is set to.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How often the connections of holders are used where nobody knows after which time the server closes idle ones. Services
+/// How often the connections of holders are used where it is unknown after which time the server closes idle ones. Services
 /// that do not tell let one choose 20 s or more.
 const USED_EVERY: Duration = Duration::from_secs(15);
 

@@ -170,7 +170,7 @@ impl Orphans {
     }
 }
 
-/// The entry, unless this proxy keeps that lease alive itself, or nobody can read it.
+/// The entry, unless this proxy keeps that lease alive itself, or it cannot be read.
 fn left_by_others(shared: &ProxyState, word: Bytes) -> Option<IndexEntry> {
     let Some(entry) = IndexEntry::parse(&word) else {
         shared.renewals.is_stale(word);

@@ -14,7 +14,7 @@ use crate::state::standstill::TOO_LONG;
 
 /// Between two looks at the time.
 const TICK: Duration = Duration::from_millis(100);
-/// Nobody is waited for longer: a server that is down is noticed elsewhere.
+/// An answer is not waited for longer: a server that is down is noticed elsewhere.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

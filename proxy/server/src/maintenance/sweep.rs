@@ -1,4 +1,4 @@
-//! The sweeper: a slow walk over the keys of the server that finds the locks which nobody has shown
+//! The sweeper: a slow walk over the keys of the server that finds the locks that no client has shown
 //! to this proxy, because they are older than it or went around it. It counts them, shows governed
 //! ones in the view, and gives those without TTL one where their namespace says `adopt = "cap"`. A lease without TTL that was
 //! granted while its namespace was only watched gets one as soon as it is enforced, and is kept alive from then on.

@@ -1,5 +1,5 @@
 //! The memory that bytes of sockets are read into. A connection has some only while bytes are in it:
-//! whoever reads borrows a buffer of its thread, and gives it back when it is empty again. So an idle
+//! a reader borrows a buffer of its thread, and gives it back when it is empty again. So an idle
 //! connection costs none, and busy ones read into memory that is in the processor's cache still.
 
 use std::cell::RefCell;

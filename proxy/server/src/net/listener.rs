@@ -67,7 +67,7 @@ pub(crate) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
     0
 }
 
-/// How many bytes have come by a connection that nobody has read yet; 0 where the system does not say.
+/// How many bytes have come by a connection that were not read yet; 0 where the system does not say.
 pub(crate) fn unread(stream: &impl AsRawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for as long as `stream` is borrowed, and the kernel writes one `int` to
@@ -108,7 +108,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Reserves the address. One that is in use is an error here, before anything has started, unless
-    /// it is to be taken over; one that is free is taken as if nobody had spoken of taking over.
+    /// it is to be taken over; one that is free is taken as if it were not to be taken over.
     pub(crate) fn reserve(address: SocketAddr, arrival: Arrival) -> io::Result<Endpoint> {
         match (Endpoint::bind(address, Arrival::Alone), arrival) {
             (Err(error), Arrival::TakingOver) if error.kind() == io::ErrorKind::AddrInUse => {

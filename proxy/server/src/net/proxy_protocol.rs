@@ -1,6 +1,6 @@
 //! The PROXY protocol, versions 1 and 2: a balancer that is trusted says ahead of the first command
 //! from where its client comes. The header is read here, within a bound of bytes and of time; what
-//! follows it is the client's and goes to the session. Nobody else's word is taken, and nothing but
+//! follows it is the client's and goes to the session. No other peer's word is taken, and nothing but
 //! the source address is, and of version 2 what `extensions` reads.
 
 mod extensions;
@@ -54,7 +54,7 @@ pub(crate) enum HeaderError {
     /// It did not come in time.
     #[error("no PROXY header within {HEADER_WITHIN:?}")]
     Late,
-    /// The balancer closed the connection first, as one that only looks whether somebody listens.
+    /// The balancer closed the connection first, as a health check does.
     #[error("the connection ended before a PROXY header")]
     Ended(#[source] Option<io::Error>),
 }

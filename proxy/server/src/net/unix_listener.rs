@@ -1,5 +1,5 @@
-//! A unix socket that clients come in by. Nobody can connect before it has its mode and group, and what stands at its
-//! path is replaced only where that is a socket at which nobody listens. Another process takes it over by putting a
+//! A unix socket that clients come in by. No client can connect before it has its mode and group, and what stands at its
+//! path is replaced only where that is a socket without a listener. Another process takes it over by putting a
 //! socket of its own in its place, in one step; clients that were in the old one's queue are still accepted there.
 
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ pub(crate) struct UnixEndpoint {
     arrival: Arrival,
 }
 
-/// The file of a socket, which goes with whoever made it.
+/// The file of a socket, which goes with its maker.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -50,7 +50,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Whoever has taken the path over has another file there.
+        // A process that has taken the path over has another file there.
         let is_ours =
             fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == (self.device, self.inode));
         if is_ours {
@@ -60,7 +60,7 @@ impl Drop for SocketFile {
 }
 
 impl UnixEndpoint {
-    /// Makes the socket, at which nobody can connect yet. A path at which somebody listens is an error, unless it is
+    /// Makes the socket, at which no client can connect yet. A path with a listener is an error, unless it is
     /// to be taken over; so is one where something else stands.
     pub(crate) fn reserve(path: &Path, access: Access, arrival: Arrival) -> io::Result<UnixEndpoint> {
         let arrival = match (occupant(path)?, arrival) {
@@ -87,7 +87,7 @@ impl UnixEndpoint {
         socket.bind(&SockAddr::unix(&made)?)?;
         let there = fs::symlink_metadata(&made)?;
         let file = SocketFile { path: made.clone(), device: there.dev(), inode: there.ino() };
-        // Until `listen` whoever connects is refused, so nobody comes in by the mode that it was made with.
+        // Until `listen` each connect is refused, so none comes in by the mode that it was made with.
         if let Some(group) = access.group {
             chown(&made, None, Some(group))?;
         }
@@ -116,7 +116,7 @@ enum Occupant {
     Nobody,
     /// A socket of a process that is gone.
     Abandoned,
-    /// A socket at which somebody listens.
+    /// A socket with a listener.
     Somebody,
     OtherFile,
 }

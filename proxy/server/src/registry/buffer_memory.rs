@@ -90,7 +90,7 @@ impl Ledger {
         self.total = self.total - before + bytes;
     }
 
-    /// Closes the session that holds most, whose bytes count no more; answers how many.
+    /// Closes the session that holds most, whose bytes count no more; returns how many.
     fn evict_greediest(&mut self) -> Option<usize> {
         let sessions = self.sessions.iter();
         let (&session, _) = sessions.max_by_key(|(_, held)| held.bytes)?;

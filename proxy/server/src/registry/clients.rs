@@ -33,7 +33,7 @@ pub(crate) struct Holder {
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Holder {
-    /// Somebody who may hold locks: a session, or the job of one that is gone.
+    /// What may hold locks: a session, or the job of one that is gone.
     pub(crate) fn new() -> Holder {
         Holder { session: SessionNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)), wakeup: Arc::default() }
     }
@@ -66,7 +66,7 @@ pub(crate) struct ClientConnection {
 #[derive(Debug, Default)]
 struct Unidentified {
     leases: Vec<(DbKey, Grant)>,
-    /// Somebody will look the process up.
+    /// The process will be looked up.
     is_awaited: bool,
 }
 
@@ -127,7 +127,7 @@ impl ClientConnection {
         Some((ip, self.endpoint.clone()))
     }
 
-    /// Whether it is on this machine, or nobody knows where.
+    /// Whether it is on this machine, or its place is unknown.
     pub(crate) fn is_local(&self) -> bool {
         self.client.is_local() || self.origin == Origin::Untold
     }

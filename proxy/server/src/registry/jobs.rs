@@ -1,7 +1,7 @@
 //! Jobs of a shell: `redis-cli SETNX`, minutes of work, `redis-cli DEL`, each a process of its own. The lock is not that
 //! process's but the job's: the nearest of the processes it came from that still lives. While that lives the lease is kept
 //! alive, and what its other clients send is its own. Redis decides by the identity in the record; this only
-//! says for whom a client speaks. Of a job on another machine nobody sees whether it lives: its lease is kept alive as long as
+//! says for whom a client speaks. Whether a job on another machine lives cannot be seen: its lease is kept alive as long as
 //! such jobs of the namespace were seen to take.
 
 use std::collections::HashMap;
@@ -100,7 +100,7 @@ impl Jobs {
     }
 
     /// Finds the process of a client that asks for a lock by the first command of its connection, and may end with the reply.
-    /// Where processes cannot be seen, nobody waits for that.
+    /// Where processes cannot be seen, that is not waited for.
     pub(crate) async fn look_up(&self, processes: &Processes, peer: &Arc<ClientConnection>) {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if !peer.may_have_lineage() {
@@ -157,7 +157,7 @@ impl Jobs {
         let job = self.lock().get(key)?.clone();
         let has_left = job.holder.is_some() || job.is_short_lived(Instant::now());
         let same_client = job.identity.with_process(Process::None) == client;
-        // A client that goes on is nobody else's part.
+        // A client that goes on belongs to no other job.
         if !same_client || !has_left || job.taker_lives() || job.is_elsewhere() {
             return None;
         }
@@ -229,7 +229,7 @@ impl Jobs {
         }
     }
 
-    /// Nobody keeps the lease alive any more.
+    /// The lease is not kept alive any more.
     pub(crate) fn over(&self, key: &DbKey, job: &Job) {
         let mut jobs = self.lock();
         if let Some(job) = jobs.get_mut(key).filter(|now| now.grant == job.grant && now.is_elsewhere()) {

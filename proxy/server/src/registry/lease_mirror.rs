@@ -24,7 +24,7 @@ pub(crate) struct Over {
     pub(crate) key: DbKey,
     pub(crate) grant: Grant,
     pub(crate) transition: Transition,
-    /// Since then nobody holds it.
+    /// Since then it is free.
     pub(crate) at: Instant,
     /// Most sentinels had not been heard for longer by then than they are asked anew.
     pub(crate) unheard: bool,
@@ -47,13 +47,13 @@ pub(crate) struct LeaseMirror {
     shards: [Mutex<LeaseTable>; SHARDS],
     /// Leases that were over lately, where another server may become the primary without anybody's knowing.
     over: Option<[Mutex<VecDeque<Over>>; SHARDS]>,
-    /// Those of which nobody knows whether the new primary has ever had them.
+    /// Those of which it is unknown whether the new primary has ever had them.
     doubted: Mutex<Vec<Over>>,
     /// Since when another server may have been the primary, until all was looked for.
     doubted_since: Mutex<Option<Instant>>,
-    /// A lease was granted since somebody asked.
+    /// A lease was granted since the last question.
     has_granted: AtomicBool,
-    /// There may be leases of which nobody knows whether they are there.
+    /// There may be leases of which it is unknown whether they are there.
     is_doubted: AtomicBool,
     /// A lease has vanished since the process began.
     has_lost: AtomicBool,
@@ -65,7 +65,7 @@ impl LeaseMirror {
         LeaseMirror { over: Some(Default::default()), ..LeaseMirror::default() }
     }
 
-    /// Folds in what happened; answers the lease that it ended.
+    /// Folds in what happened; returns the lease that it ended.
     pub(crate) fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         if let LeaseEvent::Granted { .. } = event
             && !self.has_granted.load(Ordering::Relaxed)
@@ -84,7 +84,7 @@ impl LeaseMirror {
     }
 
     fn remember(&self, over: Over) {
-        // Of others it was not this proxy that told somebody of the lock.
+        // Of others it was not this proxy that told a client of the lock.
         if let (Some(remembered), Some(_)) = (&self.over, over.transition.session) {
             let mut shard = lock(&remembered[over.key.shard() % SHARDS]);
             if shard.len() >= MAX_OVER {
@@ -105,7 +105,7 @@ impl LeaseMirror {
         doubted.len()
     }
 
-    /// One that had run out by then, and of which nobody had taken note yet: the same as it is doubted, if it is.
+    /// One that had run out by then, and of which no note was taken yet: the same as it is doubted, if it is.
     pub(crate) fn as_doubted(&self, over: Over) -> Option<Over> {
         let is_of_this_proxy = over.transition.session.is_some();
         over.doubted_since((*lock(&self.doubted_since))?).filter(|_| is_of_this_proxy)
@@ -154,8 +154,8 @@ impl LeaseMirror {
         lock(self.shard(key)).get(key).cloned()
     }
 
-    /// There is no record of a lock on the server, and nobody holds it. Returns the lease that was there, as far as this proxy has seen, and
-    /// that nobody gave back: once for each.
+    /// There is no record of a lock on the server, and it is free. Returns the lease that was there, as far as this proxy has seen, and
+    /// that was not given back: once for each.
     pub(crate) fn is_unrecorded(&self, key: &DbKey, now: Instant) -> Option<Lease> {
         let lease = lock(self.shard(key)).is_unrecorded(key, now)?;
         self.has_lost.store(true, Ordering::Release);
@@ -184,13 +184,13 @@ impl LeaseMirror {
         lapses
     }
 
-    /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
+    /// Another server has become the primary: it is unknown which leases are there. Returns how many they are.
     pub(crate) fn doubt(&self) -> usize {
         self.is_doubted.store(true, Ordering::Release);
         self.shards.iter().map(|shard| lock(shard).doubt()).sum()
     }
 
-    /// The leases of which nobody knows whether they are there.
+    /// The leases of which it is unknown whether they are there.
     pub(crate) fn unknown(&self) -> Vec<(DbKey, Lease)> {
         let mut unknown = Vec::new();
         // Asked at each heartbeat, and a look at all of them takes time in which sessions may wait.
@@ -213,7 +213,7 @@ impl LeaseMirror {
         lock(self.shard(key)).is_there(key, grant, ttl, Instant::now());
     }
 
-    /// This lease was not there any more at this time, or was over there; answers how it ended, where it is the one of now.
+    /// This lease was not there any more at this time, or was over there; returns how it ended, where it is the one of now.
     pub(crate) fn is_not_there(&self, key: &DbKey, grant: Grant, end: End, at: Instant) -> Option<Transition> {
         lock(self.shard(key)).is_not_there(key, grant, end, at)
     }

@@ -16,7 +16,7 @@ use super::processes::Running;
 
 /// Leases that are watched; one more goes by its TTL.
 const MAX_WATCHED: usize = 10_000;
-/// Leases that somebody else than their holders has extended; above that those that are over are forgotten, or all.
+/// Leases that others than their holders have extended; above that those that are over are forgotten, or all.
 const MAX_EXTENDED: usize = 10_000;
 
 /// How it is known whether a holder is there.
@@ -44,7 +44,7 @@ pub(crate) struct Watched {
     pub(crate) seen: Instant,
 }
 
-/// By how much more than expected a lease may last before somebody must have renewed it: times are told after the fact.
+/// By how much more than expected a lease may last before it must have been renewed: times are told after the fact.
 const SLACK: Duration = Duration::from_millis(100);
 
 impl Lost {
@@ -76,7 +76,7 @@ pub(crate) struct Lost {
 struct Register {
     watched: DbMap<Watched>,
     extended: DbMap<(Grant, Arc<ClientConnection>)>,
-    /// Somebody looks after them.
+    /// A task looks after them.
     is_looked_after: bool,
 }
 
@@ -93,7 +93,7 @@ impl LostHolders {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Watches a lease from now on, if there is room. Returns whether somebody has to begin to look after them.
+    /// Watches a lease from now on, if there is room. Returns whether a task has to begin to look after them.
     pub(crate) fn watch(&self, key: DbKey, lease: Watched) -> bool {
         let mut register = self.lock();
         if register.watched.len() >= MAX_WATCHED && !register.watched.contains_key(&key) {
@@ -104,7 +104,7 @@ impl LostHolders {
         !std::mem::replace(&mut register.is_looked_after, true)
     }
 
-    /// All that are watched. Where there are none, nobody looks after them any more.
+    /// All that are watched. Where there are none, the task ends.
     pub(crate) fn all(&self) -> Vec<(DbKey, Watched)> {
         let mut register = self.lock();
         register.is_looked_after = !register.watched.is_empty();

@@ -54,7 +54,7 @@ impl OwnerTokens {
         OwnerTokens { hasher: RandomState::new(), shards: array::from_fn(|_| Mutex::default()) }
     }
 
-    /// Whether somebody else was granted a lock of this namespace with this value.
+    /// Whether another client was granted a lock of this namespace with this value.
     pub(crate) fn is_shared(&self, namespace: &str, value: &[u8], who: Identity, now: Instant) -> bool {
         let Some(name) = self.name(namespace, value) else {
             return false;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 /// The mark is not known to be there.
 const UNSETTLED: u8 = 0;
-/// It is this proxy's prefix, or nobody can say.
+/// It is this proxy's prefix, or unknown.
 const SETTLED: u8 = 1;
 /// Another prefix is in use.
 const OTHER: u8 = 2;
@@ -32,7 +32,7 @@ pub(crate) struct Known {
     pub(crate) own: Option<Bytes>,
     /// The proxy's user may not write it.
     pub(crate) is_forbidden: bool,
-    /// Somebody was told that it cannot be read or written.
+    /// It was logged that it cannot be read or written.
     pub(crate) is_reported: bool,
     /// Names this run of the proxy.
     pub(crate) run: String,
@@ -56,7 +56,7 @@ impl PrefixMark {
         let _ = self.standing.compare_exchange(SETTLED, UNSETTLED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Nobody can say which prefix is in use, so this one counts.
+    /// It is unknown which prefix is in use, so this one counts.
     pub(crate) fn cannot_be_known(&self) {
         self.standing.store(SETTLED, Ordering::Release);
     }
@@ -66,7 +66,7 @@ impl PrefixMark {
         self.standing.load(Ordering::Acquire) == SETTLED
     }
 
-    /// Whether nobody has looked yet, or the mark was erased since.
+    /// Whether it was not looked at yet, or the mark was erased since.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.standing.load(Ordering::Acquire) == UNSETTLED
     }

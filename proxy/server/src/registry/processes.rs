@@ -35,7 +35,7 @@ use program::Programs;
 const MAX_WAITING: usize = 1024;
 /// Connections that are looked up in one go.
 const BATCH: usize = 256;
-/// How long whoever asks waits for an answer.
+/// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 struct Wanted {
@@ -107,7 +107,7 @@ fn serve(wanted: &Receiver<Wanted>, mut finder: Finder) {
         }
         finder.look_up(batch.iter().map(|wanted| &wanted.peer));
         for done in batch.into_iter().filter_map(|wanted| wanted.done) {
-            // Whoever asked may have stopped waiting.
+            // The session that asked may have stopped waiting.
             let _ = done.send(());
         }
     }
@@ -118,9 +118,9 @@ fn serve(wanted: &Receiver<Wanted>, mut finder: Finder) {
 enum Located {
     /// This one has the socket open.
     At(Process, Running),
-    /// Somebody has whom this user may not look into.
+    /// A process has that this user may not look into.
     Hidden,
-    /// Nobody has whom this machine's `/proc` shows: it is in another PID namespace.
+    /// No process has that this machine's `/proc` shows: it is in another PID namespace.
     Elsewhere,
 }
 

@@ -81,7 +81,7 @@ impl Renewals {
         self.changed.notify_one();
     }
 
-    /// A lease that nobody keeps alive yet, for whichever proxy has its client.
+    /// A lease that is not kept alive yet, for the proxy that has its client.
     pub(crate) fn announce(&self, entry: Bytes, overdue: Instant) {
         self.lock().listing.write(overdue, entry);
         self.changed.notify_one();
@@ -133,7 +133,7 @@ impl Renewals {
         }
     }
 
-    /// The session is gone: its leases go by their TTL, unless somebody adopts them.
+    /// The session is gone: its leases go by their TTL, unless they are adopted.
     pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
         let mut register = self.lock();
         let keys: Vec<DbKey> = register.of_session(session).cloned().collect();

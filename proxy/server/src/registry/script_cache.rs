@@ -32,7 +32,7 @@ impl Default for ScriptCache {
 }
 
 impl ScriptCache {
-    /// Remembers a text; answers what follows from it.
+    /// Remembers a text; returns what follows from it.
     pub(crate) fn saw(&self, text: &[u8]) -> Arc<ScriptFacts> {
         if let Some(facts) = self.seen(&ScriptSha::of(text)) {
             return facts;

@@ -134,7 +134,7 @@ impl PendingGrants {
         self.ending = false;
     }
 
-    /// The session is over: what was under way, which nobody was told, and, unless the client has
+    /// The session is over: what was under way, which no client was told, and, unless the client has
     /// read everything, the grants whose replies it may not have read.
     pub(crate) fn end(&mut self, unread: bool) -> Vec<Undelivered> {
         let mut lost = std::mem::take(&mut self.under_way);
@@ -160,7 +160,7 @@ impl<T> Default for Reports<T> {
 }
 
 impl<T> Reports<T> {
-    /// One more; answers the oldest where there is no room.
+    /// One more; returns the oldest where there is no room.
     pub(crate) fn add(&self, report: T) -> Option<T> {
         let mut waiting = self.lock();
         let oldest = if waiting.len() == MAX_REPORTS { waiting.pop_front() } else { None };

@@ -1,4 +1,4 @@
-//! Locks that the last walk over the server's keys has found without a record: what nobody has shown to
+//! Locks that the last walk over the server's keys has found without a record: what no client has shown to
 //! this proxy. The walk (`maintenance::sweep`) writes it, the view reads it.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,7 +4,7 @@
 use dashmap::DashMap;
 use lockwarden_lock::evidence::DbKey;
 
-/// The register. A key that nobody watches has no entry.
+/// The register. A key that is not watched has no entry.
 #[derive(Default)]
 pub(crate) struct WatchedKeys {
     watched: DashMap<DbKey, u64>,

@@ -198,7 +198,7 @@ impl Session {
 }
 
 impl Client {
-    /// A command about all locks is refused: tells who keeps that, and answers the refusal's name.
+    /// A command about all locks is refused: tells who keeps that, and returns the refusal's name.
     fn refused_everywhere(&mut self, name: &'static str, active: &Active) -> String {
         let id = refusal_id();
         self.tell(Told::Refused, name, &id, None);

@@ -57,11 +57,11 @@ pub(crate) enum Look {
     Sighted(Box<Sighted>),
     /// Whether Redis knows a script or command that this proxy does not: else nothing was run.
     Unknown(Box<(Command, UnjudgedWhy, Arc<Active>)>),
-    /// It says whether a grant that nobody heard of was marked; its place in the list of those.
+    /// It says whether an undelivered grant was marked; its place in the list of those.
     Marked(usize),
-    /// It says which leases were marked ahead of a call that nobody can judge.
+    /// It says which leases were marked ahead of a call that cannot be judged.
     Unwitnessed(Box<[Target]>),
-    /// The proxy's own tidying up; nobody wants the answer.
+    /// The proxy's own tidying up; the answer is dropped.
     Own,
 }
 
@@ -124,7 +124,7 @@ pub(crate) enum Tracking {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) permitted: Permitted,
-    /// What the policies were asked, where somebody keeps that.
+    /// What the policies were asked, where questions are kept.
     pub(crate) asked: Vec<Asked>,
     /// How long it has taken so far.
     pub(crate) took: Took,

@@ -44,7 +44,7 @@ const MAX_QUESTIONS: usize = 16;
 pub(crate) struct Block {
     /// Commands that Redis was given to queue.
     pub(crate) queued: usize,
-    /// Those that somebody has to look at when the block was executed, by their place.
+    /// Those to look at once the block was executed, by their place.
     pub(crate) places: Vec<(usize, Place)>,
     /// Names drawn for leases that earlier commands of the block may take.
     pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
@@ -64,7 +64,7 @@ pub(crate) struct Block {
 pub(crate) const MAX_AFTERWARDS: usize = 64;
 
 impl Block {
-    /// Redis was given one more command to queue, whose reply somebody has to look at.
+    /// Redis was given one more command to queue, whose reply has to be looked at.
     pub(crate) fn hold(&mut self, place: Place) {
         self.places.push((self.queued, place));
         self.queued += 1;

@@ -47,7 +47,7 @@ pub(crate) struct Client {
     pub(crate) holder: Holder,
     /// The client as it presents itself now, for the event log.
     pub(super) caller: Arc<Caller>,
-    /// What the policies were asked about the command that is being judged, where somebody keeps that.
+    /// What the policies were asked about the command that is being judged, where questions are kept.
     pub(crate) asked: Vec<Asked>,
     /// The locks for which the last step found a refusal, each with its name, until the error line is worded.
     pub(crate) refused: Vec<(Bytes, String)>,

@@ -160,7 +160,7 @@ impl Session {
 }
 
 impl Client {
-    /// Its connection has ended. What it still holds is told to whoever looks whether holders are gone.
+    /// Its connection has ended: the watch for lost holders is told what it still holds.
     pub(super) fn leaves_leases(&mut self) {
         let active = self.active();
         let (peer, ended) = (self.connection.peer().clone(), self.ended);

@@ -267,7 +267,7 @@ impl Session {
         self.mark_noted(&target, active);
     }
 
-    /// Counts and logs what the guard refused; answers the error line. `otherwise` is the lock that is named
+    /// Counts and logs what the guard refused; returns the error line. `otherwise` is the lock that is named
     /// where the command names none.
     pub(crate) fn barred_line(
         &mut self,
@@ -288,7 +288,7 @@ impl Session {
     }
 
     /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
-    /// the name of one. Redis is asked for a script that nobody has, and says in its own words that there is
+    /// the name of one. Redis is asked for a script that does not exist, and says in its own words that there is
     /// none; every client answers that with the text. Inside a block there is no such answer, so it is
     /// refused there, unless Redis does not know the text either.
     pub(crate) async fn unseen_script(

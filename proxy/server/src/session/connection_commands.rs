@@ -224,7 +224,7 @@ impl Session {
     }
 
     /// Redis from 7.2 on leaves a login that fails without an answer while earlier answers are still
-    /// in its hands, and nobody could tell whose the next one is. So they are waited for; and the
+    /// in its hands, and the next one could be anybody's. So they are waited for; and the
     /// login too, since requests are short before it and may be longer behind it.
     async fn log_in(
         &mut self,

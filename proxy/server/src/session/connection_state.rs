@@ -99,7 +99,7 @@ pub(crate) struct Mixing {
 pub(crate) enum Trace {
     /// Nothing, once they were answered, that is not tracked.
     None,
-    /// Its number was told, or something that only shows: nobody else gets it.
+    /// Its number was told, or something that only shows: no other client gets it.
     Personal,
     /// Something that only commands about the connection show: its name, its number. It is kept as long as the session.
     Mark,
@@ -169,7 +169,7 @@ pub(crate) struct ConnectionState {
     /// The same where the user has a twin; also of `default` without a login, once that is known to need no password.
     pub(crate) own_login: Option<Login>,
     pub(crate) acting: Acting,
-    /// It was let in when nobody had to log in: as on Redis, a password that is set later is for others.
+    /// It was let in when no login was needed: as on Redis, a password that is set later is for others.
     pub(crate) was_let_in: bool,
     /// Keys are watched, locks or others.
     pub(crate) is_watching: bool,

@@ -56,7 +56,7 @@ impl Client {
         self.caller.clone()
     }
 
-    /// A command that nobody judged goes to Redis as it came.
+    /// A command that was not judged goes to Redis as it came.
     pub(crate) fn count_unjudged(
         &self,
         target: &Target,
@@ -83,7 +83,7 @@ impl Client {
         self.shared.events.leave(entry);
     }
 
-    /// Counts a command that nobody judged, and leaves it in the event log.
+    /// Counts a command that was not judged, and puts it into the event log.
     pub(crate) fn tell_unjudged(&self, command: &Command, why: UnjudgedWhy, active: &Active) {
         let namespace = active.namespace(command.target().namespace);
         namespace.metrics.unjudged.at(why).inc();

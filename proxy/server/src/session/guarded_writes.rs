@@ -1,5 +1,5 @@
 //! Writes of guarded data (`[[guard]]`). Where a guard enforces, the client's own bytes stand between MULTI and EXEC, under a
-//! WATCH on the records of the locks, and are sent only after those were read and judged: whoever is granted a lock writes
+//! WATCH on the records of the locks, and are sent only after those were read and judged: a grant of the lock writes
 //! its record, and then nothing has run. No reply is made up. Where it only monitors, the records are read in the same write
 //! ahead of the client's bytes. Who may write is said by [`lockwarden_lock::data_guard`].
 
@@ -109,7 +109,7 @@ impl Client {
         self.active().rules(namespace).mode == Mode::Enforce
     }
 
-    /// The refusal of a command that deletes a lock of somebody else's, and guarded data: it cannot be carried out, and that is the reason.
+    /// The refusal of a command that deletes another client's lock together with guarded data.
     pub(super) fn theft(&mut self, class: &Class<'_>, write: &GuardedWrite) -> Option<Refused> {
         let Class::Judge(command) = class else {
             return None;

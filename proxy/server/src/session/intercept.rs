@@ -66,7 +66,7 @@ impl Session {
         let mut guarded = self.client.guarded_by(&class, &request);
         let as_twin = as_twin || (guarded.is_some() && self.client.may_become_twin());
         let way = match as_twin {
-            // What is logged in as somebody else is nobody else's.
+            // A connection that is logged in as another user is not shared.
             true => Way::InUse,
             false => self.way(&class, &request, !inbox.is_empty()),
         };
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// No lock is concerned, and the client gets what Redis answers. Where that may name replicas,
-    /// or say what became of a lock of which nobody knows, it is looked at.
+    /// or say what became of an unknown lock, it is looked at.
     fn pass_through(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
         if self.client.connection.block.is_none() && replicas::asks_for_them(request) {
             self.transport.forward_and_look(pass, Look::Replicas, muted);

@@ -134,7 +134,7 @@ impl Client {
         let (judged, asked) = CHAINS.with_borrow_mut(|chains| {
             // After a reload each thread changes to the new policies at its next decision.
             chains.follow(&active.generation);
-            // The recorder copies each question, so it is there only where somebody keeps them.
+            // The recorder copies each question, so it is there only where they are kept.
             if !recorded {
                 let judged = judge(chains, command, locks, &rules, &circumstances, &describe);
                 return (judged, Vec::new());

@@ -16,7 +16,7 @@ use crate::backend::profile::Login;
 use crate::state::effects;
 
 impl Session {
-    /// A reply that somebody wanted to look at.
+    /// A reply that was to be looked at.
     pub(crate) fn learn(&mut self, reply: Reply<Look>, inbox: &mut RequestBuffer) -> Result<(), End> {
         let Reply { look, frame, muted } = reply;
         match look {

@@ -1,5 +1,5 @@
 //! `LOCKWARDEN CHECK` and `LEASE`: Redis says in one step what is known of the lease of a lock, on the client's own connection
-//! and with its user's rights. Nothing is changed, and nobody's owner token is told.
+//! and with its user's rights. Nothing is changed, and no owner token is told.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn answerable(question: Question, is_queued: bool, active: &Active) -> Result<(L
     Ok((question, namespace))
 }
 
-/// Whether a policy of a namespace may number leases: `fencing`, or one that somebody else has written.
+/// Whether a policy of a namespace may number leases: `fencing`, or a policy that does not come with the proxy.
 fn numbers_leases(namespace: NamespaceId, active: &Active) -> bool {
     let ships = |name: &str| {
         let mut policies = active.generation.policies().iter();

@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// `WAIT` is about the writes of its own connection, and until now others carried them. A write
-    /// behind them all is as good: whoever has that one has them.
+    /// behind them all is as good: who has that one has them all.
     async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         let active = self.client.active();
         let companion_prefix = &active.companion_prefix;
@@ -280,7 +280,7 @@ impl Client {
         commands.as_ref().is_some_and(|table| table.find(request).is_some())
     }
 
-    /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
+    /// Whether it has yet to log in. It is unknown whether a connection that is open already was let in
     /// when strangers still were, so it gets a new one.
     fn is_stranger(&self) -> bool {
         let wanted = self.shared.backend.server.may_want_password();

@@ -149,7 +149,7 @@ pub(crate) enum Examined {
     TurnedAway(NothingRun),
 }
 
-/// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of
+/// What a wrapped script says to a client whose lock it is not, where that is known and refusals of
 /// releases and extensions are native.
 pub(crate) fn own_no(command: &LockCommand, flight: &InFlight, refused: &outcome::Refused) -> Option<Value> {
     let LockOp::Wrapped { script, keys, .. } = &command.op else {

@@ -11,7 +11,7 @@ use super::transport::{End, Muted};
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
 impl Session {
-    /// Answers one of `admin_identities`, and nobody else; but what can be asked is no secret.
+    /// Answers only `admin_identities`; what can be asked is no secret.
     pub(crate) async fn ask_proxy(
         &mut self,
         inbox: &mut RequestBuffer,

@@ -60,7 +60,7 @@ struct Settled<'a> {
     would_give: Option<EnforcedTerms>,
     /// Where it is refused: what the script did to keys that are no locks stands.
     others_stand: bool,
-    /// What the policies were asked about it, where somebody keeps that.
+    /// What the policies were asked about it, where questions are kept.
     asked: Box<[Asked]>,
     /// How long the whole step took.
     took: Took,

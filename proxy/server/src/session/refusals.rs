@@ -156,7 +156,7 @@ impl Client {
         })
     }
 
-    /// Monitor mode: what enforce would have refused; answers the refusal's name.
+    /// Monitor mode: what enforce would have refused; returns the refusal's name.
     pub(crate) fn would_refuse(
         &mut self,
         target: &Target,

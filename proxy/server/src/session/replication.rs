@@ -34,7 +34,7 @@ struct Said {
 }
 
 impl Session {
-    /// Makes sure, before anything is written, that this client can wait for replicas: it may, and nobody else waits with
+    /// Makes sure, before anything is written, that this client can wait for replicas: it may, and no other client waits with
     /// it. Returns whether that is so; else its client was told why not.
     pub(super) async fn prepare_to_wait(
         &mut self,

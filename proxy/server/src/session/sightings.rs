@@ -1,4 +1,4 @@
-//! Commands that pass through and may be about locks of which nobody has said that they are locks. They go on as they
+//! Commands that pass through and may be about locks that no namespace names. They go on as they
 //! came; what they did is told to [`Discovery`](crate::telemetry::discovery::Discovery).
 
 use std::time::Instant;

@@ -83,7 +83,7 @@ impl Session {
         }
         // The first try has changed nothing. This client's own commands wait behind it anyway.
         tokio::time::sleep(ONCE_MORE_AFTER).await;
-        // What holds the lock by now may be another lease, and nobody reads a question any more.
+        // What holds the lock by now may be another lease, and no question is read any more.
         let step = self.client.plan(flight, false, active);
         self.client.pending_grants.answered();
         self.client.step_is_under_way(flight);

@@ -51,7 +51,7 @@ impl Session {
         }
         match block {
             Some(Block { spoiled: Some(reason), afterwards, .. }) => {
-                // A command that Redis refuses to queue, whoever sends it: then it discards the block at EXEC. For a DISCARD
+                // A command that Redis refuses to queue for every client: then it discards the block at EXEC. For a DISCARD
                 // the user may lack the right.
                 self.transport.inquire(&OwnRequest::SpoilBlock, Look::Own);
                 self.transport.forward_and_look(pass, Look::Answer, Muted::Yes);

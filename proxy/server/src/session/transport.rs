@@ -1,5 +1,5 @@
 //! The two sockets of one client: bytes in, bytes out, and which reply belongs to which request.
-//! It pairs replies with requests in order, hands over those that somebody wants to look at, and
+//! It pairs replies with requests in order, hands over those that are to be looked at, and
 //! leaves the proxy's own keys out of what names keys; it does not know what a lock is. The spine sends with `forward` and
 //! `execute` (`send`); the session waits in `next_event` (`wait`), where replies are counted off (`receive`); how the two
 //! ends learn that no more comes is in `close`.
@@ -40,7 +40,7 @@ use pushes::{Channels, Pushes};
 /// Replies that wait for the client to take them, in bytes; above that the backend waits.
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// A reply that has to be looked at may be as long as this. A listing above it is relayed as it
-/// comes, the proxy's own keys in it: that harms nobody, and a closed connection would.
+/// comes, the proxy's own keys in it: that does no harm, and a closed connection would.
 const MAX_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 enum Expect<L> {
     Relay {
@@ -51,7 +51,7 @@ enum Expect<L> {
     Late(Late),
     Local(Bytes),
     Look(L, Muted),
-    /// An answer that nobody waits for, neither the client nor what it does next.
+    /// An answer that neither the client nor its next command waits for.
     Note(L),
     /// Names of keys.
     Listing(Listing, Muted),
@@ -62,7 +62,7 @@ enum Expect<L> {
 #[derive(Clone, Copy)]
 struct Late {
     muted: Muted,
-    /// Redis itself may keep the client waiting with this command. Else nobody knows the command, and most such are answered at once.
+    /// Redis itself may keep the client waiting with this command. Else the command is unknown, and most such are answered at once.
     waits: bool,
 }
 

@@ -101,7 +101,7 @@ impl Session {
         self.transport.inquire(&request, look);
     }
 
-    /// Logs in as the twin for what ends with the session, whose answers nobody waits for. Returns whether that is possible.
+    /// Logs in as the twin for what ends with the session, without waiting for the answers. Returns whether that is possible.
     pub(super) fn become_twin_at_last(&mut self) -> bool {
         let Some(twin) = self.client.twin() else {
             return true;

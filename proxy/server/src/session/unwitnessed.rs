@@ -1,5 +1,5 @@
 //! Calls that go to Redis unjudged and name locks: what they do to these is not seen. So the leases of these are marked ahead
-//! of them, in the record, where every proxy reads it: none counts as one that ran out, or that somebody still owes a release of.
+//! of them, in the record, where every proxy reads it: none counts as one that ran out, or whose release is still owed.
 
 use std::time::Instant;
 

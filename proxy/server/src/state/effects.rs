@@ -1,4 +1,4 @@
-//! What an answer of the server means for registers and counters, whoever asked: a session over its own
+//! What an answer of the server means for registers and counters: asked by a session over its own
 //! connection or the proxy over one of its own.
 
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(crate) fn unpromised(shared: &ProxyState, key: &DbKey, lease: &KeptLease, no
     count_renewal(shared, key, KeepAliveOutcome::Ended);
 }
 
-/// A lease cannot be renewed any more. What was done with the lock since, nobody can say, so it is not made
+/// A lease cannot be renewed any more. What was done with the lock since is unknown, so it is not made
 /// again.
 fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration, why: &str) {
     shared.metrics.lapsed.inc();
@@ -121,7 +121,7 @@ pub(crate) fn last_mark_answered(shared: &ProxyState, lease: Undelivered, answer
     }
 }
 
-/// Counts what became of a grant that nobody heard of.
+/// Counts what became of an undelivered grant.
 pub(crate) fn count_undelivered(shared: &ProxyState, lease: &Undelivered, outcome: UndeliveredOutcome) {
     let active = shared.active.load();
     if let Some(details) = active.of_lock(&lease.key.key) {

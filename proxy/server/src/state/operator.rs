@@ -55,7 +55,7 @@ impl Operator {
         let place = self.places.clone().acquire_owned().await.ok()?;
         let answers = self.answers.get()?.upgrade()?;
         let answering = move || {
-            // Kept for as long as it works, even where nobody waits any more.
+            // Kept for as long as it works, even where the client waits no more.
             let _place = place;
             answers.answer(&command, &by)
         };

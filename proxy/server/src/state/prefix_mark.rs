@@ -1,6 +1,6 @@
 //! The mark that says under which `companion_prefix` the proxies in front of one Redis keep their records.
 //! Proxies with different prefixes see nothing of each other's leases, so all but those with the marked
-//! one serve nobody. It stands under a fixed name in database 0, and Redis decides who was first. Beside it, under a name of
+//! one serve no client. It stands under a fixed name in database 0, and Redis decides who was first. Beside it, under a name of
 //! that prefix, stand the proxies that serve under it, with their version and the hash of their rules: a mark under which no
 //! proxy has entered itself is no proxy's word. The heartbeat looks at it, and the first lock command that could be granted a
 //! lock waits until it is there.
@@ -29,7 +29,7 @@ const NOTED_EVERY: Duration = Duration::from_secs(10);
 const MAX_TOLD: usize = 64;
 
 impl PrefixMark {
-    /// Why nobody is served, if that is so.
+    /// Why no client is served, if that is so.
     pub(crate) fn refusal(&self, prefix: &[u8]) -> Option<String> {
         Some(refusal(prefix, &self.other()?))
     }
@@ -92,7 +92,7 @@ impl PrefixMark {
             }
         }
         if !known.is_forbidden && timeout(WRITE_PATIENCE, self.enter(&mut known, shared)).await.is_err() {
-            // While writes are paused nobody takes a lock either, and the next look tries again.
+            // While writes are paused no lock is taken either, and the next look tries again.
             tracing::debug!("the prefix mark was not written in time");
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Known {
         }
     }
 
-    /// It is not known which prefix is in use: that stops nobody, and is said once.
+    /// It is not known which prefix is in use: that stops no client, and is said once.
     fn report(&mut self, answer: &Value) {
         if answer.as_error().is_some_and(|text| server_info::is_for_now(text)) {
             return;

@@ -2,8 +2,8 @@
 //! become the primary, and what this process has from before says nothing of it. So from such a gap on nothing is forwarded until
 //! it was asked anew who is the primary, which `maintenance::standstill` does.
 //!
-//! A gap is noticed by whoever looks at the time next: a ticker, a thread that wakes, and whoever deals with a lock and knows the time
-//! anyway. Everybody else looks at one number.
+//! A gap is noticed by the next look at the time: by a ticker, a thread that wakes, or a session that deals with a lock and knows the time
+//! anyway. All other commands look at one number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use tokio::sync::Notify;
 
 /// Nothing of this process runs for so long, unless it stood still.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(2);
-/// Between two looks of whoever waits.
+/// Between two looks while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub(crate) struct Standstill {
     begun: Instant,
-    /// When somebody looked last that it goes on, ms since the beginning.
+    /// When time was last seen to go on, ms since the beginning.
     looked: AtomicU64,
-    /// Gaps that were noticed, and since which nobody was asked.
+    /// Gaps that were noticed and not yet followed by a question who is the primary.
     unasked: AtomicU32,
     noticed: Notify,
 }
@@ -38,7 +38,7 @@ impl Standstill {
         let at = self.ms(now);
         if Duration::from_millis(at.saturating_sub(self.looked.load(Ordering::Acquire))) > TOO_LONG {
             self.notice();
-            // After that: whoever sees this sees the gap, too.
+            // After that: a thread that sees this sees the gap, too.
             self.looked.fetch_max(at, Ordering::AcqRel);
         }
         self.goes_on()
@@ -56,12 +56,12 @@ impl Standstill {
         self.noticed.notify_one();
     }
 
-    /// Whether nothing has to be asked, as far as anybody has noticed.
+    /// Whether nothing has to be asked, as far as was noticed.
     pub(crate) fn goes_on(&self) -> bool {
         self.unasked.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until whoever had to be asked was.
+    /// Waits until it was asked who is the primary.
     pub(crate) async fn is_over(&self) {
         while !self.goes_on() {
             tokio::time::sleep(LOOK_EVERY).await;

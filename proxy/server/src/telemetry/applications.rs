@@ -168,7 +168,7 @@ impl Naming {
     }
 }
 
-/// Nobody has asked for the process, or it was not found when somebody did.
+/// The process was not looked up, or was not found.
 const UNKNOWN: u8 = 0;
 /// It is being looked for.
 const ASKED: u8 = 1;
@@ -266,7 +266,7 @@ impl KnownBy {
         let _ = self.search.compare_exchange(ASKED, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Somebody wants to know the process. Returns whether it is to be looked for now.
+    /// The process is wanted. Returns whether it is to be looked for now.
     pub(crate) fn ask(&self) -> bool {
         self.asked.get_or_init(Instant::now);
         self.search.compare_exchange(UNKNOWN, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_ok()

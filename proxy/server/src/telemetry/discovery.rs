@@ -1,5 +1,5 @@
 //! What is seen of keys that may be locks although no namespace has them. Sessions look at few commands and leave what
-//! they saw; a thread of its own makes patterns of it. Nobody on the way of a command waits for it: above a rate, commands
+//! they saw; a thread of its own makes patterns of it. No command waits for it: above a rate, commands
 //! are not looked at and counted.
 
 mod followed;
@@ -114,7 +114,7 @@ impl Discovery {
         false
     }
 
-    /// Whether a key is followed, because somebody may have taken it as a lock.
+    /// Whether a key is followed, because it may have been taken as a lock.
     #[inline]
     pub(crate) fn follows(&self, db: u32, key: &[u8]) -> bool {
         !self.followed.is_empty() && self.followed.has(KeyHash::of(db, key))
@@ -195,7 +195,7 @@ impl Discovery {
                 self.reads.store(MAX_READS, Ordering::Relaxed);
             }
             let was_busy = !all.is_empty();
-            // Before the lock: whoever asks what was collected does not wait as well.
+            // Before the lock: a question about what was collected does not wait as well.
             for seen in &all {
                 seen.caller.known_by.await_program();
             }

@@ -1,6 +1,6 @@
 //! The event log: what happened to locks, told to those who keep it or show it. Sessions and upkeep leave
 //! an [`LockEvent`] and go on; one thread hands them, in order, to its followers (the audit files, the
-//! view behind the board). Nobody on the way of a command waits for a follower: where they fall
+//! view behind the board). No command waits for a follower: where they fall
 //! behind, entries are dropped and counted.
 
 mod by_caller;
@@ -25,10 +25,10 @@ pub(crate) use waiting::Waiting;
 
 /// Entries that wait for the followers; above that new ones are dropped.
 const MAX_WAITING: usize = 65_536;
-/// Whoever asks what followers know waits for them no longer than this.
+/// A question about what followers know waits for them no longer than this.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// Somebody who keeps or shows what happened.
+/// A follower, which keeps or shows what happened.
 pub(crate) trait Follower: Send {
     /// What happened since the last call, in order; nothing at a tick without news.
     fn follow(&mut self, entries: &[LockEvent], now: Instant);
@@ -46,7 +46,7 @@ pub(crate) struct EventLog {
     dropped: AtomicU64,
     /// Entries are being dropped now.
     full: AtomicBool,
-    /// Somebody keeps what policies were asked.
+    /// A follower keeps what policies were asked.
     wants_questions: AtomicBool,
     fingerprints: Fingerprints,
 }
@@ -95,7 +95,7 @@ impl EventLog {
         self.wants_questions.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody keeps what policies are asked, from now on.
+    /// Whether a follower keeps what policies are asked, from now on.
     pub(crate) fn want_questions(&self, wanted: bool) {
         self.wants_questions.store(wanted, Ordering::Relaxed);
     }

@@ -301,7 +301,7 @@ impl LockSeen {
         self.waits.iter().find(|wait| wait.caller.session == session)
     }
 
-    /// Forgets those that have given up; answers whether anybody is left.
+    /// Forgets those that have given up; returns whether anybody is left.
     pub(super) fn forget_waits(&mut self, now: Instant) -> bool {
         self.waits.retain(|wait| wait.goes_on(now));
         !self.waits.is_empty()

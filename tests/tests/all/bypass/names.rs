@@ -9,7 +9,7 @@ const TRIES: usize = 6_000;
 const ROUNDS: usize = 50;
 const AT_ONCE: usize = 500;
 
-/// Sends a command again and again with another name each time; answers whatever is no error.
+/// Sends a command again and again with another name each time; returns whatever is no error.
 fn guesses(client: &Client, command: &[u8], rest: &[&[u8]], from: usize) -> Vec<String> {
     let mut answers = Vec::new();
     for first in (from..from + TRIES).step_by(AT_ONCE) {

@@ -67,7 +67,7 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
     for key in examples(&before.index, &after.index) {
         match (before.of(&key), after.of(&key)) {
             (None, _) => {}
-            // Nobody has chosen it: it is there because no file names a namespace, and makes room for the first that does.
+            // It was not chosen: it is there because no file names a namespace, and makes room for the first that does.
             (Some(was), None) if is_built_in(was) && !new.namespaces.is_empty() => {}
             (Some(was), None) => {
                 let name = &was.name;

@@ -1,4 +1,4 @@
-//! Since when most sentinels have been heard, for whoever asks with each lock command. It is kept in atomics, so that no
+//! Since when most sentinels have been heard; asked with each lock command. It is kept in atomics, so that no
 //! command waits for those who listen to sentinels, or they for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};

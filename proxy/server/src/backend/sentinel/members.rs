@@ -1,6 +1,6 @@
 //! Which sentinels there are, and what each of them said last. Those of the backend's URL count always. One that others name
 //! counts once most of the URL's name it: so a foreign sentinel at an address of the URL does not bring its friends along.
-//! Whoever answers under two addresses, or under a name and its address, counts once.
+//! A sentinel that answers under two addresses, or under a name and its address, counts once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

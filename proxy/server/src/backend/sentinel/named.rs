@@ -29,7 +29,7 @@ pub(crate) struct Named {
     pub(crate) epoch: u64,
 }
 
-/// Why nobody says where the primary is.
+/// Why no sentinel says where the primary is.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum SentinelError {
     #[error("cannot connect: {0}")]

@@ -67,7 +67,7 @@ impl WithoutLogin {
     }
 }
 
-/// Why nobody may be served, if so. Redis's protected mode refuses strangers by their address, and
+/// Why no client may be served, if so. Redis's protected mode refuses strangers by their address, and
 /// behind the proxy everybody comes from the proxy's, so the proxy has to do that job.
 pub(crate) fn open_network_refusal(
     listeners: &[Listener],

@@ -79,7 +79,7 @@ impl Attachment {
         self.place.borrow().refusal.clone()
     }
 
-    /// Goes on by another connection where this one is gone; answers whether it was. Replies that were due
+    /// Goes on by another connection where this one is gone; returns whether it was. Replies that were due
     /// do not come.
     pub(crate) fn mend(&mut self) -> bool {
         let is_broken = self.place.borrow().broken;

@@ -44,7 +44,7 @@ pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>)
     pool::ended(&connection);
 }
 
-/// Until the connection ends. Answers an error to whoever had a request, where it was refused.
+/// Until the connection ends. Each session that had a request gets an error, where it was refused.
 async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Option<Bytes> {
     match backend.open(&connection.profile).await {
         Ok(link) => {
@@ -209,7 +209,7 @@ impl Pump {
             drop(place);
             due.frames -= skipped.frames;
             let slow = is_slow.then(|| due.place.clone());
-            // As long as they may be, nobody else is to stand behind them.
+            // They may be long, so no other session is to stand behind them.
             let is_in_the_way = is_long && due.frames > 0;
             if due.frames == 0 {
                 inner.due.pop_front();

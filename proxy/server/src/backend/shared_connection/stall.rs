@@ -28,7 +28,7 @@ const LOOKS_IN_VAIN: u32 = 20;
 pub(super) enum End {
     /// The backend answers others.
     Frozen,
-    /// Nobody waits for what is due.
+    /// No client waits for what is due.
     Forsaken,
 }
 

@@ -87,7 +87,7 @@ impl Proxy {
         self.address
     }
 
-    /// Stops it; answers what it logged about the story.
+    /// Stops it; returns what it logged about the story.
     pub(super) fn stop(mut self) -> io::Result<Vec<String>> {
         let pid = libc::pid_t::try_from(self.process.id()).map_err(io::Error::other)?;
         // SAFETY: a signal to a child of ours that was not waited for, so the number is still its.

@@ -34,7 +34,7 @@ impl Hearing {
         metrics.sentinels_heard.set(i64::try_from(heard).unwrap_or(i64::MAX));
         metrics.sentinels_known.set(i64::try_from(known).unwrap_or(i64::MAX));
         if sentinels.named().is_none() {
-            // Until then nobody is served, and that says why.
+            // Until then no client is served, and that says why.
             return;
         }
         self.look_at_silence(sentinels, (heard, known));

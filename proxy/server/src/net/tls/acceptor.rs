@@ -81,7 +81,7 @@ impl Acceptor {
         Ok(Acceptor { files, current: ArcSwap::from_pointee(material), observer })
     }
 
-    /// Reads the files again; answers whether they have changed. What cannot be used changes nothing.
+    /// Reads the files again; returns whether they have changed. What cannot be used changes nothing.
     pub(crate) fn reload(&self) -> Result<bool, TlsError> {
         let now = self.current.load();
         let material = read(&self.files, Some(&now))?;

@@ -91,7 +91,7 @@ impl Connector {
         Ok(Connector { files, name, current: ArcSwap::from_pointee(material), observer })
     }
 
-    /// Reads the files again; answers whether they have changed. What cannot be used changes nothing.
+    /// Reads the files again; returns whether they have changed. What cannot be used changes nothing.
     pub(crate) fn reload(&self) -> Result<bool, TlsError> {
         let material = read(&self.files)?;
         let has_changed = material.digest != self.current.load().digest;

@@ -57,7 +57,7 @@ impl Observe for Unobserved {
 }
 
 impl HandshakeError {
-    /// How it is counted; `None` where nobody began one, as a balancer that only looks whether somebody listens.
+    /// How it is counted; `None` where none began, as with a health check.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         Some(match self {
             HandshakeError::Unused => return None,

@@ -57,7 +57,7 @@ pub(crate) struct TlsStream {
     has_ended: bool,
     /// The session is of no more use: what it was given last is gone, and it must not be asked again.
     has_failed: bool,
-    /// The peer was told that no more comes, or there is nobody to tell.
+    /// The peer was told that no more comes, or there is no peer to tell.
     said_goodbye: bool,
 }
 
@@ -410,7 +410,7 @@ impl TlsStream {
         })
     }
 
-    /// The same with bytes that were read by somebody else.
+    /// The same with bytes that were read elsewhere.
     fn open(&mut self, mut said: Vec<u8>, sink: &mut impl Sink) -> Result<(), ReadError> {
         let (done, opened) = self.process(&mut said, sink);
         opened?;
@@ -425,7 +425,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Opens what is whole of it; answers how many bytes are done with.
+    /// Opens what is whole of it; returns how many bytes are done with.
     fn process(&mut self, bytes: &mut [u8], sink: &mut impl Sink) -> (usize, Result<(), rustls::Error>) {
         let mut done = 0;
         let mut failed = None;
@@ -461,7 +461,7 @@ impl TlsStream {
         self.outgoing.flush(&self.socket)?;
         let told = mem::take(&mut self.outgoing.owed);
         if told > 0 || bytes.is_empty() {
-            // Whoever writes the same bytes again has at least these.
+            // A caller that writes the same bytes again has at least these.
             return match told <= bytes.len() {
                 true => Ok(told),
                 false => Err(io::ErrorKind::InvalidInput.into()),
@@ -504,7 +504,7 @@ impl TlsStream {
         })
     }
 
-    /// Makes a record; answers its length.
+    /// Makes a record; returns its length.
     fn encrypt(&mut self, bytes: &[u8], what: Seal, into: &mut Vec<u8>) -> io::Result<usize> {
         let (outgoing, has_ended) = (&mut self.outgoing.bytes, &mut self.has_ended);
         let (partial, plain) = (&mut self.partial, &mut self.plain.bytes);
@@ -547,7 +547,7 @@ impl TlsStream {
     }
 }
 
-/// Makes one record in this memory, which grows where it has to; answers its length.
+/// Makes one record in this memory, which grows where it has to; returns its length.
 fn write_record<D>(
     mut traffic: WriteTraffic<'_, D>,
     bytes: &[u8],

@@ -10,7 +10,7 @@ const UNKNOWN: u64 = 2 << 30;
 /// once, and what is read grows by doubling.
 const SHARE: u64 = 4;
 
-/// What the buffers of clients may take where nobody says otherwise.
+/// What the buffers of clients may take by default.
 pub(crate) fn usual_limit() -> usize {
     let groups = groups(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
     let limits = groups.iter().filter_map(|file| limit_in(file));

@@ -165,7 +165,7 @@ pub(crate) struct Lineage {
 }
 
 fn stat(number: u32) -> Option<Stat> {
-    // In one read: whoever asks for the size of such a file first, and for its end, asks the kernel five times.
+    // In one read: asking for the size of such a file first, and for its end, asks the kernel five times.
     let mut text = [0; MAX_STAT];
     let mut file = fs::File::open(format!("/proc/{number}/stat")).ok()?;
     let length = file.read(&mut text).ok()?;
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(lineage.processes[..2], [child_of_ours.clone(), ours]);
         assert!(child_of_ours.is_alive());
         drop(child.stdin.take());
-        // Dead, though nobody took note of it.
+        // Dead, though its parent took no note of it.
         while child_of_ours.is_alive() {
             std::thread::yield_now();
         }

@@ -92,7 +92,7 @@ fn the_kernel_tells_the_same_as_its_table_in_every_family() {
         assert_eq!(diag.ask(&pair).unwrap(), Answer::Inode(expected), "{pair:?}");
         assert_eq!(listed(pair), Some(expected), "{pair:?}");
     }
-    // A closed connection's rest has no inode, and nobody was ever connected to port 1.
+    // A closed connection's rest has no inode, and nothing was ever connected to port 1.
     let (closed, pair) = connect(&four);
     drop(closed);
     assert_eq!(diag.ask(&pair).unwrap(), Answer::Nobodys);

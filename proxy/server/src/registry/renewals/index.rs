@@ -52,7 +52,7 @@ impl Listing {
         }
     }
 
-    /// The lease is over, or nobody could keep it alive.
+    /// The lease is over, or cannot be kept alive.
     pub(super) fn leave(&mut self, key: &DbKey, lease: &KeptLease) {
         if lease.listed.written {
             self.remove(entry(key, lease).encoded());

@@ -53,7 +53,7 @@ impl KeptLease {
         Duration::from_millis(self.renewal.ttl_ms.0)
     }
 
-    /// A lease that was granted now and that nobody keeps alive yet.
+    /// A lease that was granted now and is not kept alive yet.
     pub(crate) fn new(holder: &Holder, same_client: SameClient, renewal: Renewal, now: Instant) -> KeptLease {
         let ttl = Duration::from_millis(renewal.ttl_ms.0);
         let listed = Listed::new(&same_client);

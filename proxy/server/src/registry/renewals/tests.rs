@@ -226,7 +226,7 @@ fn a_short_lease_and_one_that_nobody_else_could_keep_alive_are_never_listed() {
     assert!(!kept.has_listing(now + SECOND));
 }
 
-/// Somebody else may come through where this proxy does not.
+/// Another proxy may come through where this one does not.
 #[test]
 fn for_a_lease_that_could_not_be_renewed_in_time_the_proxy_does_not_answer() {
     let (kept, now) = (Renewals::default(), Instant::now());

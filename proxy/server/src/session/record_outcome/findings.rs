@@ -20,7 +20,7 @@ use crate::telemetry::vocabulary::Observation;
 
 use super::Settled;
 
-/// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
+/// What a record holds as the owner in a lock whose type has none: the type, which no client has as a value.
 const TYPES: [&[u8]; 5] = [b"hash", b"zset", b"list", b"set", b"stream"];
 
 impl Client {

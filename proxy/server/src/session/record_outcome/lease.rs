@@ -83,7 +83,7 @@ impl Client {
         );
     }
 
-    /// Whether the lease before had run out. Where no proxy has ended it, and its time was not over, somebody else has.
+    /// Whether the lease before had run out. Where no proxy has ended it before its time, a client of Redis itself has.
     pub(super) fn ran_out_before(&self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) -> bool {
         let Ended::RanOut(since) = granted.ended else {
             return false;
@@ -105,7 +105,7 @@ impl Client {
         false
     }
 
-    /// What an answer means where nobody gave the lease back, says its record, and its time was not over: the lock was deleted around
+    /// What an answer means where the lease was not given back, says its record, and its time was not over: the lock was deleted around
     /// all proxies. That is told as what it is, and is no lease that ran out; and a lease that is over is told once.
     pub(super) fn deleted_around(
         &mut self,
@@ -186,7 +186,7 @@ impl Client {
                 let who = self.connection.who();
                 self.keep(one, &who, grant, ttl_ms, kept, one.sent(now));
             }
-            // Somebody else's lease: its holder's session goes on keeping it alive.
+            // Another client's lease: its holder's session goes on keeping it alive.
             None if kept => {}
             None => self.shared.renewals.remove(one.key, None),
         }

@@ -121,7 +121,7 @@ struct Tells(mpsc::Sender<LockEvent>);
 impl Follower for Tells {
     fn follow(&mut self, events: &[LockEvent], _now: Instant) {
         for event in events {
-            // Behind the last case nobody listens.
+            // No listener is left behind the last case.
             let _ = self.0.send(event.clone());
         }
     }

@@ -62,12 +62,12 @@ impl BackendLink {
         }
     }
 
-    /// Whether something was said on the session's own connection that nobody asked for.
+    /// Whether something was said on the session's own connection without being asked.
     pub(crate) fn has_spoken(&self) -> bool {
         self.has_spoken
     }
 
-    /// Goes on by another shared connection where the one in use is gone; answers whether it was.
+    /// Goes on by another shared connection where the one in use is gone; returns whether it was.
     pub(super) fn mend(&mut self) -> bool {
         let port = self.port.as_mut().filter(|_| self.shared);
         port.is_some_and(Attachment::mend)
@@ -113,7 +113,7 @@ impl BackendLink {
         self.shared = self.port.is_some();
     }
 
-    /// The session's own connection, for somebody else.
+    /// Gives the session's own connection away.
     pub(crate) fn give_up_own(&mut self) -> Option<Link> {
         self.own.take()
     }
@@ -153,7 +153,7 @@ impl BackendLink {
         let Some(own) = &mut self.own else {
             return false;
         };
-        // Only on a shared connection replies are counted: nobody else's come here.
+        // Only on a shared connection replies are counted: all that come here are this session's.
         *unsent = 0;
         while !requests.is_empty() {
             match own.stream.try_write(requests) {
@@ -182,7 +182,7 @@ impl BackendLink {
         }
     }
 
-    /// Reads what has come; answers whether more may come.
+    /// Reads what has come; returns whether more may come.
     pub(super) fn poll_replies(&mut self, into: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool> {
         match (&self.port, &mut self.own) {
             (Some(port), own) if self.shared => {

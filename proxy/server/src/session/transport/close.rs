@@ -49,7 +49,7 @@ impl<L> Transport<L> {
     }
 
     /// Where a shared connection has ended on which only notes of the proxy's own were under way, that is no
-    /// matter of the client's; answers whether it was so.
+    /// matter of the client's; returns whether it was so.
     pub(super) fn goes_on_without_notes(&mut self) -> bool {
         let is_note = |expect: &Expect<L>| matches!(expect, Expect::Note(_));
         if !self.expected.iter().all(is_note) || !self.backend_link.mend() {

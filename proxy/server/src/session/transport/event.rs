@@ -34,7 +34,7 @@ pub(crate) enum Event<L> {
     Request,
     /// A request that is not complete announces a long argument; see `RequestBuffer::long_argument`.
     LongArgument,
-    /// A reply arrived that somebody wanted to look at.
+    /// A reply arrived that was to be looked at.
     Reply(Reply<L>),
     /// The client sent something that is no request.
     Malformed(RequestError),
@@ -51,7 +51,7 @@ pub(crate) enum Event<L> {
     Idle,
 }
 
-/// A reply, for whoever asked to look at it.
+/// A reply that was to be looked at.
 #[derive(Debug)]
 pub(crate) struct Reply<L> {
     /// What it is looked at for.

@@ -35,7 +35,7 @@ pub(crate) fn without_addresses(words: &[Bytes]) -> Option<Vec<&[u8]>> {
     Some(asked)
 }
 
-/// Whether a frame that nobody asked for leads its client to another server.
+/// Whether a frame that was not asked for leads its client to another server.
 pub(super) fn names_another_server(frame: &[u8]) -> bool {
     // Only RESP3 has such notices; messages of RESP2 are arrays.
     let places = frame.starts_with(b">").then(|| Elements::of(frame));

@@ -1,4 +1,4 @@
-//! What the backend sends goes to the client, or to whoever asked to look at it: replies are counted off against what is
+//! What the backend sends goes to the client, or to the part of the session that asked to look at it: replies are counted off against what is
 //! expected, in order.
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,7 +10,7 @@ use super::{End, Expect, Late, MAX_UNREAD, Muted, Reply, Transport, maintenance_
 use crate::net::buffer_pool::{WORTH_A_SWAP, give_back, move_front, put};
 
 impl<L> Transport<L> {
-    /// Moves what the backend sent: to the client, or to whoever wants to look at it.
+    /// Moves what the backend sent: to the client, or to the part that looks at it.
     pub(super) fn replies(&mut self) -> Result<Option<Reply<L>>, End> {
         loop {
             while let Some(Expect::Local(reply)) = self.expected.front() {
@@ -57,7 +57,7 @@ impl<L> Transport<L> {
         frame
     }
 
-    /// The usual case: replies that nobody looks at, as many as there are, as they come.
+    /// The usual case: replies that are not looked at, as many as there are, as they come.
     fn relay_plain(&mut self) -> Result<bool, End> {
         if self.scanned > 0 {
             return Ok(false);

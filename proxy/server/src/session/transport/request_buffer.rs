@@ -1,4 +1,4 @@
-//! What a client has sent and nobody has dealt with yet: bytes, and the request at their front.
+//! What a client has sent and is still to be dealt with: bytes, and the request at their front.
 
 use bytes::{Buf, BytesMut};
 use lockwarden_lock::pass_through::{PassThrough, WholeBuffer};
@@ -21,7 +21,7 @@ pub(crate) struct RequestBuffer {
 /// What became of a long argument of the request that is coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
-    /// It has none, or nobody has looked.
+    /// It has none, or it was not looked for.
     No,
     /// It comes as it is.
     Kept,
@@ -92,7 +92,7 @@ impl RequestBuffer {
         matches!(self.cut, Cut::Replaced { .. })
     }
 
-    /// Drops what has come of a replaced argument; answers whether more of it is to come.
+    /// Drops what has come of a replaced argument; returns whether more of it is to come.
     fn drop_replaced(&mut self) -> bool {
         let Cut::Replaced { to_come, stay } = &mut self.cut else {
             return false;

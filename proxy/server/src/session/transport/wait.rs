@@ -23,11 +23,11 @@ const MAX_UNREAD_OWN: usize = 1024 * 1024;
 /// The same where replies of other clients come behind them: above that its requests wait. If it goes on sending, they go by
 /// a connection of its own: it may be one that reads nothing before it has sent everything.
 const MAX_UNREAD_SHARED: usize = 1024 * 1024;
-/// How long a client that sends no more waits for the answer to a command that nobody knows.
+/// How long a client that sends no more waits for the answer to an unknown command.
 const UNKNOWN_AT_MOST: Duration = Duration::from_secs(2);
 
 impl<L> Transport<L> {
-    /// Waits for the next thing that the session has to do: a request, a reply that somebody looks at, or what
+    /// Waits for the next thing that the session has to do: a request, a reply that is looked at, or what
     /// others want of it.
     pub(crate) async fn next_event(&mut self, inbox: &mut RequestBuffer) -> Result<Event<L>, End> {
         loop {
@@ -71,7 +71,7 @@ impl<L> Transport<L> {
                 self.end_if_closing().await?;
             }
             self.flush()?;
-            // Requests that have come already wake nobody.
+            // Requests that have come already wake no task.
             if takes || !self.may_take_more(inbox) {
                 let reads_client = takes || inbox.waiting() < READ_AHEAD;
                 self.wait(inbox, reads_client).await?;
@@ -79,7 +79,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Waits for the next reply that somebody looks at, while a request is being dealt with: no other is taken.
+    /// Waits for the next reply that is looked at, while a request is being dealt with: no other is taken.
     pub(crate) async fn next_reply(&mut self, inbox: &mut RequestBuffer) -> Result<Reply<L>, End> {
         loop {
             if let Some(reply) = self.take_reply().await? {
@@ -107,7 +107,7 @@ impl<L> Transport<L> {
         }
     }
 
-    /// Hands over what the backend has sent, up to the next reply that somebody looks at.
+    /// Hands over what the backend has sent, up to the next reply that is looked at.
     async fn take_reply(&mut self) -> Result<Option<Reply<L>>, End> {
         loop {
             if let Some(reply) = self.replies()? {
@@ -176,7 +176,7 @@ impl<L> Transport<L> {
         Ok(())
     }
 
-    /// Sleeps until a socket can be used or somebody speaks, and reads what there is.
+    /// Sleeps until a socket can be used or has something to read, and reads what there is.
     async fn wait(&mut self, inbox: &mut RequestBuffer, reads_client: bool) -> Result<(), End> {
         let patience = self.patience();
         if patience == Some(Duration::ZERO) {
@@ -211,7 +211,7 @@ impl<L> Transport<L> {
     }
 
     /// How long a client that sends no more waits for a command that may wait for ever; `None` where there is no such command. What stands
-    /// behind it has no answer then, as on Redis itself. A command that nobody knows is most likely answered at once.
+    /// behind it has no answer then, as on Redis itself. An unknown command is most likely answered at once.
     fn patience(&self) -> Option<Duration> {
         let done = self.client_done.filter(|_| self.blocking > 0)?;
         Some(match self.waiting {
@@ -220,7 +220,7 @@ impl<L> Transport<L> {
         })
     }
 
-    /// Whoever reads has memory only while it does, or while bytes are in it.
+    /// A reader has memory only while it reads, or while bytes are in it.
     fn poll_sockets(
         &mut self,
         inbox: &mut RequestBuffer,

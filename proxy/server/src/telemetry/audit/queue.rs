@@ -1,5 +1,5 @@
 //! The queue between the thread of the event log, which words records, and the thread that writes them. It
-//! is bounded: where writing falls behind or fails, records are lost and counted, and nobody waits.
+//! is bounded: where writing falls behind or fails, records are lost and counted, and no command waits.
 
 mod waiting;
 
@@ -55,7 +55,7 @@ impl Line {
         self.dropped.inc_by(records);
     }
 
-    /// Finds out that writing is stuck; answers whether it was found out now.
+    /// Finds out that writing is stuck; returns whether it was found out now.
     pub(super) fn is_stuck_since(&self, now: Instant) -> bool {
         let since = self.waiting.queue().since;
         let stuck = since.is_some_and(|since| now.saturating_duration_since(since) > STUCK);
@@ -81,7 +81,7 @@ impl Line {
         self.seq.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Gives up what could not be written at the end, beside what still waits here; answers how many
+    /// Gives up what could not be written at the end, beside what still waits here; returns how many
     /// records that are.
     pub(super) fn end(&self, unwritten: u64) -> u64 {
         let rest = count(&std::mem::take(&mut self.waiting.queue().lines));

@@ -1,5 +1,5 @@
 //! Finds records in audit files, by their id or as the grant that they are about: the one that is named, and the full ones beside it. It
-//! reads line by line; a line that is no record (a torn one, somebody else's) is passed over.
+//! reads line by line; a line that is no record (a torn one, another program's) is passed over.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -87,7 +87,7 @@ fn records_in(
         if (&mut *lines).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(found);
         }
-        // Most lines are somebody else's, and need no parser to say so.
+        // Most lines are about other leases, and need no parser to say so.
         if finder.find(&line).is_none() {
             continue;
         }

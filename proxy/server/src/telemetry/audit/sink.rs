@@ -21,7 +21,7 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Writes the beginning of these whole lines, at least one of them; answers how many bytes.
+    /// Writes the beginning of these whole lines, at least one of them; returns how many bytes.
     pub(super) fn write(&mut self, lines: &[u8], now: Instant) -> io::Result<usize> {
         match self {
             Sink::File(file) => file.write(lines, now),
@@ -34,7 +34,7 @@ impl Sink {
         }
     }
 
-    /// Has the disk keep what was written, and goes back to the path if somebody has moved the file.
+    /// Has the disk keep what was written, and goes back to the path if the file was moved.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         match self {
             Sink::File(file) => file.settle(),
@@ -139,7 +139,7 @@ impl LogFile {
         }
         self.opened()?;
         if let Some(open) = self.open.as_mut().filter(|open| open.regular) {
-            // Somebody may have cut it, which `logrotate` calls copytruncate.
+            // It may have been cut, which `logrotate` calls copytruncate.
             open.size = open.file.metadata()?.len();
         }
         Ok(())

@@ -67,12 +67,12 @@ pub(crate) struct LockEvent {
     pub(crate) guarded: Option<Arc<GuardedData>>,
     /// How long the decision took; `None` where nothing was judged.
     pub(crate) took: Option<Took>,
-    /// What the policies were asked and said; empty unless somebody keeps that.
+    /// What the policies were asked and said; empty unless a follower keeps that.
     pub(crate) asked: Box<[Asked]>,
 }
 
 impl LockEvent {
-    /// For whoever keeps it for long: without what the policies were asked, and with a key of its own,
+    /// For a follower that keeps it for long: without what the policies were asked, and with a key of its own,
     /// because a slice keeps the whole buffer that the client's bytes came in.
     pub(crate) fn in_short(&self, key: DbKey) -> LockEvent {
         LockEvent {
@@ -158,12 +158,12 @@ pub(crate) enum EventKind {
         again: bool,
         /// It replaced one whose deadline had passed, or, where nothing is enforced, any.
         replaced: bool,
-        /// The lease before ran out unreleased, which nobody had noticed yet.
+        /// The lease before ran out unreleased, unnoticed until now.
         ran_out: bool,
         /// Keep-alive renews it.
         kept: bool,
     },
-    /// Somebody holds the lock.
+    /// The lock is held.
     Contended {
         /// This very connection does: several threads share it.
         own: bool,
@@ -175,12 +175,12 @@ pub(crate) enum EventKind {
     },
     /// The lock is free now.
     Released {
-        /// Its deadline had passed, and somebody who had read that deleted it.
+        /// Its deadline had passed, and a client that had read that deleted it.
         taken_over: bool,
     },
     /// There was no lease to release, extend or write over.
     Absent {
-        /// The connection's own lease had run out, which nobody had noticed yet.
+        /// The connection's own lease had run out, unnoticed until now.
         ran_out: bool,
     },
     /// A lease ran out before its holder gave it back, noticed by the proxy itself.
@@ -378,7 +378,7 @@ impl Caller {
         self.known_by.wants_program(|| self.is_nameless())
     }
 
-    /// Whether nobody can tell it from others on its machine, because the proxy may not see its process.
+    /// Whether it cannot be told from others on its machine, because the proxy may not see its process.
     pub(crate) fn is_hidden(&self) -> bool {
         self.known_by.is_hidden() && self.is_nameless()
     }

@@ -41,7 +41,7 @@ impl<T> Waiting<T> {
         self.thread.get_or_init(|| thread);
     }
 
-    /// Puts an entry in unless so many wait already; answers whether it did. Without a thread nothing is kept.
+    /// Puts an entry in unless so many wait already; returns whether it did. Without a thread nothing is kept.
     pub(crate) fn put(&self, entry: T, most: usize) -> bool {
         let Some(thread) = self.thread.get() else {
             return true;
@@ -61,7 +61,7 @@ impl<T> Waiting<T> {
         true
     }
 
-    /// Exchanges what waits for an empty list; answers whether this is the last time.
+    /// Exchanges what waits for an empty list; returns whether this is the last time.
     pub(crate) fn take(&self, empty: &mut Vec<T>) -> bool {
         // Said before the look, so that whoever puts an entry in after it wakes this thread. A store would do; loom takes
         // it to come before exchanges that it cannot come before.

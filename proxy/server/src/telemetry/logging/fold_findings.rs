@@ -1,6 +1,6 @@
 //! Folds what is observed about how clients use their locks: one line a kind, namespace and minute,
 //! with an example, which says how many it stands for. Counters are never folded, only lines. It
-//! reads no clock; whoever observes something tells it.
+//! reads no clock; the observer tells it the time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

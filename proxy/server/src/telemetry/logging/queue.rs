@@ -34,7 +34,7 @@ pub(crate) struct LogGuard {
     sender: SyncSender<Message>,
 }
 
-/// Starts the thread that writes. It ends when nobody can log any more, or with the process.
+/// Starts the thread that writes. It ends when no logger is left, or with the process.
 pub(super) fn start(output: impl Write + Send + 'static) -> io::Result<(LogQueue, LogGuard)> {
     let (sender, receiver) = sync_channel(LINES);
     let queue = LogQueue { sender: sender.clone(), dropped: Arc::default() };
@@ -48,7 +48,7 @@ fn write_all(receiver: &Receiver<Message>, mut output: impl Write, dropped: &Ato
         let mut next = Ok(first);
         loop {
             match next {
-                // Nobody is left to tell about a log that cannot be written.
+                // There is no way to tell of a log that cannot be written.
                 Ok(Message::Line(line)) => drop(output.write_all(&line)),
                 Ok(Message::Flush(done)) => {
                     drop(output.flush());

@@ -35,7 +35,7 @@ impl RuntimeMetrics {
         self.handles.get_or_init(|| handles);
     }
 
-    /// Asks the runtimes. The caller sees to it that nobody else does at the same time.
+    /// Asks the runtimes. The caller sees to it that no other thread does at the same time.
     pub(super) fn show(&self) {
         let Some(handles) = self.handles.get() else {
             return;

@@ -27,7 +27,7 @@ struct Cell(AtomicU64);
 
 impl Cell {
     fn add(&self, count: u64) {
-        // Nobody else writes in between.
+        // No other thread writes in between.
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
         self.0.store(sum, Ordering::Relaxed);
     }
@@ -60,7 +60,7 @@ impl Tally {
 }
 
 /// Brings the counters of the page up to what the threads have counted. The caller sees to it that
-/// nobody else does at the same time.
+/// no other thread does at the same time.
 pub(super) fn show(
     tallies: &[Arc<Tally>],
     commands: &ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
