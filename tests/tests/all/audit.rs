@@ -292,7 +292,7 @@ fn why_asks_the_proxy_and_tells_who_sent_what_and_what_to_do() {
         "to a lock: release, without an owner token",
         &format!("granted to stock-5 at {}", alice.source()),
         "owner-token: not-owner (no proof that this client holds the lock); namespace locks, mode enforce",
-        "release with compare-and-delete",
+        "release and extend only after a successful acquire, by compare-and-delete",
     ] {
         assert!(told.contains(words), "{words} in {told}");
     }

@@ -82,7 +82,7 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
         }
         false => line.detail.unwrap_or_else(|| match line.reason {
             // Only a lock that is held can have been held too long, and only this policy says so.
-            Reason::Limited if line.policy != "ttl-ceiling" => "a rule of this policy about rate, number, name or time",
+            Reason::Limited if line.policy != "ttl-ceiling" => Reason::Limited.meaning(),
             reason => hint(reason),
         }),
     };
@@ -267,29 +267,9 @@ fn words(hint: &str) -> String {
         .collect()
 }
 
+/// What a refusal without words of its own says: what to do, or else what it means.
 fn hint(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NotOwner => {
-            "this connection did not acquire the lock that is held now; release with compare-and-delete"
-        }
-        Reason::Expired => "your lock has ended; acquire again",
-        Reason::Overwrite => "plain SET replaces a held lock; add NX",
-        Reason::TakeOver => {
-            "the lock holds no deadline that lay ahead when it was taken and has passed on the server's clock"
-        }
-        Reason::OpaqueWrite => "a lock is changed by acquire, extend and release only",
-        Reason::NoTtl => "a lock needs a TTL; use SET key token NX PX ms",
-        Reason::TtlTooLong => "ask for a shorter TTL and extend",
-        Reason::SharedToken => "this value is used by other clients too; use a unique value per acquire",
-        Reason::StaleFence => "a newer holder exists; stop work",
-        Reason::UnsafeScript => "this script is not known to be safe on a lock; use a plain compare-and-delete",
-        Reason::BulkDelete => "locks are held that this would erase; have them released, or be one of admin_identities",
-        Reason::Quarantine => {
-            "a server that lost this lock may have granted it to another client, or this server may lose it; try again"
-        }
-        Reason::Limited => "the lock has been held too long; release it and acquire again",
-        Reason::Other => "refused by a policy",
-    }
+    reason.advice().unwrap_or(reason.meaning())
 }
 
 #[cfg(test)]
@@ -318,8 +298,8 @@ mod tests {
         assert_eq!(
             line(b"lock:order:42", None),
             "LOCKDENIED not-owner key=lock:order:42 cmd=DEL policy=owner-token id=7F3K2A \
-             held_ms=812 hint=\"this connection did not acquire the lock that is held now; release \
-             with compare-and-delete\""
+             held_ms=812 hint=\"release and extend only after a successful acquire, by compare-and-delete with the \
+             value that was stored; over a pool, name its connections (CLIENT SETNAME)\""
         );
     }
 
@@ -329,8 +309,7 @@ mod tests {
         assert_eq!(
             bulk_line(&held, "flushall", "7F3K2A"),
             "LOCKDENIED bulk-delete key=lock:a\\x20b cmd=FLUSHALL policy=lockwarden id=7F3K2A db=3 \
-             locks=2 hint=\"locks are held that this would erase; have them released, or be one of \
-             admin_identities\""
+             locks=2 hint=\"wait until the locks are released, delete by name, or flush as one of admin_identities\""
         );
         assert!(
             bulk_line(&BulkRefusal::Swap, "swapdb", "7F3K2A")

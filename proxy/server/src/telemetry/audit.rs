@@ -27,7 +27,7 @@ use record::Notice;
 pub(crate) use record::{Client, InForce, Policy, Record};
 pub(crate) use search::{grant_of, records_with};
 use sink::{LogFile, Sink};
-pub(crate) use wording::{advice_on, meaning, told};
+pub(crate) use wording::told;
 use writer::Writer;
 
 /// Notices that wait for the thread of the event log; an operator does not act faster.

@@ -5,49 +5,11 @@ use lockwarden_lock::reason::Reason;
 
 use crate::telemetry::vocabulary::{Label, Observation, UnjudgedWhy};
 
-/// What a refusal asks for.
-pub(super) fn for_reason(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NotOwner => {
-            "it releases or extends a lock that it does not hold: release only after a successful acquire, \
-             and by compare-and-delete with the value that was stored"
-        }
-        Reason::Expired => {
-            "it works longer than its lock lives and then touches somebody else's: ask for a longer TTL, \
-             or extend while working, and stop when an extension fails"
-        }
-        Reason::Overwrite => "it writes over a lock that others may hold: acquire with SET key value NX PX ms",
-        Reason::TakeOver => {
-            "it replaces a lock whose deadline has not passed on the server's clock: compare clocks, and \
-             prefer SET key value NX PX ms to a deadline in the value"
-        }
-        Reason::OpaqueWrite => {
-            "it changes a lock by a command that means nothing to a lock: keep data under another key, or \
-             leave this key out of the namespace"
-        }
-        Reason::NoTtl => "it takes a lock for ever: if it dies, nobody gets the lock; use SET key value NX PX ms",
-        Reason::TtlTooLong => "it asks for more than the ceiling: ask for less and extend while working",
-        Reason::SharedToken => {
-            "its value is used by other clients too, so it proves nothing: use a new random value per acquire"
-        }
-        Reason::StaleFence => {
-            "a newer holder exists: stop work when the lock is lost, and let the guarded resource check the \
-             fencing token"
-        }
-        Reason::UnsafeScript => {
-            "its script or function cannot be judged: use compare-and-delete as its library documents it, or \
-             declare every key in KEYS; what a job system's scripts do may be trusted (trusted_scripts, docs/job-systems.md)"
-        }
-        Reason::BulkDelete => {
-            "it erases whole databases while locks are held: delete its own keys by name, or put it in \
-             admin_identities"
-        }
-        Reason::Quarantine => {
-            "the primary had changed, and no free lock is granted until the leases of the one before have ended: nothing \
-             is to be mended; where durability is strict, the server may not be fit for it: see check --backend"
-        }
-        Reason::Limited => "a policy's limit ends it: see the policy's settings",
-        Reason::Other => "a policy of your own refuses it: see the detail in the example",
+/// What a refusal asks for: what it means, and what to do about it.
+pub(super) fn for_reason(reason: Reason) -> String {
+    match reason.advice() {
+        Some(advice) => format!("{}: {advice}", reason.meaning()),
+        None => format!("{}: see the detail in the example", reason.meaning()),
     }
 }
 

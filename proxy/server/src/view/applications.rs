@@ -492,8 +492,8 @@ impl UsedHere {
         let loss_of = |pattern| self.loss_of(pattern, set);
         let refusals = grouped(&self.refusals).into_iter().map(|(reason, found)| {
             let mend = |about: &About<'_>| mending::of_reason(reason, about);
-            let words = (reason.word(), advice::for_reason(reason), true);
-            own.misuse(words, &found, loss_of, mend)
+            let advice = advice::for_reason(reason);
+            own.misuse((reason.word(), &advice, true), &found, loss_of, mend)
         });
         let findings = grouped(&self.findings).into_iter().map(|(finding, found)| {
             let mend = |about: &About<'_>| mending::of_finding(finding, about);

@@ -4,7 +4,6 @@ use lockwarden_lock::reason::Reason;
 use maud::{Markup, html};
 
 use super::frame::Frame;
-use crate::telemetry::audit::{advice_on, meaning};
 
 /// The whole page; it is the same for every proxy of this version.
 pub(super) fn page(now: u64) -> Markup {
@@ -26,11 +25,10 @@ pub(super) fn page(now: u64) -> Markup {
                 section.meaning id=(reason) {
                     h2 { code { (reason) } }
                     p {
-                        (meaning(reason).unwrap_or("a policy's own reason; the refusal has its words"))
-                        ". "
+                        (reason.meaning()) ". "
                         a href=(format!("/?reason={reason}#refusals")) aria-label=(format!("Refusals for the reason {reason}")) { "Refusals" }
                     }
-                    @if let Some(advice) = advice_on(reason) { p.advice { "What to do: " (advice) "." } }
+                    @if let Some(advice) = reason.advice() { p.advice { "What to do: " (advice) "." } }
                 }
             }
         }

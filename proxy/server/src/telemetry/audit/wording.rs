@@ -179,7 +179,7 @@ fn said(record: &Record) -> Option<String> {
     match &record.reason {
         Some(reason) => {
             let _ = write!(words, "{reason}");
-            if let Some(meaning) = reason_of(record).and_then(meaning) {
+            if let Some(meaning) = reason_of(record).map(Reason::meaning) {
                 let _ = write!(words, " ({meaning})");
             }
         }
@@ -263,28 +263,6 @@ fn reason_of(record: &Record) -> Option<Reason> {
     Reason::from_word(record.reason.as_deref()?.as_bytes())
 }
 
-/// What a reason means, in a few words; one of a policy's own has none.
-pub(crate) fn meaning(reason: Reason) -> Option<&'static str> {
-    match reason {
-        Reason::NotOwner => Some("no proof that this client holds the lock"),
-        Reason::Expired => Some("this client's own lease of the lock had ended"),
-        Reason::Overwrite => Some("a plain write over a lock that somebody else holds"),
-        Reason::TakeOver => Some("the lock may not be taken over, or not yet"),
-        Reason::OpaqueWrite => Some("a change of a lock that means nothing to a lock"),
-        Reason::NoTtl => Some("a lock that would never end by itself"),
-        Reason::TtlTooLong => Some("a TTL above the ceiling"),
-        Reason::SharedToken => Some("other clients use the same owner token"),
-        Reason::StaleFence => Some("somebody was granted the lock since"),
-        Reason::UnsafeScript => Some("a script that is not known to be safe on a lock"),
-        Reason::BulkDelete => Some("it would have erased locks that are held"),
-        Reason::Quarantine => Some(
-            "the primary had changed, and the one before may have granted the lock; or, where durability is strict, the server may lose it",
-        ),
-        Reason::Limited => Some("a rule about rate, number, name or time"),
-        Reason::Other => None,
-    }
-}
-
 fn advice(record: &Record) -> Option<&str> {
     if record.policy.as_deref() == Some("audit") {
         return Some(
@@ -312,46 +290,11 @@ fn advice(record: &Record) -> Option<&str> {
     if policy.is_some_and(|policy| !SHIPPED.contains(&policy)) {
         return record.detail.as_deref();
     }
-    advice_on(reason_of(record)?)
+    reason_of(record)?.advice()
 }
 
 /// Whose refusals have the reasons and the advice that are told here.
 const SHIPPED: [&str; 5] = ["owner-token", "ttl-ceiling", "fencing", "scripts", "lockwarden"];
-
-/// What to do about a refusal for this reason; a policy's own has its own words.
-pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
-    Some(match reason {
-        Reason::NotOwner => {
-            "release with compare-and-delete and a value of your own for each acquire; over a pool, name \
-             its connections (CLIENT SETNAME)"
-        }
-        Reason::Expired => {
-            "the work took longer than the TTL: ask for a longer one or extend while you work, and do not \
-             touch the lock after it has ended"
-        }
-        Reason::Overwrite => "take the lock with SET key value NX PX ms",
-        Reason::TakeOver => {
-            "wait until the deadline in the lock has passed, or let its TTL end it; take_over of the \
-             owner-token policy says whether that is allowed"
-        }
-        Reason::OpaqueWrite => "keep other data under another key, or leave this key out of the namespace",
-        Reason::NoTtl => "ask for a TTL: SET key value NX PX ms",
-        Reason::TtlTooLong => "ask for at most the ceiling and extend while you work, or raise the namespace's ceiling",
-        Reason::SharedToken => "use a new random value for each acquire",
-        Reason::StaleFence => "stop the work: another holder has begun it",
-        Reason::UnsafeScript => "use a compare-and-delete that docs/scripts.md knows, or opaque_scripts = \"wrap\"",
-        Reason::BulkDelete => {
-            "wait until the locks are given back, delete by name, or flush as one of admin_identities"
-        }
-        Reason::Quarantine => {
-            "try again; while it lasts, lockwarden locks list says why and until when (quarantine of the namespace)"
-        }
-        Reason::Limited => {
-            "where it was held too long, give the lock back and acquire it again; else the policy's own words say what it wants"
-        }
-        Reason::Other => return None,
-    })
-}
 
 #[cfg(test)]
 mod tests {
@@ -394,7 +337,7 @@ mod tests {
              \n  said     owner-token: not-owner (no proof that this client holds the lock); namespace orders, mode enforce\
              \n  result   nothing was changed\
              \n  again    this stands for 3 equal ones within a second; the details are those of the last, DAXTD3\
-             \n  do       release with compare-and-delete and a value of your own for each acquire; over a pool, name its connections (CLIENT SETNAME)\
+             \n  do       release and extend only after a successful acquire, by compare-and-delete with the value that was stored; over a pool, name its connections (CLIENT SETNAME)\
              \n\n"
         );
     }
