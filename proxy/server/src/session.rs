@@ -1,50 +1,27 @@
 //! One client: its connection, its state, what it has proven so far, and the loop that serves it.
-//! The way of a command is in `intercept`; what changes the connection's own state in `connection_commands`, what
-//! a transaction does in `transaction`, who may administer in `admin_commands`, what an outcome
-//! means for memory and counters in `record_outcome`, what a reply is awaited for in `awaited`.
+//! The way of a command is in `intercept`, and the folders follow it: `understand` (what it means, and by which
+//! connection and as which user it goes), `judge` (whether it may), `step` (Redis is asked, the reply is read), `account`
+//! (what is remembered and told). `commands` has those that no lock is concerned with, `guarded_writes` those to data
+//! that a lock guards.
 
-pub(crate) mod acl;
-mod admin_commands;
-mod audit_gate;
-mod awaited;
-mod block;
-pub(crate) mod client;
-pub(crate) mod close;
-pub(crate) mod compare_digest;
-pub(crate) mod computed_scripts;
-mod conclude;
-mod connection_commands;
-pub(crate) mod connection_state;
-mod emit_events;
-pub(crate) mod entry;
-mod functions;
-pub(crate) mod gather_facts;
-pub(crate) mod guarded;
-mod guarded_writes;
-mod intercept;
-mod judge;
-mod key_listings;
-mod learn;
-pub(crate) mod lease_questions;
-pub(crate) mod multiplexing;
-mod not_logged_in;
-mod observed_reads;
-pub(crate) mod opaque_scripts;
-mod operator_commands;
-pub(crate) mod quarantine;
-mod record_outcome;
-mod refusals;
-mod replica;
-pub(crate) mod replicas;
-mod replication;
-mod sightings;
-mod steps;
-pub(crate) mod transaction;
+// In the order of a command's way.
 pub(crate) mod transport;
-mod twin;
+
+pub(crate) mod client;
+mod intercept;
+
 mod understand;
-mod unjudged;
-mod unwitnessed;
+
+mod judge;
+
+mod step;
+
+mod account;
+
+mod close;
+pub(crate) mod commands;
+mod guarded_writes;
+mod servers;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -68,12 +45,12 @@ use crate::state::ProxyState;
 use crate::state::quarantine::longest_ms;
 use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, ProtocolErrorKind, Side};
-use awaited::{InFlight, Look};
-use block::Place;
 use client::Client;
-use connection_state::{Acting, ConnectionState};
-use entry::Entry;
+use client::block::Place;
+use client::connection_state::{Acting, ConnectionState};
+use client::entry::Entry;
 use lockwarden_lock::pass_through::PassThrough;
+use step::awaited::{InFlight, Look};
 use transport::request_buffer::RequestBuffer;
 use transport::{BackendLink, End, Event, Muted, Transport};
 
@@ -88,14 +65,13 @@ pub(crate) struct Session {
     pub(crate) orphan: Option<Box<InFlight>>,
     /// The client said that it goes.
     pub(crate) took_leave: bool,
-    requests: u32,
     draining: bool,
     /// The connection is as old as it may become.
     aged: bool,
 }
 
 /// How many passed-through commands share one measurement of the time that they take here.
-const SAMPLED_ONE_IN: u32 = 64;
+const SAMPLED_ONE_IN: u64 = 64;
 
 /// A client that vanished in silence is noticed within this time: see `net::listener`.
 const SILENT_AT_MOST: Duration = Duration::from_secs(60);
@@ -144,7 +120,6 @@ impl Session {
             multiplexed,
             orphan: None,
             took_leave: false,
-            requests: 0,
             draining: false,
             aged: false,
         };
@@ -232,7 +207,7 @@ impl Session {
         if self.client.connection.acting == Acting::Stuck {
             return Err(End::Done);
         }
-        if self.draining && self.requests > 0 && self.may_go() {
+        if self.draining && self.client.requests > 0 && self.may_go() {
             self.transport.keep_draining();
         }
         if self.aged && self.is_too_old() {
@@ -250,7 +225,7 @@ impl Session {
     /// half, a holder keeps the connection that its lock is kept alive for and its release is proven
     /// by, and a new client may send its first request.
     fn may_go(&self) -> bool {
-        let was_served = self.requests > 0 || self.draining;
+        let was_served = self.client.requests > 0 || self.draining;
         was_served
             && self.client.connection.block.is_none()
             && self.client.connection.watched.is_empty()
@@ -423,8 +398,8 @@ impl Session {
 
     /// The moment, for one request in so many: what passes through is not timed each time.
     pub(crate) fn sample(&mut self) -> Option<Instant> {
-        self.requests = self.requests.wrapping_add(1);
-        self.requests.is_multiple_of(SAMPLED_ONE_IN).then(Instant::now)
+        self.client.requests += 1;
+        self.client.requests.is_multiple_of(SAMPLED_ONE_IN).then(Instant::now)
     }
 
     fn count_redirects(&mut self) {

@@ -91,6 +91,8 @@ fn read(tokens: TokenStream, module: &[String], found: &mut Vec<Import>) {
     while at < tokens.len() {
         let before = at.checked_sub(1).map(|before| &tokens[before]);
         match &tokens[at] {
+            // How far something is seen is no import: `pub(in crate::session)`.
+            TokenTree::Group(_) if matches!(before, Some(TokenTree::Ident(word)) if word == "pub") => at += 1,
             TokenTree::Group(group) => {
                 let mut inner = module.to_vec();
                 // `mod tests { … }`: what is in there is one level deeper.

@@ -2,7 +2,7 @@
 //! carries whole requests in the order in which they were put on it, many in one write, and hands each
 //! reply to the session whose request it answers. It knows nothing of what they say: which request may
 //! travel so, and whether by a connection for reads or by one for writes, is decided in
-//! `session::multiplexing`. A session's end is in `port`, the task behind it in `pump`.
+//! `session::understand::multiplexing`. A session's end is in `port`, the task behind it in `pump`.
 //!
 //! One task for each connection writes and reads. A session that puts a request on it wakes that task, which runs
 //! when all clients that had something to say have said it; so the requests of a turn leave together,

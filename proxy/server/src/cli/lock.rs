@@ -28,7 +28,7 @@ use crate::config::{
     Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret, Target, Unusable,
 };
 use crate::net::tls::{BackendFiles, TlsError, Unobserved};
-use crate::session::lease_questions::IN_NO_NAMESPACE;
+use crate::session::commands::lease_questions::IN_NO_NAMESPACE;
 use crate::text::escape::spell;
 use crate::text::terminal::complain;
 use child::{Child, Secrets, Signals};

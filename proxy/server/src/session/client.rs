@@ -1,13 +1,17 @@
 //! One client as the proxy knows it: everything of a session but its sockets. What follows from a command is worked out
 //! on this alone, so it can be tried without a connection.
 
+pub(super) mod block;
+pub(super) mod connection_state;
+pub(crate) mod entry;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::Bytes;
 use lockwarden_discovery::FirstWrites;
-use lockwarden_lock::classify::{self, MAX_VALUE_BYTES};
+use lockwarden_lock::classify::{self, Class, MAX_VALUE_BYTES};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::rules::Mode;
@@ -15,8 +19,6 @@ use lockwarden_lock::settle::Circumstances;
 use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::{Grant, Identity};
 
-use super::connection_state::ConnectionState;
-use super::transport::request_buffer::RequestBuffer;
 use crate::backend::profile::Login;
 use crate::clock::Moment;
 use crate::holders::handover::Ended;
@@ -25,6 +27,8 @@ use crate::registry::clients::Holder;
 use crate::registry::undelivered::PendingGrants;
 use crate::ruleset::Active;
 use crate::ruleset::rollout::Application;
+use crate::session::client::connection_state::ConnectionState;
+use crate::session::transport::request_buffer::RequestBuffer;
 use crate::state::ProxyState;
 use crate::telemetry::events::{Asked, Caller, SessionNumber};
 use crate::telemetry::metrics::Tally;
@@ -55,7 +59,11 @@ pub(crate) struct Client {
     pub(crate) replica: Suspicion,
     /// How its connection ended.
     pub(super) ended: Ended,
-    pub(crate) first_command: FirstCommand,
+    /// Requests that have come.
+    pub(super) requests: u64,
+    /// Which of them was the first that is not about the connection itself. A lock that is taken with it may be all that
+    /// the connection is there for.
+    first_command: Option<u64>,
     /// The lock that it took with that.
     pub(crate) first_lock: Option<(DbKey, Grant)>,
     /// Until when it may hold a lock that no namespace has, Unix time, ms; 0: it holds none.
@@ -75,26 +83,6 @@ pub(crate) enum Suspicion {
     Asked,
     /// It is a replica.
     Confirmed,
-}
-
-/// Where a client's first command is that is not about the connection itself. A lock that is taken with it may be all
-/// that the connection is there for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FirstCommand {
-    Awaited,
-    AtHand,
-    Over,
-}
-
-impl FirstCommand {
-    /// A command has come.
-    pub(super) fn next(self, is_about_connection: bool) -> FirstCommand {
-        match self {
-            FirstCommand::Awaited if is_about_connection => FirstCommand::Awaited,
-            FirstCommand::Awaited => FirstCommand::AtHand,
-            FirstCommand::AtHand | FirstCommand::Over => FirstCommand::Over,
-        }
-    }
 }
 
 /// The configuration as a client sees it that says this of itself.
@@ -130,11 +118,24 @@ impl Client {
             refused: Vec::new(),
             replica: Suspicion::None,
             ended: Ended::ByUs,
-            first_command: FirstCommand::Awaited,
+            requests: 0,
+            first_command: None,
             first_lock: None,
             may_hold_until_ms: 0,
             first_writes: FirstWrites::default(),
         }
+    }
+
+    /// Notes whether the request at hand is the first that is not about the connection itself.
+    pub(super) fn note_first_command(&mut self, class: &Class<'_>) {
+        if self.first_command.is_none() && !matches!(class, Class::Session(..)) {
+            self.first_command = Some(self.requests);
+        }
+    }
+
+    /// Whether it is.
+    pub(super) fn is_first_command(&self) -> bool {
+        self.first_command == Some(self.requests)
     }
 
     /// Lets others know who this client is now.

@@ -7,14 +7,14 @@ use lockwarden_lock::plan::Form;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_resp::parse_reply;
 
-use super::Session;
-use super::awaited::{InFlight, Look};
-use super::client::Client;
-use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Muted};
 use crate::clock::Moment;
 use crate::holders::lost;
 use crate::registry::undelivered::Undelivered;
+use crate::session::Session;
+use crate::session::client::Client;
+use crate::session::step::awaited::{InFlight, Look};
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::transport::{End, Muted};
 use crate::state::effects;
 use crate::telemetry::vocabulary::UndeliveredOutcome;
 

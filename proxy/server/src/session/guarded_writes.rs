@@ -3,6 +3,7 @@
 //! its record, and then nothing has run. No reply is made up. Where it only monitors, the records are read in the same write
 //! ahead of the client's bytes. Who may write is said by [`lockwarden_lock::data_guard`].
 
+pub(super) mod kept;
 mod scripts;
 mod verdicts;
 
@@ -25,15 +26,15 @@ use lockwarden_lock::table::{Access, Effect, Lookup, lookup};
 use lockwarden_lock::token::Process;
 use lockwarden_resp::{Elements, Request};
 
-use super::awaited::Look;
-use super::client::Client;
-use super::connection_state::Acting;
-use super::guarded::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
-use super::refusals::policy_of;
-use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Muted, QueuedRequests};
-use super::{Session, error_frame};
 use crate::ruleset::{Active, mode_label};
+use crate::session::client::Client;
+use crate::session::client::connection_state::Acting;
+use crate::session::guarded_writes::kept::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
+use crate::session::judge::refusals::policy_of;
+use crate::session::step::awaited::Look;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::transport::{End, Muted, QueuedRequests};
+use crate::session::{Session, error_frame};
 use crate::state::quarantine;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, GuardResult, GuardUnchecked};
 

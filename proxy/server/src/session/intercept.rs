@@ -9,25 +9,27 @@ use lockwarden_lock::classify::Class;
 use lockwarden_lock::op::{Command, LockOp};
 use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::Needs;
-use lockwarden_lock::settle::{Refused, Settled, settle};
+use lockwarden_lock::settle::{Settled, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_resp::Request;
 
-use super::awaited::{InFlight, Look};
-use super::client::FirstCommand;
-use super::conclude::Concluded;
-use super::connection_state::Acting;
-use super::gather_facts::{may_be_granted, may_need_process};
-use super::judge::{Looked, judged, let_others_run};
-use super::multiplexing::Way;
-use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Muted};
-use super::unjudged::{Lacks, SWITCHED, unjudged_for};
-use super::{Session, quarantine, replicas};
 use crate::backend::rights::Known;
 use crate::clock::Moment;
 use crate::registry::script_cache::LONG_TEXT;
 use crate::ruleset::Active;
+use crate::session::Session;
+use crate::session::client::connection_state::Acting;
+use crate::session::judge::gather_facts::may_need_process;
+use crate::session::judge::looked::Looked;
+use crate::session::judge::quarantine;
+use crate::session::judge::unjudged::unjudged_for;
+use crate::session::judge::{judged, let_others_run};
+use crate::session::servers::replicas;
+use crate::session::step::awaited::{InFlight, Look};
+use crate::session::step::conclude::Concluded;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::transport::{End, Muted};
+use crate::session::understand::gates::{Gate, Opened};
 use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 
@@ -56,70 +58,25 @@ impl Session {
             return Ok(());
         }
         let sampled = self.sample();
-        let mut request = inbox.request();
-        if request.frame().len() > LONG_TEXT {
-            Box::pin(self.client.read_long_text(request)).await;
-            request = inbox.request();
+        if inbox.request().frame().len() > LONG_TEXT {
+            Box::pin(self.client.read_long_text(inbox.request())).await;
         }
-        let mut class = self.client.classify(request);
-        let as_twin = self.client.wants_twin(&class, &request) && !self.transport.pushes.takes_no_commands();
-        let mut guarded = self.client.guarded_by(&class, &request);
-        let as_twin = as_twin || (guarded.is_some() && self.client.may_become_twin());
-        let way = match as_twin {
-            // A connection that is logged in as another user is not shared.
-            true => Way::InUse,
-            false => self.way(&class, &request, !inbox.is_empty()),
+        let mut gates = Gate::ORDER.into_iter();
+        let mut still_unknown = None;
+        let (request, class) = loop {
+            let request = inbox.request();
+            let mut class = self.client.classify(request);
+            self.client.note_first_command(&class);
+            let Some(closed) = gates.find_map(|gate| self.closed(gate, &mut class, &request, inbox)) else {
+                break (request, class);
+            };
+            drop(class);
+            match Box::pin(self.open(closed, inbox, muted)).await? {
+                Opened::Through => {}
+                Opened::StillUnknown(why) => still_unknown = Some(why),
+                Opened::Answered => return Ok(()),
+            }
         };
-        if way != Way::InUse {
-            drop(class);
-            if !Box::pin(self.go_by(way, inbox, muted)).await? {
-                return Ok(());
-            }
-            request = inbox.request();
-            class = self.client.classify(request);
-        }
-        if as_twin {
-            drop(class);
-            if !Box::pin(self.become_twin(inbox, muted)).await? {
-                return Ok(());
-            }
-            request = inbox.request();
-            class = self.client.classify(request);
-        }
-        let mut unread = None;
-        if self.may_learn_more(&class) {
-            drop(class);
-            unread = Box::pin(self.learn_what_is_unknown(inbox)).await?;
-            request = inbox.request();
-            class = self.client.classify(request);
-            guarded = self.client.guarded_by(&class, &request);
-        }
-        let is_about_connection = matches!(class, Class::Session(..));
-        self.client.first_command = self.client.first_command.next(is_about_connection);
-        // Zeros stand for a value that was to be refused when its length was announced; another mode is in force now.
-        if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
-            self.proxy_error(SWITCHED, muted);
-            return Ok(());
-        }
-        self.client.count_computed_data(&class, &request);
-        if let Some(write) = guarded {
-            if let (Class::Judge(command), None) = (&mut class, write.unchecked) {
-                self.client.judge_in_step(command, *write);
-            } else if let Some(refused) = self.client.theft(&class, &write) {
-                drop(class);
-                let active = self.client.active();
-                self.refuse(&refused, None, &active, muted);
-                return Ok(());
-            } else {
-                let kept = self.client.kept_for(&write, &class);
-                drop(class);
-                if Box::pin(self.guarded_write(inbox, write, kept, muted)).await? {
-                    return Ok(());
-                }
-                request = inbox.request();
-                class = self.client.classify(request);
-            }
-        }
         if let Class::PassThrough(pass) = class {
             if self.pass_in_twins_block(&request, pass, muted) {
                 self.client.count(CommandClass::PassThrough, CommandResult::Ok);
@@ -176,7 +133,7 @@ impl Session {
                 Box::pin(self.computed_function(inbox, call, &active, muted)).await?;
             }
             Class::UnknownFunction(call) => {
-                Box::pin(self.unknown_function(inbox, call, unread, &active, muted)).await?;
+                Box::pin(self.unknown_function(inbox, call, still_unknown, &active, muted)).await?;
             }
             Class::TooLong(command, what) => {
                 Box::pin(self.too_long(inbox, command, what, &active, muted)).await?;
@@ -239,40 +196,11 @@ impl Session {
         let Some(active) = &self.admit(inbox, command.name().as_bytes(), active, muted).await? else {
             return Ok(());
         };
-        if let Some(refused) = Refused::of_own_key(&command) {
-            self.refuse(&refused, None, active, muted);
-            return Ok(());
-        }
-        match self.look_first(inbox, &mut command, active).await? {
-            Looked::Judge => {}
+        let (begun, rights) = match self.look_first(inbox, &mut command, active, muted).await? {
+            Looked::Judge { begun, rights } => (begun, rights),
             other => return self.instead_of_judging(other, command, active, muted),
-        }
-        let namespace = command.target().namespace;
-        if active.namespace(namespace).quarantine.is_some()
-            && !Box::pin(self.verify_server(inbox, namespace, active, muted)).await?
-        {
-            return Ok(());
-        }
-        if !self.client.shared.prefix_mark.is_settled()
-            && may_be_granted(&command)
-            && !Box::pin(self.client.shared.prefix_mark.settle(&self.client.shared)).await
-        {
-            return Err(End::Backend);
-        }
-        let begun = Moment::now();
-        let needs = Needs::of_any(&command);
-        let name = &active.namespace(namespace).name;
-        let known = self.client.rights(name, needs, begun.at);
-        if known != Known::Good
-            && let Some(done) = self.lacks_already(&command, &known, active, muted)
-        {
-            return match done {
-                Lacks::Told => Ok(()),
-                Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
-            };
-        }
-        let speaks_for = match self.client.first_command == FirstCommand::AtHand || !self.client.shared.jobs.is_empty()
-        {
+        };
+        let speaks_for = match self.client.is_first_command() || !self.client.shared.jobs.is_empty() {
             true => Box::pin(self.client.job_of(&command, active)).await,
             false => None,
         };
@@ -284,14 +212,15 @@ impl Session {
         let rules = |namespace| quarantine::rules_now(namespace, active, shared, is_verified);
         match settle(command, decided, &rules) {
             Settled::Permitted(permitted) => {
+                // What is forwarded where it is only watched is queued in a block only where rights are known.
+                let is_queued = self.client.connection.block.is_some();
+                let is_unchecked = rights == Known::Nothing || (rights != Known::Good && !is_queued);
+                let unchecked = is_unchecked.then(|| Needs::of(permitted.command()));
                 let flight = InFlight {
                     permitted,
                     asked: std::mem::take(&mut self.client.asked),
                     took: Took::default(),
-                    // What is forwarded where it is only watched is queued in a block only where rights are known.
-                    unchecked: (known == Known::Nothing
-                        || (known != Known::Good && self.client.connection.block.is_none()))
-                    .then_some(needs),
+                    unchecked,
                     speaks_for,
                     told: Process::Pending,
                     confirmation: None,

@@ -1,27 +1,38 @@
 //! What comes before a judgement, and the judgement itself: whether a lock command can be judged at all, and what the
 //! policies say.
 
+pub(super) mod admission;
+pub(super) mod audit_gate;
+pub(super) mod compare_digest;
+pub(super) mod gather_facts;
+pub(super) mod looked;
+pub(super) mod quarantine;
+pub(super) mod refusals;
+pub(super) mod rights;
+pub(super) mod unjudged;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use lockwarden_lock::decision::{Decide, Verdict};
 use lockwarden_lock::op::{Command, LockOp, Reach};
-use lockwarden_lock::outcome::NothingRun;
+use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Judged, Lock, Refused, judge};
 use lockwarden_policy::Chains;
 use smallvec::SmallVec;
 
-use super::Session;
-use super::client::Client;
-use super::compare_digest::Compared;
-use super::gather_facts::is_try;
-use super::opaque_scripts::Examined;
-use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Muted};
+use crate::backend::rights::Known;
 use crate::clock::Moment;
 use crate::ruleset::Active;
+use crate::session::Session;
+use crate::session::client::Client;
+use crate::session::commands::opaque_scripts::Examined;
+use crate::session::judge::compare_digest::Compared;
+use crate::session::judge::gather_facts::{is_try, may_be_granted};
+use crate::session::judge::looked::Looked;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::transport::{End, Muted};
 use crate::telemetry::events::{Recorder, Took};
 use crate::telemetry::vocabulary::UnjudgedWhy;
 
@@ -30,32 +41,21 @@ thread_local! {
     static CHAINS: RefCell<Chains> = RefCell::new(Chains::new());
 }
 
-/// What a look at a command before it is judged has shown.
-pub(super) enum Looked {
-    /// It can be judged.
-    Judge,
-    /// It is for the server to say what it makes of it.
-    Forward(UnjudgedWhy),
-    /// It must be recorded, and cannot be.
-    Refuse(Box<Refused>),
-    /// Redis runs no scripts for this user.
-    TurnedAway(NothingRun),
-    /// What Redis would say to the text of its script.
-    Wrong(String),
-    /// It compares with a digest that nothing has.
-    NoDigest,
-    /// It compares with a digest, and the value could not be read.
-    UnreadableDigest(Bytes),
-}
-
 impl Session {
-    /// Looks at what must be known of a command before it is judged.
+    /// Looks at what must be known of a command before it is judged, in this order: whether it touches a key of the
+    /// proxy's own, whether it can be recorded, whether the server knows it, what its script's text says, what a digest
+    /// stands for, whether this is the server that the quarantine is reckoned of, whether the prefix mark stands, and
+    /// what the user may do.
     pub(super) async fn look_first(
         &mut self,
         inbox: &mut RequestBuffer,
         command: &mut Command,
         active: &Arc<Active>,
+        muted: Muted,
     ) -> Result<Looked, End> {
+        if let Some(refused) = Refused::of_own_key(command) {
+            return Ok(Looked::Refuse(Box::new(refused)));
+        }
         // Before anything is asked of Redis: with `audit_required` nothing happens that leaves no record.
         if let Some(refused) = self.client.unrecordable(command, active) {
             return Ok(Looked::Refuse(Box::new(refused)));
@@ -63,31 +63,48 @@ impl Session {
         if let Some(why) = self.client.is_servers_affair(command, active) {
             return Ok(Looked::Forward(why));
         }
-        let Command::Lock(command) = command else {
-            return Ok(Looked::Judge);
-        };
-        if let LockOp::Wrapped { script, .. } = &command.op
-            && !script.compiles()
-        {
-            let script = script.clone();
-            match self.examine(inbox, &script).await? {
-                Examined::Sound => {}
-                Examined::TurnedAway(proof) => return Ok(Looked::TurnedAway(proof)),
-                Examined::Unsound(text) | Examined::Unknown(text) => {
-                    return Ok(Looked::Wrong(text));
+        if let Command::Lock(command) = &mut *command {
+            if let LockOp::Wrapped { script, .. } = &command.op
+                && !script.compiles()
+            {
+                let script = script.clone();
+                match self.examine(inbox, &script).await? {
+                    Examined::Sound => {}
+                    Examined::TurnedAway(proof) => return Ok(Looked::TurnedAway(proof)),
+                    Examined::Unsound(text) | Examined::Unknown(text) => return Ok(Looked::Wrong(text)),
                 }
             }
+            match self.compare_digest(inbox, command).await? {
+                Compared::Judged => {}
+                Compared::Never => return Ok(Looked::NoDigest),
+                Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
+            }
+            if let LockOp::Wrapped { reach: Reach::Anything, .. } = &command.op {
+                let (target, why) = (command.op.target(), UnjudgedWhy::ComputedNames);
+                self.client.count_unjudged(target, command.name, None, why, active);
+            }
         }
-        match self.compare_digest(inbox, command).await? {
-            Compared::Judged => {}
-            Compared::Never => return Ok(Looked::NoDigest),
-            Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
+        let namespace = command.target().namespace;
+        if active.namespace(namespace).quarantine.is_some()
+            && !Box::pin(self.verify_server(inbox, namespace, active, muted)).await?
+        {
+            return Ok(Looked::Told);
         }
-        if let LockOp::Wrapped { reach: Reach::Anything, .. } = &command.op {
-            let (target, why) = (command.op.target(), UnjudgedWhy::ComputedNames);
-            self.client.count_unjudged(target, command.name, None, why, active);
+        let shared = &self.client.shared;
+        if !shared.prefix_mark.is_settled()
+            && may_be_granted(command)
+            && !Box::pin(shared.prefix_mark.settle(shared)).await
+        {
+            return Err(End::Backend);
         }
-        Ok(Looked::Judge)
+        let begun = Moment::now();
+        let rights = self.client.rights(&active.namespace(namespace).name, Needs::of_any(command), begun.at);
+        if rights != Known::Good
+            && let Some(lacks) = self.lacks_already(command, &rights, active, muted)
+        {
+            return Ok(lacks);
+        }
+        Ok(Looked::Judge { begun, rights })
     }
 
     /// Does with a command what its look has shown.
@@ -99,7 +116,7 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         match looked {
-            Looked::Judge => {}
+            Looked::Judge { .. } | Looked::Told => {}
             Looked::Forward(why @ UnjudgedWhy::UnknownCommand) => {
                 return self.forward_unknown(command, why, active, muted);
             }

@@ -1,17 +1,23 @@
 //! What a request means to the lock crate under the configuration in force, and how what is not known yet is learnt.
 
+pub(super) mod functions;
+pub(super) mod gates;
+pub(super) mod multiplexing;
+mod not_logged_in;
+pub(super) mod twin;
+
 use bytes::Bytes;
 use lockwarden_lock::classify::{Class, Classifier};
 use lockwarden_lock::rules::Mode;
 use lockwarden_resp::Request;
 
-use super::Session;
-use super::client::Client;
-use super::connection_state::ConnectionState;
-use super::transport::End;
-use super::transport::request_buffer::RequestBuffer;
 use crate::backend::server_info;
 use crate::ruleset::Active;
+use crate::session::Session;
+use crate::session::client::Client;
+use crate::session::client::connection_state::ConnectionState;
+use crate::session::transport::End;
+use crate::session::transport::request_buffer::RequestBuffer;
 use crate::state::ProxyState;
 
 impl Session {

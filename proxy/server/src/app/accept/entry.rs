@@ -9,7 +9,7 @@ use crate::backend::shared_connection::Attachment;
 use crate::backend::{BackendError, Link};
 use crate::config::{CertificateLogin, Sessions};
 use crate::net::arrival::Arrival;
-use crate::session::entry::Entry;
+use crate::session::client::entry::Entry;
 use crate::session::transport::BackendLink;
 use crate::state::ProxyState;
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Address, BackendError, Conversation};
 use crate::random;
-use crate::session::lease_questions::IN_NO_NAMESPACE;
+use crate::session::commands::lease_questions::IN_NO_NAMESPACE;
 use crate::text::terminal::complain;
 
 /// Extends the lease if it is still ours.

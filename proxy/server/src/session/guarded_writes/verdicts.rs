@@ -20,7 +20,7 @@ use crate::ruleset::guards::GuardDetails;
 use crate::ruleset::{Active, mode_label};
 use crate::session::client::Client;
 use crate::session::error_frame;
-use crate::session::guarded::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
+use crate::session::guarded_writes::kept::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
 use crate::telemetry::events::{EventKind, GuardedData, Verdict as Told};
 use crate::telemetry::vocabulary::{DecisionKind, GuardResult, GuardUnchecked};
 

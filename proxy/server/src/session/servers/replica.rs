@@ -1,0 +1,87 @@
+//! A session whose connection leads to a server that was made a replica: behind a name that leads to
+//! another server by now, old connections may stay open, and every write over them fails. So the session
+//! ends once its client has read the error and nothing is under way; the client connects again, and to
+//! the primary. Where the connection is shared, the client keeps its own and goes by another shared one.
+
+use bytes::Bytes;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_resp::parse_reply;
+
+use crate::backend::server_info::{Role, RoleQuestion, is_of_replica};
+use crate::session::Session;
+use crate::session::client::{Client, Suspicion};
+use crate::session::step::awaited::Look;
+use crate::session::transport::End;
+
+impl Session {
+    /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
+    pub(in crate::session) fn look_for_replica(&mut self) -> Result<(), End> {
+        if self.transport.take_replica_error() {
+            self.client.suspect_replica();
+        }
+        if self.client.replica == Suspicion::None || !self.transport.is_idle() || !self.may_leave() {
+            return Ok(());
+        }
+        match self.client.replica {
+            Suspicion::None | Suspicion::Asked => Ok(()),
+            Suspicion::Raised => {
+                self.client.replica = Suspicion::Asked;
+                // No user is refused it, and it changes nothing.
+                self.transport.inquire(&OwnRequest::Hello, Look::Role);
+                Ok(())
+            }
+            Suspicion::Confirmed => {
+                tracing::info!(
+                    client = %self.client.peer,
+                    "closing a connection: it led to a server that has become a replica"
+                );
+                Err(End::Done)
+            }
+        }
+    }
+
+    /// What the proxy sent on its own account found that the server is a replica. That is no reason to
+    /// close a client that has said nothing.
+    pub(in crate::session) fn own_step_failed(&mut self, frame: &[u8]) {
+        if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
+            self.transport.take_replica_error();
+            self.client.shared.backend.server.doubt();
+        }
+    }
+
+    fn may_leave(&self) -> bool {
+        self.client.connection.block.is_none() && !self.transport.pushes.takes_no_commands()
+    }
+
+    /// The server has said what it is. One that does not know the question has given an error that only
+    /// a replica gives.
+    pub(in crate::session) fn learn_role(&mut self, frame: &Bytes) {
+        let answer = parse_reply(frame, self.client.connection.protocol).ok();
+        let role = answer.and_then(|answer| RoleQuestion::Hello.read(&answer));
+        self.client.replica = match role {
+            Some(Role::Primary | Role::Unknown) => Suspicion::None,
+            Some(Role::Replica | Role::WritableReplica) | None => Suspicion::Confirmed,
+        };
+        if self.client.replica == Suspicion::None {
+            return;
+        }
+        self.transport.tell_when_idle();
+        self.client.shared.backend.server.doubt();
+        let is_shared = self.transport.is_shared();
+        if is_shared && let Some(port) = self.transport.backend_link().port() {
+            port.leave_replica();
+        }
+        if is_shared && !self.transport.backend_link().has_own() {
+            self.client.replica = Suspicion::None;
+        }
+    }
+}
+
+impl Client {
+    /// An error was given that only a replica gives.
+    pub(crate) fn suspect_replica(&mut self) {
+        if self.replica == Suspicion::None {
+            self.replica = Suspicion::Raised;
+        }
+    }
+}
