@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// The same, at a moment that is known, about a key that was hashed already.
-    pub(in crate::session) fn entry_at(
+    pub(crate) fn entry_at(
         &self,
         now: Moment,
         happened: EventKind,
@@ -116,15 +116,15 @@ impl Client {
 
 /// What is known of a lease after a step.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::session) struct Lease {
-    pub(in crate::session) fence: Option<u64>,
-    pub(in crate::session) ttl_ms: Option<u64>,
-    pub(in crate::session) asked_ms: Option<u64>,
-    pub(in crate::session) held_ms: Option<u64>,
+pub(crate) struct Lease {
+    pub(crate) fence: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) asked_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
 }
 
 /// An outcome in the words of the event log.
-pub(in crate::session) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
+pub(crate) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
     let nothing = Lease::default();
     match outcome {
         Outcome::Granted(granted) => {

@@ -39,7 +39,7 @@ impl Client {
     /// A command whose reply says what it did to keys that may be locks. Nearly every command is none, which is found
     /// out without a look at its key.
     #[inline]
-    pub(in crate::session) fn sight(&mut self, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
+    pub(crate) fn sight(&mut self, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
         let interest = Interest::of(pass.effect(), request);
         if writes_data(pass.effect(), interest) {
             self.sight_write(pass, request);
@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// The same of a command that is too long to be about a lock.
-    pub(in crate::session) fn sight_long(&mut self, pass: PassThrough<'_>, request: &Request<'_>) {
+    pub(crate) fn sight_long(&mut self, pass: PassThrough<'_>, request: &Request<'_>) {
         if writes_data(pass.effect(), Interest::of(pass.effect(), request)) {
             self.sight_write(pass, request);
         }
@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// A lock was granted to this client. What it wrote before its first is told.
-    pub(in crate::session) fn has_taken_a_lock(&mut self, db: u32) {
+    pub(crate) fn has_taken_a_lock(&mut self, db: u32) {
         let before = self.first_writes.take(db);
         if !before.is_empty() {
             self.leave(now_ms(), db, What::Began(before));
@@ -191,7 +191,7 @@ impl Client {
 
     /// A key is read that may be a lock.
     #[inline]
-    pub(in crate::session) fn sight_read(&self, key: &[u8]) {
+    pub(crate) fn sight_read(&self, key: &[u8]) {
         let db = self.connection.db();
         if self.shared.discovery.may_tell_read(db, key) {
             let key = Bytes::copy_from_slice(key);
@@ -201,7 +201,7 @@ impl Client {
 
     /// What a judged command did to a lock of the namespace that is there because no file names one: as soon as one does,
     /// it is none, and what its keys are is to be known by then.
-    pub(in crate::session) fn sight_judged(&self, command: &LockCommand, lock: &DbKey, answer: &Answer) {
+    pub(crate) fn sight_judged(&self, command: &LockCommand, lock: &DbKey, answer: &Answer) {
         let discovery = &self.shared.discovery;
         if !discovery.may_look() {
             return;
@@ -285,7 +285,7 @@ impl Client {
     }
 
     /// The reply to such a command.
-    pub(in crate::session) fn sighted(&mut self, sighted: Sighted, reply: &[u8]) {
+    pub(crate) fn sighted(&mut self, sighted: Sighted, reply: &[u8]) {
         let Sighted { command, db, doings } = sighted;
         self.leave_sightings(db, answered(&command, doings, reply));
     }

@@ -22,7 +22,7 @@ use crate::telemetry::vocabulary::Observation;
 
 impl Session {
     /// Such a call is about to be forwarded. The mark goes ahead of it: behind it another client may have been granted the lock.
-    pub(in crate::session) fn mark_unwitnessed(&mut self, pass: &PassThrough<'_>, active: &Active) {
+    pub(crate) fn mark_unwitnessed(&mut self, pass: &PassThrough<'_>, active: &Active) {
         let mut decoder = RequestDecoder::new(RequestLimits::default());
         if !matches!(decoder.decode(pass.frame()), Ok(Step::Request { .. })) {
             return;
@@ -33,7 +33,7 @@ impl Session {
     }
 
     /// A script has changed a lock that it does not declare, and the guard only noted it: what it did is not known.
-    pub(in crate::session) fn mark_noted(&mut self, lock: &Target, active: &Active) {
+    pub(crate) fn mark_noted(&mut self, lock: &Target, active: &Active) {
         if active.namespaces.find(&lock.key).is_some() {
             self.mark(std::slice::from_ref(lock), true, active);
         }
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// What came of the marks.
-    pub(in crate::session) fn marked_unwitnessed(&mut self, locks: &[Target], frame: &Bytes) {
+    pub(crate) fn marked_unwitnessed(&mut self, locks: &[Target], frame: &Bytes) {
         self.own_step_failed(frame);
         if frame.starts_with(b"-NOPERM") {
             self.client.connection.cannot_read_records();

@@ -89,9 +89,9 @@ pub(crate) enum Acting {
 pub(crate) struct Mixing {
     /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
     /// would have to wait for it.
-    pub(in crate::session) is_usual: bool,
+    pub(crate) is_usual: bool,
     /// It has written since it last began with a read.
-    pub(in crate::session) has_written: bool,
+    pub(crate) has_written: bool,
 }
 
 /// What commands have left behind on the connection that they were sent by; each forbids what those before it do, and more.

@@ -218,14 +218,14 @@ impl Client {
     }
 
     /// Whether it is one of `admin_identities`.
-    pub(in crate::session) fn is_listed(&self, active: &Active) -> bool {
+    pub(crate) fn is_listed(&self, active: &Active) -> bool {
         let identities = &active.administration.identities;
         let (user, name) = (&self.connection.user, &self.connection.name);
         identities.has(user, name, self.certificate())
     }
 
     /// The reply to a FLUSH, and all that follows from it.
-    pub(in crate::session) fn conclude_flush(
+    pub(crate) fn conclude_flush(
         &mut self,
         flush: &Flush,
         answer: &Bytes,
@@ -453,7 +453,7 @@ fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
 
 /// The line for a client whose FLUSH was not run, because Redis would not let it look or has no scripts; `None` for any other
 /// error.
-pub(in crate::session) fn flush_rights_line(error: &Bytes, command: &'static str) -> Option<String> {
+pub(crate) fn flush_rights_line(error: &Bytes, command: &'static str) -> Option<String> {
     let text = String::from_utf8_lossy(error);
     let mut line = format!(
         "NOPERM lockwarden runs {} as a script that looks for held locks first: ",

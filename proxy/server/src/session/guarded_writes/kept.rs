@@ -10,30 +10,30 @@ use crate::telemetry::vocabulary::GuardUnchecked;
 #[derive(Debug)]
 pub(crate) struct GuardedWrite {
     /// The command's name.
-    pub(in crate::session) command: &'static str,
-    pub(in crate::session) keys: Vec<Guarded>,
+    pub(crate) command: &'static str,
+    pub(crate) keys: Vec<Guarded>,
     /// It cannot be judged.
-    pub(in crate::session) unchecked: Option<GuardUnchecked>,
+    pub(crate) unchecked: Option<GuardUnchecked>,
     /// Where it says itself in which database it writes. Which one is selected is certain only when it is judged.
-    pub(in crate::session) into: Option<IntoDatabase>,
+    pub(crate) into: Option<IntoDatabase>,
 }
 
 /// A database that a command names; `None` where it is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IntoDatabase(pub(in crate::session) Option<u32>);
+pub(crate) struct IntoDatabase(pub(crate) Option<u32>);
 
 /// The records of some locks.
 pub(crate) type Heads = Vec<(Vec<u8>, Option<RecordHead>)>;
 
 impl GuardedWrite {
     /// Whether a refusal of it is carried out.
-    pub(in crate::session) fn is_enforced(&self, active: &Active) -> bool {
+    pub(crate) fn is_enforced(&self, active: &Active) -> bool {
         let details = &active.guards.details;
         self.keys.iter().any(|one| details[one.guard].enforces())
     }
 
     /// The names of its locks, each once.
-    pub(in crate::session) fn locks(&self) -> Vec<&[u8]> {
+    pub(crate) fn locks(&self) -> Vec<&[u8]> {
         distinct(self.keys.iter())
     }
 }
@@ -48,20 +48,20 @@ fn distinct<'a>(keys: impl Iterator<Item = &'a Guarded>) -> Vec<&'a [u8]> {
 /// What guards hold back of a block, until it is to be executed.
 #[derive(Debug, Default)]
 pub(crate) struct GuardedBlock {
-    pub(in crate::session) writes: Vec<GuardedWrite>,
+    pub(crate) writes: Vec<GuardedWrite>,
 }
 
 impl GuardedBlock {
     /// Whether a refusal of some write is carried out.
-    pub(in crate::session) fn is_enforced(&self, active: &Active) -> bool {
+    pub(crate) fn is_enforced(&self, active: &Active) -> bool {
         self.writes.iter().any(|write| write.is_enforced(active))
     }
 
-    pub(in crate::session) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
 
-    pub(in crate::session) fn locks(&self) -> Vec<&[u8]> {
+    pub(crate) fn locks(&self) -> Vec<&[u8]> {
         distinct(self.writes.iter().flat_map(|write| &write.keys))
     }
 }

@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Counts a script that may write guarded data whose names only its run tells: it is not checked.
-    pub(in crate::session) fn count_computed_data(&mut self, class: &Class<'_>, request: &Request<'_>) {
+    pub(crate) fn count_computed_data(&mut self, class: &Class<'_>, request: &Request<'_>) {
         let is_refused = matches!(class, Class::Opaque(_) | Class::Error(_) | Class::TooLong(..));
         if self.active.load().guards.is_empty() || is_refused {
             return;
@@ -118,7 +118,7 @@ impl Client {
     }
 
     /// Has the step of a script judge what the script may write of guarded data.
-    pub(in crate::session) fn judge_in_step(&mut self, command: &mut LockCommand, write: GuardedWrite) {
+    pub(crate) fn judge_in_step(&mut self, command: &mut LockCommand, write: GuardedWrite) {
         let active = self.active();
         let LockOp::Wrapped { data, .. } = &mut command.op else {
             return;
@@ -145,7 +145,7 @@ impl Client {
 
     /// Counts and tells what the step of a script said of the guarded data that the script may write; returns the error line where
     /// it was refused for that.
-    pub(in crate::session) fn told_of_data(
+    pub(crate) fn told_of_data(
         &mut self,
         op: &LockOp,
         command: &'static str,
@@ -174,7 +174,7 @@ impl Client {
 impl Session {
     /// A script whose guarded data was to be judged in its step goes to Redis without that. Returns whether that is refused, and its
     /// client was told so.
-    pub(in crate::session) fn data_goes_unjudged(&mut self, command: &Command, active: &Active, muted: Muted) -> bool {
+    pub(crate) fn data_goes_unjudged(&mut self, command: &Command, active: &Active, muted: Muted) -> bool {
         let Command::Lock(command) = command else {
             return false;
         };

@@ -31,7 +31,7 @@ impl Client {
     }
 
     /// Monitor mode: a record was read ahead of a write.
-    pub(in crate::session) fn learn_of_head(&mut self, frame: &Bytes, write: Option<Box<GuardedWrite>>) {
+    pub(crate) fn learn_of_head(&mut self, frame: &Bytes, write: Option<Box<GuardedWrite>>) {
         let head = match frame.starts_with(b"-") {
             true => None,
             false => Some(self.head(frame)),

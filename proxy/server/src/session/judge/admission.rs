@@ -60,7 +60,7 @@ impl Session {
     }
 
     /// An error that Redis would give; what Redis says where it takes no such command now goes first.
-    pub(in crate::session) async fn tell_error(
+    pub(crate) async fn tell_error(
         &mut self,
         inbox: &mut RequestBuffer,
         text: String,
@@ -84,11 +84,7 @@ impl Session {
     }
 
     /// What the server says of a command that it does not know. Inside a block that spoils the block.
-    pub(in crate::session) async fn tell_unknown(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<(), End> {
+    pub(crate) async fn tell_unknown(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<(), End> {
         if !self.may_err(inbox, muted).await? {
             return Ok(());
         }

@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// The error line for a FLUSH of which no record can be written.
-    pub(in crate::session) fn unrecordable_flush(&mut self, command: &str, active: &Active) -> Option<String> {
+    pub(crate) fn unrecordable_flush(&mut self, command: &str, active: &Active) -> Option<String> {
         if self.shared.audit.may_go_on(&self.shared.events) || active.enforces_nothing() {
             return None;
         }

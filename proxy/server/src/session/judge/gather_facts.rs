@@ -151,7 +151,7 @@ impl Client {
 }
 
 /// Whether a command may be granted a lock.
-pub(in crate::session) fn may_be_granted(command: &Command) -> bool {
+pub(crate) fn may_be_granted(command: &Command) -> bool {
     match command.op() {
         Some(
             LockOp::Acquire { .. }
@@ -165,7 +165,7 @@ pub(in crate::session) fn may_be_granted(command: &Command) -> bool {
 }
 
 /// Whether a command tries to take locks.
-pub(in crate::session) fn is_try(command: &Command) -> bool {
+pub(crate) fn is_try(command: &Command) -> bool {
     match command.op() {
         Some(LockOp::Acquire { .. } | LockOp::AcquireAll { .. }) => true,
         Some(LockOp::Wrapped { script, .. }) => script.takes_locks(),

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::telemetry::vocabulary::UnjudgedWhy;
 
 /// What it has shown.
-pub(in crate::session) enum Looked {
+pub(crate) enum Looked {
     /// It can be judged; the time that is taken for it begins here.
     Judge { begun: Moment, rights: Known },
     /// It is for the server to say what it makes of it.

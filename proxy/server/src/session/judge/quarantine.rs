@@ -23,7 +23,7 @@ use crate::state::{ProxyState, quarantine};
 impl Session {
     /// Finds out which server the connection leads to, before a command is judged that could be granted a free lock in a namespace with a quarantine.
     /// Returns false where its client was told why not.
-    pub(in crate::session) async fn verify_server(
+    pub(crate) async fn verify_server(
         &mut self,
         inbox: &mut RequestBuffer,
         namespace: NamespaceId,
@@ -45,7 +45,7 @@ impl Session {
     }
 
     /// The same before a block begins, in which nothing can be asked.
-    pub(in crate::session) async fn verify_before_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+    pub(crate) async fn verify_before_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if self.client.active().quarantines && !self.transport.is_shared() {
             self.ask_which_server(inbox).await?;
         }
@@ -54,7 +54,7 @@ impl Session {
 
     /// Whether what is sent at this moment reaches the server that is the primary, as far as this proxy knows, or what came was said by
     /// it; after a gap in its own time it waits until it does. What a server before has said is not believed.
-    pub(in crate::session) async fn still_counts(&mut self, now: Instant) -> bool {
+    pub(crate) async fn still_counts(&mut self, now: Instant) -> bool {
         let shared = &self.client.shared;
         if !shared.standstill.look(now) {
             shared.standstill.is_over().await;
@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// Less may be promised than when the block was queued: by the rules of now it is spoilt, and nothing of it is carried out.
-    pub(in crate::session) fn promise_block(&mut self) {
+    pub(crate) fn promise_block(&mut self) {
         let is_verified = self.transport.backend_link().is_verified();
         let Some(block) = self.client.connection.block.as_ref().filter(|block| block.spoiled.is_none()) else {
             return;
@@ -116,12 +116,7 @@ impl Session {
 }
 
 /// The rules of a namespace as they are now, over a connection of which it is known or not which server it leads to.
-pub(in crate::session) fn rules_now(
-    namespace: NamespaceId,
-    active: &Active,
-    shared: &ProxyState,
-    is_verified: bool,
-) -> Rules {
+pub(crate) fn rules_now(namespace: NamespaceId, active: &Active, shared: &ProxyState, is_verified: bool) -> Rules {
     let (details, now) = (active.namespace(namespace), Instant::now());
     let Some(promise) = quarantine::promise(details, shared, now) else {
         return details.rules;

@@ -180,7 +180,7 @@ impl Client {
 
     /// `held_ms`: how long its holder has had the lock, where the step told it.
     #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
-    pub(in crate::session) fn log(
+    pub(crate) fn log(
         &self,
         id: &str,
         target: &Target,
@@ -227,7 +227,7 @@ fn asked_ms(op: &LockOp) -> Option<u64> {
 
 /// The policy whose rule a refusal found by a script follows from: the built-in one that asks for
 /// it, where the namespace has it.
-pub(in crate::session) fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
+pub(crate) fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
     let built_in = match reason {
         Reason::NotOwner
         | Reason::Expired

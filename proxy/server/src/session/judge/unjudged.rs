@@ -28,12 +28,12 @@ use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
 
 /// For a command that was on its way when something else came into force.
-pub(in crate::session) const SWITCHED: &str = "ERR the mode of this lock's namespace was switched meanwhile; try again";
+pub(crate) const SWITCHED: &str = "ERR the mode of this lock's namespace was switched meanwhile; try again";
 
 impl Session {
     /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
     /// NOSCRIPT with the text; inside one there is no such answer.
-    pub(in crate::session) async fn unknown_script(
+    pub(crate) async fn unknown_script(
         &mut self,
         inbox: &mut RequestBuffer,
         command: Box<OpaqueCommand>,
@@ -57,7 +57,7 @@ impl Session {
 
     /// In a namespace that is only watched: a command or script of which only Redis knows whether it has it. Where it has not,
     /// nothing is run, and the client tries another way. So outside a block it is counted when the reply is there.
-    pub(in crate::session) fn forward_unknown(
+    pub(crate) fn forward_unknown(
         &mut self,
         command: Command,
         why: UnjudgedWhy,
@@ -80,7 +80,7 @@ impl Session {
     }
 
     /// The reply to a command or script that was not known here.
-    pub(in crate::session) fn answered_unknown(
+    pub(crate) fn answered_unknown(
         &mut self,
         (command, why, active): (&Command, UnjudgedWhy, &Active),
         frame: &Bytes,
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    pub(in crate::session) async fn too_long(
+    pub(crate) async fn too_long(
         &mut self,
         inbox: &mut RequestBuffer,
         command: Command,
@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// A call that may reach a lock and is let go unjudged.
-    pub(in crate::session) fn forward_call(
+    pub(crate) fn forward_call(
         &mut self,
         pass: PassThrough<'_>,
         (target, name): (&Target, &'static str),
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// A script whose locks are all in namespaces that let it go unjudged.
-    pub(in crate::session) fn forward_script_unjudged(&mut self, forwarded: &Forwarded, active: &Active, muted: Muted) {
+    pub(crate) fn forward_script_unjudged(&mut self, forwarded: &Forwarded, active: &Active, muted: Muted) {
         let command = forwarded.command();
         if self.data_goes_unjudged(command, active, muted) {
             return;
@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// A command that enforce mode would refuse, where it is only watched.
-    pub(in crate::session) fn forward_watched(
+    pub(crate) fn forward_watched(
         &mut self,
         forwarded: &Forwarded,
         would: &Denial,
@@ -208,7 +208,7 @@ impl Session {
     }
 
     /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
-    pub(in crate::session) fn turned_away(
+    pub(crate) fn turned_away(
         &mut self,
         command: Command,
         proof: &NothingRun,
@@ -229,7 +229,7 @@ impl Session {
 
     /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where
     /// it is sent all the same.
-    pub(in crate::session) fn lacks_already(
+    pub(crate) fn lacks_already(
         &mut self,
         command: &Command,
         known: &Known,
@@ -257,7 +257,7 @@ impl Session {
 
 impl Client {
     /// Where nothing is enforced: why only the server can say what it makes of a command.
-    pub(in crate::session) fn is_servers_affair(&self, command: &Command, active: &Active) -> Option<UnjudgedWhy> {
+    pub(crate) fn is_servers_affair(&self, command: &Command, active: &Active) -> Option<UnjudgedWhy> {
         let server = &self.shared.backend.server;
         let why = if server.lacks_scripts() {
             UnjudgedWhy::NoScripts
@@ -271,7 +271,7 @@ impl Client {
 }
 
 /// The label of a command that is forwarded because its step has run nothing.
-pub(in crate::session) fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
+pub(crate) fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
     match proof.why() {
         Why::NoRights(_) => UnjudgedWhy::NoRights,
         Why::NoScripts => UnjudgedWhy::NoScripts,

@@ -15,7 +15,7 @@ use crate::session::transport::End;
 
 impl Session {
     /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
-    pub(in crate::session) fn look_for_replica(&mut self) -> Result<(), End> {
+    pub(crate) fn look_for_replica(&mut self) -> Result<(), End> {
         if self.transport.take_replica_error() {
             self.client.suspect_replica();
         }
@@ -42,7 +42,7 @@ impl Session {
 
     /// What the proxy sent on its own account found that the server is a replica. That is no reason to
     /// close a client that has said nothing.
-    pub(in crate::session) fn own_step_failed(&mut self, frame: &[u8]) {
+    pub(crate) fn own_step_failed(&mut self, frame: &[u8]) {
         if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
             self.transport.take_replica_error();
             self.client.shared.backend.server.doubt();
@@ -55,7 +55,7 @@ impl Session {
 
     /// The server has said what it is. One that does not know the question has given an error that only
     /// a replica gives.
-    pub(in crate::session) fn learn_role(&mut self, frame: &Bytes) {
+    pub(crate) fn learn_role(&mut self, frame: &Bytes) {
         let answer = parse_reply(frame, self.client.connection.protocol).ok();
         let role = answer.and_then(|answer| RoleQuestion::Hello.read(&answer));
         self.client.replica = match role {

@@ -19,7 +19,7 @@ pub(crate) fn asks_for_them(request: &Request<'_>) -> bool {
 }
 
 /// Whether an answer names any.
-pub(in crate::session) fn names_any(frame: &[u8]) -> bool {
+pub(crate) fn names_any(frame: &[u8]) -> bool {
     if let Some(info) = bulk_text(frame) {
         return memmem::find(info, b"\nslave0:").is_some();
     }

@@ -8,7 +8,7 @@ use crate::session::client::Client;
 use crate::session::transport::End;
 
 /// Which element of a wrapped script's answer is what the application's script returned.
-pub(in crate::session) const SCRIPT_REPLY: usize = 3;
+pub(crate) const SCRIPT_REPLY: usize = 3;
 
 impl Client {
     /// What a step asks back, if it did so instead of answering.

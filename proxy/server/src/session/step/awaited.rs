@@ -150,8 +150,8 @@ pub(crate) enum Confirmation {
 /// A script behind a guard, on its way.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    pub(in crate::session) script: ComputedScript,
-    pub(in crate::session) envelope: Envelope,
+    pub(crate) script: ComputedScript,
+    pub(crate) envelope: Envelope,
 }
 
 /// What of a step was given to Redis to be queued in a block.

@@ -33,7 +33,7 @@ const SEND_IT_UNCHECKED: &[u8] = b"*2\r\n$1\r\nQ\r\n$0\r\n\r\n";
 impl Session {
     /// Sends a step and reads its answer, whose bytes come too; and says when it was sent. Where replicas must have what it
     /// did, it is known by then whether they have.
-    pub(in crate::session) async fn carry_out(
+    pub(crate) async fn carry_out(
         &mut self,
         inbox: &mut RequestBuffer,
         flight: &mut InFlight,
@@ -147,7 +147,7 @@ impl Session {
         self.answer(inbox).await
     }
 
-    pub(in crate::session) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Arc<Active>, muted: Muted) {
+    pub(crate) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Arc<Active>, muted: Muted) {
         let command = flight.permitted.command();
         self.queue_guard(command, active, muted);
         let look = QueuedStep::look(Queued::Step, command, active);
@@ -166,7 +166,7 @@ impl Session {
 
 impl Client {
     /// Plans a step. One that may ask back does so where a process must be known first.
-    pub(in crate::session) fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
+    pub(crate) fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
         let who = self.connection.who();
         let looks_first = self.shared.later_records.are_about();
         let who = Who { may_ask_back, looks_first, process: flight.speaks_for.unwrap_or(who.process), ..who };

@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    pub(in crate::session) fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
+    pub(crate) fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
         // Whether this user may select the database that another has selected is not known, and a new connection
         // would have to.
         if self.client.connection.selected != 0 && self.client.connection.user != login.user {
@@ -161,7 +161,7 @@ impl Session {
 
 impl Client {
     /// Says 1 only of scripts that the server has and this proxy knows.
-    pub(in crate::session) fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
+    pub(crate) fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
         let known = |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.seen(&sha));
         let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {
             return BytesMut::from(&frame[..]);

@@ -36,7 +36,7 @@ struct Said {
 impl Session {
     /// Makes sure, before anything is written, that this client can wait for replicas: it may, and no other client waits with
     /// it. Returns whether that is so; else its client was told why not.
-    pub(in crate::session) async fn prepare_to_wait(
+    pub(crate) async fn prepare_to_wait(
         &mut self,
         inbox: &mut RequestBuffer,
         command: &LockCommand,
@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Asks behind a step, in the same write, how many replicas have it.
-    pub(in crate::session) fn ask_replicas(&mut self, wanted: Option<Durability>) {
+    pub(crate) fn ask_replicas(&mut self, wanted: Option<Durability>) {
         if let Some(Durability { replicas, within_ms, is_strict: _ }) = wanted {
             let question = OwnRequest::Wait { replicas, within_ms };
             self.transport.inquire(&question, Look::Confirmed);
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Waits for what replicas say to a step that was answered just now, where it did something that they must have.
-    pub(in crate::session) async fn confirm(
+    pub(crate) async fn confirm(
         &mut self,
         inbox: &mut RequestBuffer,
         flight: &mut InFlight,
@@ -97,11 +97,7 @@ impl Session {
     }
 
     /// Reads the answer to a block's EXEC, behind which stands a `WAIT`, and does the same for each of its steps.
-    pub(in crate::session) async fn confirmed_block(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        block: &mut Block,
-    ) -> Result<Bytes, End> {
+    pub(crate) async fn confirmed_block(&mut self, inbox: &mut RequestBuffer, block: &mut Block) -> Result<Bytes, End> {
         let answered = match self.answer(inbox).await {
             Ok(answer) if was_carried_out(&answer) => self.confirm_block(inbox, block, &answer).await.map(|()| answer),
             answered => answered,
@@ -234,7 +230,7 @@ impl Session {
     }
 
     /// A step ended with its connection while replicas were waited for.
-    pub(in crate::session) fn never_confirmed(&self, flight: &InFlight, active: &Active) {
+    pub(crate) fn never_confirmed(&self, flight: &InFlight, active: &Active) {
         if flight.permitted.durability().is_some() {
             let namespace = flight.permitted.command().op.target().namespace;
             let metrics = &active.namespace(namespace).metrics;
@@ -274,7 +270,7 @@ impl Client {
 
 impl Block {
     /// What replicas must have of it.
-    pub(in crate::session) fn durability(&self) -> Option<Durability> {
+    pub(crate) fn durability(&self) -> Option<Durability> {
         let steps = self.places.iter().filter_map(|(_, place)| match place {
             Place::Step(flight, _) => flight.permitted.durability(),
             _ => None,

@@ -231,6 +231,6 @@ impl Session {
 }
 
 /// Whether the block was: nil says that a watched key had changed, and an error that nothing was executed either.
-pub(in crate::session) fn was_carried_out(answer: &[u8]) -> bool {
+pub(crate) fn was_carried_out(answer: &[u8]) -> bool {
     answer.starts_with(b"*") && !answer.starts_with(b"*-1")
 }

@@ -16,7 +16,7 @@ use crate::session::understand::multiplexing::Way;
 
 /// A gate. `docs/life-of-a-command.md` has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session) enum Gate {
+pub(crate) enum Gate {
     /// The connection that may carry the command, where connections are shared.
     Connection,
     /// The twin of the client's user, where the command touches a lock.
@@ -31,12 +31,11 @@ pub(in crate::session) enum Gate {
 
 impl Gate {
     /// In the order in which a command comes to them.
-    pub(in crate::session) const ORDER: [Gate; 5] =
-        [Gate::Connection, Gate::Twin, Gate::Knowledge, Gate::Value, Gate::Data];
+    pub(crate) const ORDER: [Gate; 5] = [Gate::Connection, Gate::Twin, Gate::Knowledge, Gate::Value, Gate::Data];
 }
 
 /// Why a gate is closed, and so what has to be done.
-pub(in crate::session) enum Closed {
+pub(crate) enum Closed {
     /// The command must go by another connection.
     Way(Way),
     /// The connection must be logged in as the twin.
@@ -52,7 +51,7 @@ pub(in crate::session) enum Closed {
 }
 
 /// What opening a gate has come to.
-pub(in crate::session) enum Opened {
+pub(crate) enum Opened {
     /// The command goes on.
     Through,
     /// The same, and why it could not be found out what the command names.
@@ -63,7 +62,7 @@ pub(in crate::session) enum Opened {
 
 impl Session {
     /// Whether a gate is closed to a command. A guarded write that the step of its own command judges is added to that.
-    pub(in crate::session) fn closed(
+    pub(crate) fn closed(
         &mut self,
         gate: Gate,
         class: &mut Class<'_>,
@@ -103,7 +102,7 @@ impl Session {
     }
 
     /// Does what a closed gate asks for.
-    pub(in crate::session) async fn open(
+    pub(crate) async fn open(
         &mut self,
         closed: Closed,
         inbox: &mut RequestBuffer,

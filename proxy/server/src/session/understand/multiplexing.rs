@@ -58,12 +58,7 @@ pub(crate) enum Way {
 impl Session {
     /// Goes by another connection before the request is sent. Returns whether it may be; else its client was told why
     /// not.
-    pub(in crate::session) async fn go_by(
-        &mut self,
-        way: Way,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    pub(crate) async fn go_by(&mut self, way: Way, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         if way == Way::Nowhere {
             let what = String::from_utf8_lossy(inbox.request().arg(1)).into_owned();
             let text = format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.");
@@ -145,7 +140,7 @@ impl Session {
 
     /// What the proxy is about to send for this session may write, and so goes where writes go. Behind something that is
     /// under way it stays in its order.
-    pub(in crate::session) fn turn_to_writes(&mut self) {
+    pub(crate) fn turn_to_writes(&mut self) {
         if self.transport.is_shared() && self.transport.may_change_uplink() {
             self.transport.backend_link().turn_to(Traffic::Writes);
         }
@@ -166,11 +161,7 @@ impl Session {
     }
 
     /// Goes on with a connection of its own, where it shares one. Returns false where its client was told why that cannot be.
-    pub(in crate::session) async fn takes_own_connection(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    pub(crate) async fn takes_own_connection(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         if !self.transport.is_shared() {
             return Ok(true);
         }

@@ -14,7 +14,7 @@ const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already
 
 impl Session {
     /// Of one who has yet to log in only what Redis takes before a login goes on. Returns whether the request may.
-    pub(in crate::session) fn lets_in(&mut self, inbox: &RequestBuffer, muted: Muted) -> bool {
+    pub(crate) fn lets_in(&mut self, inbox: &RequestBuffer, muted: Muted) -> bool {
         let request = inbox.request();
         let name = request.name();
         let is = |what: &[u8]| name.eq_ignore_ascii_case(what);

@@ -35,7 +35,7 @@ const BLOCK_TOO_LONG: &str = "ERR lockwarden: the first command of this block th
 
 impl Session {
     /// Waits until the connection is the client's own user again, where it was the twin. Without that nothing is sent.
-    pub(in crate::session) async fn own_again(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+    pub(crate) async fn own_again(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if self.client.connection.acting == Acting::Returning {
             self.settled(inbox).await?;
         }
@@ -47,11 +47,7 @@ impl Session {
 
     /// Logs in as the twin, before something is sent that touches a lock. Returns whether the request at the front may be
     /// sent; else its client was told why not.
-    pub(in crate::session) async fn become_twin(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        muted: Muted,
-    ) -> Result<bool, End> {
+    pub(crate) async fn become_twin(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
         let Some(twin) = self.client.twin() else {
             return Ok(true);
         };
@@ -71,7 +67,7 @@ impl Session {
     }
 
     /// Logs in as the client's own user again, once all is answered that was sent as the twin.
-    pub(in crate::session) async fn rest(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+    pub(crate) async fn rest(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let connection = &self.client.connection;
         if connection.acting != Acting::Twin || connection.block.is_some() {
             return Ok(());
@@ -106,7 +102,7 @@ impl Session {
     }
 
     /// Logs in as the twin for what ends with the session, without waiting for the answers. Returns whether that is possible.
-    pub(in crate::session) fn become_twin_at_last(&mut self) -> bool {
+    pub(crate) fn become_twin_at_last(&mut self) -> bool {
         let Some(twin) = self.client.twin() else {
             return true;
         };
@@ -122,7 +118,7 @@ impl Session {
     }
 
     /// What has to be known before a block begins, because in a block nothing can be asked.
-    pub(in crate::session) async fn prepare_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+    pub(crate) async fn prepare_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if self.client.connection.acting == Acting::Own && self.client.has_twin() {
             self.all_answered(inbox).await?;
             self.knows_own_login(inbox).await?;
@@ -131,12 +127,7 @@ impl Session {
     }
 
     /// A command of a block that the twin began. What it is told shows the client's own user. Returns whether it was one.
-    pub(in crate::session) fn pass_in_twins_block(
-        &mut self,
-        request: &Request<'_>,
-        pass: PassThrough<'_>,
-        muted: Muted,
-    ) -> bool {
+    pub(crate) fn pass_in_twins_block(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) -> bool {
         let connection = &mut self.client.connection;
         let Some(block) = connection.block.as_mut().filter(|_| connection.acting == Acting::Twin) else {
             return false;
@@ -204,28 +195,28 @@ impl Session {
 
 impl Client {
     /// Whether some user has a twin. Most configurations have none, and then nothing else here is done.
-    pub(in crate::session) fn may_have_twin(&mut self) -> bool {
+    pub(crate) fn may_have_twin(&mut self) -> bool {
         !self.active.load().twins.is_empty()
     }
 
     /// The twin of the user that the client is.
-    pub(in crate::session) fn twin(&mut self) -> Option<Arc<Twin>> {
+    pub(crate) fn twin(&mut self) -> Option<Arc<Twin>> {
         self.active.load().twins.get(&self.connection.user).cloned()
     }
 
     /// Whether the client's user has one.
-    pub(in crate::session) fn has_twin(&mut self) -> bool {
+    pub(crate) fn has_twin(&mut self) -> bool {
         let twins = &self.active.load().twins;
         !twins.is_empty() && twins.contains_key(&self.connection.user)
     }
 
     /// Whether its user has a twin, and this connection is not logged in as that yet.
-    pub(in crate::session) fn may_become_twin(&mut self) -> bool {
+    pub(crate) fn may_become_twin(&mut self) -> bool {
         self.has_twin() && self.connection.acting != Acting::Twin
     }
 
     /// Whether a request is for the twin: it was understood as one about locks, or only reads some.
-    pub(in crate::session) fn wants_twin(&mut self, class: &Class<'_>, request: &Request<'_>) -> bool {
+    pub(crate) fn wants_twin(&mut self, class: &Class<'_>, request: &Request<'_>) -> bool {
         if !self.may_become_twin() {
             return false;
         }
@@ -268,7 +259,7 @@ impl Client {
     }
 
     /// An error as it would be worded for the client's own user.
-    pub(in crate::session) fn without_twin(&mut self, frame: &Bytes) -> BytesMut {
+    pub(crate) fn without_twin(&mut self, frame: &Bytes) -> BytesMut {
         let words = frame.strip_prefix(b"-NOPERM User ");
         let (Some(words), Some(twin)) = (words, self.twin()) else {
             return BytesMut::from(&frame[..]);
@@ -290,7 +281,7 @@ impl Client {
     }
 
     /// Redis's word on a login as the twin.
-    pub(in crate::session) fn twin_logged_in(&mut self, accepted: bool) {
+    pub(crate) fn twin_logged_in(&mut self, accepted: bool) {
         let Some(twin) = self.twin() else {
             return;
         };
@@ -316,7 +307,7 @@ impl Client {
     }
 
     /// Redis's word on the login as the client's own user again.
-    pub(in crate::session) fn own_logged_in(&mut self, accepted: bool) {
+    pub(crate) fn own_logged_in(&mut self, accepted: bool) {
         self.connection.acting = match accepted {
             true => Acting::Own,
             false => {
