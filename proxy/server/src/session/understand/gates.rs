@@ -141,3 +141,21 @@ impl Session {
         touches_lock || self.client.guarded_by(class, request).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_page_about_a_commands_life_has_the_gates_in_their_order() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/life-of-a-command.md");
+        let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let table = page.lines().skip_while(|line| !line.starts_with("| gate |")).skip(2);
+        let rows = table.map_while(|line| line.strip_prefix("| `")?.split('`').next());
+        let gates = Gate::ORDER.map(|gate| format!("{gate:?}"));
+        assert_eq!(rows.collect::<Vec<_>>(), gates);
+    }
+}
