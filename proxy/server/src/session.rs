@@ -47,8 +47,9 @@ use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, ProtocolErrorKind, Side};
 use client::Client;
 use client::block::Place;
-use client::connection_state::{Acting, ConnectionState};
+use client::connection_state::ConnectionState;
 use client::entry::Entry;
+use client::login::Acting;
 use lockwarden_lock::pass_through::PassThrough;
 use step::awaited::{InFlight, Look};
 use transport::request_buffer::RequestBuffer;
@@ -103,8 +104,9 @@ impl Session {
         let has_user = matches!(entry, Entry::User { .. });
         // A connection that was opened for this login is shared from the first request on that allows it.
         let multiplexed = backend_link.is_shared() || (has_user && shared.sessions == Sessions::Multiplexed);
-        connection.must_log_in = matches!(entry, Entry::Nobody);
-        connection.is_strict = entry.is_strict();
+        if entry.is_strict() {
+            connection.login.demand(has_user);
+        }
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
         let transport = Transport::new(
             client,
@@ -139,7 +141,7 @@ impl Session {
         let mut inbox = RequestBuffer::with(said);
         let connection = &self.client.connection;
         let wants_password = self.client.shared.backend.server.wants_password();
-        if connection.must_log_in || (wants_password && !connection.logged_in) {
+        if connection.login.is_demanded() || (wants_password && !connection.login.is_done()) {
             inbox.set_limits(RequestLimits::before_auth());
         }
         loop {
@@ -204,7 +206,7 @@ impl Session {
             Event::Wakeup => self.nudged(),
             Event::Idle => {}
         }
-        if self.client.connection.acting == Acting::Stuck {
+        if self.client.connection.login.acting() == Acting::Stuck {
             return Err(End::Done);
         }
         if self.draining && self.client.requests > 0 && self.may_go() {

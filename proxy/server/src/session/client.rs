@@ -4,6 +4,7 @@
 pub(super) mod block;
 pub(super) mod connection_state;
 pub(crate) mod entry;
+pub(super) mod login;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -148,10 +149,8 @@ impl Client {
     /// It is this user from now on; `multiplexed`: connections are shared.
     pub(super) fn logged_in(&mut self, login: Login, multiplexed: bool) {
         self.connection.set_user(login.user.clone());
-        // Nowhere else is the password of any use.
         let may_have_twin = self.may_have_twin();
-        self.connection.own_login = may_have_twin.then(|| login.clone());
-        self.connection.login = multiplexed.then_some(login);
+        self.connection.login.succeeded(login, multiplexed, may_have_twin);
         self.introduce();
     }
 
@@ -177,7 +176,7 @@ impl Client {
 
     /// Whether Redis may turn its commands away for want of a login.
     pub(super) fn may_lack_login(&self) -> bool {
-        !self.connection.logged_in && self.shared.backend.server.may_want_password()
+        !self.connection.login.is_done() && self.shared.backend.server.may_want_password()
     }
 
     pub(super) fn holds_a_lease(&self, now: Instant) -> bool {

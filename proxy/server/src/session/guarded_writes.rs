@@ -28,7 +28,7 @@ use lockwarden_resp::{Elements, Request};
 
 use crate::ruleset::{Active, mode_label};
 use crate::session::client::Client;
-use crate::session::client::connection_state::Acting;
+use crate::session::client::login::Acting;
 use crate::session::guarded_writes::kept::{GuardedBlock, GuardedWrite, Heads, IntoDatabase};
 use crate::session::judge::refusals::policy_of;
 use crate::session::step::awaited::Look;
@@ -353,7 +353,7 @@ impl Session {
     /// once. Asked once for a user.
     async fn may_carry_out_blocks(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Unread>, End> {
         let connection = &self.client.connection;
-        if connection.rights.may_carry_out_blocks && connection.acting == Acting::Own {
+        if connection.rights.may_carry_out_blocks && connection.login.acting() == Acting::Own {
             return Ok(None);
         }
         self.transport.inquire(&OwnRequest::Multi, Look::Answer);

@@ -18,7 +18,7 @@ use crate::clock::Moment;
 use crate::registry::script_cache::LONG_TEXT;
 use crate::ruleset::Active;
 use crate::session::Session;
-use crate::session::client::connection_state::Acting;
+use crate::session::client::login::Acting;
 use crate::session::judge::gather_facts::may_need_process;
 use crate::session::judge::looked::Looked;
 use crate::session::judge::quarantine;
@@ -40,13 +40,13 @@ impl Session {
         if !self.client.shared.standstill.goes_on() {
             self.client.shared.standstill.is_over().await;
         }
-        if self.client.connection.acting == Acting::Own {
+        if self.client.connection.login.acting() == Acting::Own {
             self.carry(inbox).await?;
         } else {
             Box::pin(self.own_again(inbox)).await?;
             self.carry(inbox).await?;
         }
-        if self.client.connection.acting == Acting::Twin {
+        if self.client.connection.login.acting() == Acting::Twin {
             Box::pin(self.rest(inbox)).await?;
         }
         Ok(())
@@ -54,7 +54,7 @@ impl Session {
 
     async fn carry(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let muted = self.client.next_muted();
-        if self.client.connection.must_log_in && !self.lets_in(inbox, muted) {
+        if self.client.connection.login.is_demanded() && !self.lets_in(inbox, muted) {
             return Ok(());
         }
         let sampled = self.sample();

@@ -12,11 +12,11 @@ use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
 use smallvec::SmallVec;
 
-use crate::backend::profile::Login;
 use crate::net::proxy_protocol::Origin;
 use crate::registry::clients::ClientConnection;
 use crate::registry::processes::MACHINE;
 use crate::session::client::block::Block;
+use crate::session::client::login::LoginState;
 use crate::session::guarded_writes::kept::Heads;
 use crate::session::step::awaited::Tracking;
 use crate::telemetry::events::DEFAULT_USER;
@@ -69,19 +69,6 @@ impl Library {
         let told: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).map(|part| spell(part)).collect();
         (!told.is_empty()).then(|| told.join(" ").into())
     }
-}
-
-/// Which user the session's own connection is logged in as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acting {
-    /// The client's own.
-    Own,
-    /// Its twin, or will be when what is under way is answered.
-    Twin,
-    /// The client's own, when what is under way is answered.
-    Returning,
-    /// The twin, although it should be the client's own: nothing may be sent any more.
-    Stuck,
 }
 
 /// Whether a session mixes reads and writes in one breath.
@@ -155,22 +142,10 @@ pub(crate) struct ConnectionState {
     pub(crate) read_heads: Vec<Option<Option<RecordHead>>>,
     /// Records that are watched together with keys that the client watches.
     pub(crate) watched_heads: Heads,
-    /// Whether a login has succeeded, or was found not to be needed.
-    pub(crate) logged_in: bool,
+    pub(crate) login: LoginState,
     pub(crate) rights: UserRights,
     /// Redis did not queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
-    /// Nothing is done for the client before it has logged in, whatever Redis would do.
-    pub(crate) must_log_in: bool,
-    /// It will be so after `RESET`.
-    pub(crate) is_strict: bool,
-    /// What the user proved to be theirs, where that is needed to share a connection.
-    pub(crate) login: Option<Login>,
-    /// The same where the user has a twin; also of `default` without a login, once that is known to need no password.
-    pub(crate) own_login: Option<Login>,
-    pub(crate) acting: Acting,
-    /// It was let in when no login was needed: as on Redis, a password that is set later is for others.
-    pub(crate) was_let_in: bool,
     /// Keys are watched, locks or others.
     pub(crate) is_watching: bool,
     /// By which shared connection its reads go.
@@ -202,15 +177,9 @@ impl ConnectionState {
             read_grants: Vec::new(),
             read_heads: Vec::new(),
             watched_heads: Heads::new(),
-            logged_in: false,
+            login: LoginState::new(was_let_in),
             rights: UserRights::default(),
             guard_refused: false,
-            must_log_in: false,
-            is_strict: false,
-            login: None,
-            own_login: None,
-            acting: Acting::Own,
-            was_let_in,
             is_watching: false,
             mixing: Mixing::default(),
             has_shared: false,
@@ -251,8 +220,6 @@ impl ConnectionState {
 
     pub(crate) fn set_user(&mut self, user: Bytes) {
         self.user = user;
-        self.logged_in = true;
-        self.must_log_in = false;
         self.rights = UserRights::default();
         self.identify();
     }
@@ -267,8 +234,7 @@ impl ConnectionState {
         *self = ConnectionState {
             unsettled: self.unsettled,
             has_shared: self.has_shared,
-            must_log_in: self.is_strict,
-            is_strict: self.is_strict,
+            login: self.login.reset(was_let_in),
             // Not everything that was set on it ends.
             trace: self.trace.min(Trace::Mark),
             // Redis keeps it, too.

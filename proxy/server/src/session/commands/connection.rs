@@ -17,7 +17,8 @@ use crate::holders::handover::Ended;
 use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::client::block::{Block, Place};
-use crate::session::client::connection_state::{Acting, ReplyMode};
+use crate::session::client::connection_state::ReplyMode;
+use crate::session::client::login::Acting;
 use crate::session::step::awaited::{Look, StateChange, Tracking};
 use crate::session::transport::pushes::Channels;
 use crate::session::transport::request_buffer::RequestBuffer;
@@ -253,7 +254,7 @@ impl Session {
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
         self.client.connection.block = Some(Block::default());
-        let may_become_twin = self.client.connection.acting == Acting::Own && self.client.has_twin();
+        let may_become_twin = self.client.connection.login.acting() == Acting::Own && self.client.has_twin();
         if may_become_twin || self.client.keeps_blocks() {
             self.transport.keep_queued();
         }

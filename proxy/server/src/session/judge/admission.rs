@@ -39,7 +39,7 @@ impl Session {
             let text = [b"-ERR Can't execute '", &name[..], b"'", rest].concat();
             return Ok(Some(BytesMut::from(&text[..])));
         }
-        self.client.connection.logged_in = true;
+        self.client.connection.login.is_not_needed();
         Ok(None)
     }
 

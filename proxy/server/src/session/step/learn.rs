@@ -131,7 +131,7 @@ impl Session {
                 self.client.connection.reset(was_let_in);
                 self.client.introduce();
                 self.transport.pushes.reset();
-                if self.client.connection.must_log_in || self.client.shared.backend.server.wants_password() {
+                if self.client.connection.login.is_demanded() || self.client.shared.backend.server.wants_password() {
                     inbox.set_limits(RequestLimits::before_auth());
                 }
             }

@@ -284,13 +284,13 @@ impl Client {
     /// when strangers still were, so it gets a new one.
     fn is_stranger(&self) -> bool {
         let wanted = self.shared.backend.server.may_want_password();
-        self.connection.login.is_none() && !self.connection.was_let_in && wanted
+        self.connection.login.is_stranger() && wanted
     }
 
     /// The kind of connection that this session needs.
     fn profile(&self) -> Profile {
         Profile {
-            login: self.connection.login.clone(),
+            login: self.connection.login.shared().cloned(),
             db: self.connection.selected,
             protocol: self.connection.protocol,
         }

@@ -19,7 +19,7 @@ use crate::ruleset::Twin;
 use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::client::block::Place;
-use crate::session::client::connection_state::Acting;
+use crate::session::client::login::Acting;
 use crate::session::step::awaited::{Look, StateChange};
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
@@ -36,10 +36,10 @@ const BLOCK_TOO_LONG: &str = "ERR lockwarden: the first command of this block th
 impl Session {
     /// Waits until the connection is the client's own user again, where it was the twin. Without that nothing is sent.
     pub(crate) async fn own_again(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        if self.client.connection.acting == Acting::Returning {
+        if self.client.connection.login.acting() == Acting::Returning {
             self.settled(inbox).await?;
         }
-        match self.client.connection.acting {
+        match self.client.connection.login.acting() {
             Acting::Stuck => Err(End::Done),
             Acting::Own | Acting::Twin | Acting::Returning => Ok(()),
         }
@@ -69,19 +69,19 @@ impl Session {
     /// Logs in as the client's own user again, once all is answered that was sent as the twin.
     pub(crate) async fn rest(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let connection = &self.client.connection;
-        if connection.acting != Acting::Twin || connection.block.is_some() {
+        if connection.login.acting() != Acting::Twin || connection.block.is_some() {
             return Ok(());
         }
         self.all_answered(inbox).await?;
         // The server may not have let the twin in.
         let connection = &mut self.client.connection;
-        if connection.acting != Acting::Twin {
+        if connection.login.acting() != Acting::Twin {
             return Ok(());
         }
-        let Some(Login { user, password }) = connection.own_login.clone() else {
+        let Some(Login { user, password }) = connection.login.own().cloned() else {
             return Err(End::Done);
         };
-        connection.acting = Acting::Returning;
+        connection.login.returns();
         connection.unsettled += 1;
         let password = Password(&password);
         let request = OwnRequest::LogIn { user: &user, password };
@@ -94,7 +94,7 @@ impl Session {
         let Some(password) = &twin.password else {
             return self.client.twin_is_shut_out(twin, "there is no password for it");
         };
-        self.client.connection.acting = Acting::Twin;
+        self.client.connection.login.becomes_twin();
         self.client.connection.unsettled += 1;
         let request = OwnRequest::LogIn { user: &twin.user, password: Password(password.expose().as_bytes()) };
         let look = Look::State(Box::new(StateChange::Twin));
@@ -106,7 +106,7 @@ impl Session {
         let Some(twin) = self.client.twin() else {
             return true;
         };
-        match (self.client.connection.acting, &twin.password) {
+        match (self.client.connection.login.acting(), &twin.password) {
             (Acting::Twin, _) => true,
             (Acting::Own, Some(password)) if !self.transport.is_shared() => {
                 let request = OwnRequest::LogIn { user: &twin.user, password: Password(password.expose().as_bytes()) };
@@ -119,7 +119,7 @@ impl Session {
 
     /// What has to be known before a block begins, because in a block nothing can be asked.
     pub(crate) async fn prepare_block(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        if self.client.connection.acting == Acting::Own && self.client.has_twin() {
+        if self.client.connection.login.acting() == Acting::Own && self.client.has_twin() {
             self.all_answered(inbox).await?;
             self.knows_own_login(inbox).await?;
         }
@@ -129,7 +129,7 @@ impl Session {
     /// A command of a block that the twin began. What it is told shows the client's own user. Returns whether it was one.
     pub(crate) fn pass_in_twins_block(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) -> bool {
         let connection = &mut self.client.connection;
-        let Some(block) = connection.block.as_mut().filter(|_| connection.acting == Acting::Twin) else {
+        let Some(block) = connection.block.as_mut().filter(|_| connection.login.acting() == Acting::Twin) else {
             return false;
         };
         let mut words = request.args();
@@ -149,7 +149,7 @@ impl Session {
     /// Whether it is known how the client's own user logs in. Who has not logged in is `default`, if that needs no
     /// password: only Redis knows, so it is asked, and the login must not let in who was not.
     async fn knows_own_login(&mut self, inbox: &mut RequestBuffer) -> Result<bool, End> {
-        if self.client.connection.own_login.is_some() {
+        if self.client.connection.login.own().is_some() {
             return Ok(true);
         }
         // Of another user that logged in before it had a twin the password was not kept.
@@ -162,8 +162,8 @@ impl Session {
         let answer = self.answer(inbox).await?;
         let is_open = answer.starts_with(b"+");
         if is_open {
-            self.client.connection.own_login =
-                Some(Login { user: Bytes::from_static(DEFAULT_USER), password: Bytes::from_static(NO_PASSWORD) });
+            let (user, password) = (Bytes::from_static(DEFAULT_USER), Bytes::from_static(NO_PASSWORD));
+            self.client.connection.login.learn_own(Login { user, password });
         }
         Ok(is_open)
     }
@@ -212,7 +212,7 @@ impl Client {
 
     /// Whether its user has a twin, and this connection is not logged in as that yet.
     pub(crate) fn may_become_twin(&mut self) -> bool {
-        self.has_twin() && self.connection.acting != Acting::Twin
+        self.has_twin() && self.connection.login.acting() != Acting::Twin
     }
 
     /// Whether a request is for the twin: it was understood as one about locks, or only reads some.
@@ -289,7 +289,7 @@ impl Client {
             twin.is_shut_out.store(false, Ordering::Relaxed);
             self.shared.metrics.twin_logins.at(TwinLogin::Ok).inc();
         } else {
-            self.connection.acting = Acting::Own;
+            self.connection.login.stays_own();
             self.twin_is_shut_out(&twin, "the server refuses its login");
         }
     }
@@ -308,17 +308,15 @@ impl Client {
 
     /// Redis's word on the login as the client's own user again.
     pub(crate) fn own_logged_in(&mut self, accepted: bool) {
-        self.connection.acting = match accepted {
-            true => Acting::Own,
-            false => {
-                self.shared.metrics.twin_logins.at(TwinLogin::NotBack).inc();
-                tracing::info!(
-                    client = %self.peer,
-                    user = %String::from_utf8_lossy(&self.connection.user),
-                    "closing a connection: its user's password is not the one any more that it logged in with"
-                );
-                Acting::Stuck
-            }
-        };
+        self.connection.login.returned(accepted);
+        if accepted {
+            return;
+        }
+        self.shared.metrics.twin_logins.at(TwinLogin::NotBack).inc();
+        tracing::info!(
+            client = %self.peer,
+            user = %String::from_utf8_lossy(&self.connection.user),
+            "closing a connection: its user's password is not the one any more that it logged in with"
+        );
     }
 }
