@@ -186,50 +186,11 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
 }
 
 async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
-    let Newcomer { mut stream, peer, gate } = newcomer;
-    if let Err(error) = listener::prepare_client(&stream) {
-        tracing::debug!(%peer, %error, "a client was gone before it was served");
+    // On the heap, and only until the client is served: nothing of it lies beside an idle session.
+    let Some((mut session, said)) = Box::pin(begin(&shared, newcomer)).await else {
         return;
-    }
-    // A sentinel needs no backend: it says where the proxy is while that waits for one.
-    if gate.sentinel.is_none()
-        && let Standing::NotServing(_) = &*shared.backend.server.settled_standing().await
-    {
-        return;
-    }
-    let (mut arrival, mut said) = match introduction(&shared, &mut stream, peer).await {
-        Ok(introduction) => introduction,
-        Err(error) => {
-            not_introduced(&shared, peer, &error);
-            return;
-        }
     };
-    let peer = arrival.peer;
-    if gate.security == Security::Tls {
-        let (secured, certificate) = match secure(&shared, peer, stream, &said).await {
-            Ok(secured) => secured,
-            Err(error) => {
-                not_secured(&shared, peer, &error);
-                return;
-            }
-        };
-        (stream, said) = (secured, BytesMut::new());
-        arrival.certificate = certificate.or(arrival.certificate);
-        arrival.needs_certificate = shared.needs_certificates;
-    }
-    if let Some(sentinel) = &gate.sentinel {
-        presented::serve(&shared, sentinel, stream, peer, said).await;
-        return;
-    }
-    let (backend_link, entry) = match enter(&shared, &arrival).await {
-        Ok(entered) => entered,
-        Err(error) => {
-            // The upkeep connection says once that the backend is down; here it is one client.
-            tracing::debug!(%peer, %error, "a client was closed: no backend");
-            return;
-        }
-    };
-    let mut session = Session::new(shared.clone(), stream, backend_link, arrival, entry);
+    let peer = session.client.peer;
     let end = session.serve(said).await;
     if session.took_leave {
         session.client.report_outlived();
@@ -247,6 +208,54 @@ async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
             let errors = shared.metrics.protocol_errors.at(Side::Backend);
             errors.at(kind).inc();
             tracing::error!(%peer, %end, "a client's connections were closed");
+        }
+    }
+}
+
+/// What comes before a client is served: who it is, its handshake, its connection to the backend. Returns its session
+/// and what it has said already; a client of a presented sentinel is served here.
+async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Session, BytesMut)> {
+    let Newcomer { mut stream, peer, gate } = newcomer;
+    if let Err(error) = listener::prepare_client(&stream) {
+        tracing::debug!(%peer, %error, "a client was gone before it was served");
+        return None;
+    }
+    // A sentinel needs no backend: it says where the proxy is while that waits for one.
+    if gate.sentinel.is_none()
+        && let Standing::NotServing(_) = &*shared.backend.server.settled_standing().await
+    {
+        return None;
+    }
+    let (mut arrival, mut said) = match introduction(shared, &mut stream, peer).await {
+        Ok(introduction) => introduction,
+        Err(error) => {
+            not_introduced(shared, peer, &error);
+            return None;
+        }
+    };
+    let peer = arrival.peer;
+    if gate.security == Security::Tls {
+        let (secured, certificate) = match secure(shared, peer, stream, &said).await {
+            Ok(secured) => secured,
+            Err(error) => {
+                not_secured(shared, peer, &error);
+                return None;
+            }
+        };
+        (stream, said) = (secured, BytesMut::new());
+        arrival.certificate = certificate.or(arrival.certificate);
+        arrival.needs_certificate = shared.needs_certificates;
+    }
+    if let Some(sentinel) = &gate.sentinel {
+        presented::serve(shared, sentinel, stream, peer, said).await;
+        return None;
+    }
+    match enter(shared, &arrival).await {
+        Ok((backend_link, entry)) => Some((Session::new(shared.clone(), stream, backend_link, arrival, entry), said)),
+        Err(error) => {
+            // The upkeep connection says once that the backend is down; here it is one client.
+            tracing::debug!(%peer, %error, "a client was closed: no backend");
+            None
         }
     }
 }

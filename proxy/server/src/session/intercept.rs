@@ -33,6 +33,14 @@ use crate::session::understand::gates::{Gate, Opened};
 use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 
+/// What follows from a decision.
+enum Decided {
+    /// A step is to be sent.
+    Step(Box<InFlight>),
+    /// Nothing more: the client was told, or Redis has the command. So long did it take.
+    Told(Took),
+}
+
 impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
@@ -204,53 +212,67 @@ impl Session {
             true => Box::pin(self.client.job_of(&command, active)).await,
             false => None,
         };
-        let locks = self.client.locks(&command, active, begun.at);
-
-        let decided = self.client.decide(&command, locks, active, begun);
-        let is_verified = self.transport.backend_link().is_verified();
-        let shared = &self.client.shared;
-        let rules = |namespace| quarantine::rules_now(namespace, active, shared, is_verified);
-        match settle(command, decided, &rules) {
-            Settled::Permitted(permitted) => {
-                // What is forwarded where it is only watched is queued in a block only where rights are known.
-                let is_queued = self.client.connection.block.is_some();
-                let is_unchecked = rights == Known::Nothing || (rights != Known::Good && !is_queued);
-                let unchecked = is_unchecked.then(|| Needs::of(permitted.command()));
-                let flight = InFlight {
-                    permitted,
-                    asked: std::mem::take(&mut self.client.asked),
-                    took: Took::default(),
-                    unchecked,
-                    speaks_for,
-                    told: Process::Pending,
-                    confirmation: None,
-                };
-                self.run(inbox, flight, begun, active, muted).await
-            }
-            Settled::Refused(refused) => {
-                let took = judged(begun, Instant::now());
-                self.refuse(&refused, Some(took), active, muted);
-                let_others_run(&took).await;
-                Ok(())
-            }
-            Settled::Unjudged(forwarded) => {
-                self.forward_script_unjudged(&forwarded, active, muted);
-                Ok(())
-            }
-            Settled::Forward(forwarded, would) => {
-                let took = judged(begun, Instant::now());
-                self.forward_watched(&forwarded, &would, (begun, took), active, muted);
+        match self.decide(command, (begun, rights, speaks_for), active, muted) {
+            Decided::Step(flight) => self.run(inbox, flight, begun, active, muted).await,
+            Decided::Told(took) => {
                 let_others_run(&took).await;
                 Ok(())
             }
         }
     }
 
+    /// Asks the policies and settles what they decided. What needs no step is told here, and so nothing of it lives on
+    /// while the step of what does is waited for.
+    fn decide(
+        &mut self,
+        command: Command,
+        (begun, rights, speaks_for): (Moment, Known, Option<Process>),
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Decided {
+        let locks = self.client.locks(&command, active, begun.at);
+        let decided = self.client.decide(&command, locks, active, begun);
+        let is_verified = self.transport.backend_link().is_verified();
+        let shared = &self.client.shared;
+        let rules = |namespace| quarantine::rules_now(namespace, active, shared, is_verified);
+        let took = match settle(command, decided, &rules) {
+            Settled::Permitted(permitted) => {
+                // What is forwarded where it is only watched is queued in a block only where rights are known.
+                let is_queued = self.client.connection.block.is_some();
+                let is_unchecked = rights == Known::Nothing || (rights != Known::Good && !is_queued);
+                return Decided::Step(Box::new(InFlight {
+                    unchecked: is_unchecked.then(|| Needs::of(permitted.command())),
+                    permitted,
+                    asked: std::mem::take(&mut self.client.asked),
+                    took: Took::default(),
+                    speaks_for,
+                    told: Process::Pending,
+                    confirmation: None,
+                }));
+            }
+            Settled::Refused(refused) => {
+                let took = judged(begun, Instant::now());
+                self.refuse(&refused, Some(took), active, muted);
+                took
+            }
+            Settled::Unjudged(forwarded) => {
+                self.forward_script_unjudged(&forwarded, active, muted);
+                judged(begun, Instant::now())
+            }
+            Settled::Forward(forwarded, would) => {
+                let took = judged(begun, Instant::now());
+                self.forward_watched(&forwarded, &would, (begun, took), active, muted);
+                took
+            }
+        };
+        Decided::Told(took)
+    }
+
     /// Plans a permitted step, sends it, and does what follows from its answer.
     async fn run(
         &mut self,
         inbox: &mut RequestBuffer,
-        mut flight: InFlight,
+        mut flight: Box<InFlight>,
         begun: Moment,
         active: &Arc<Active>,
         muted: Muted,
@@ -289,7 +311,7 @@ impl Session {
             Err(end) => {
                 self.never_confirmed(&flight, active);
                 // Its answer may still come while the session ends, and says whether the lock was granted.
-                self.orphan = Some(Box::new(flight));
+                self.orphan = Some(flight);
                 return Err(end);
             }
         };

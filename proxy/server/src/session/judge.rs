@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::decision::{Decide, Verdict};
-use lockwarden_lock::op::{Command, LockOp, Reach};
+use lockwarden_lock::op::{Command, LockOp, Reach, Test};
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Judged, Lock, Refused, judge};
 use lockwarden_policy::Chains;
@@ -68,16 +68,20 @@ impl Session {
                 && !script.compiles()
             {
                 let script = script.clone();
-                match self.examine(inbox, &script).await? {
+                match Box::pin(self.examine(inbox, &script)).await? {
                     Examined::Sound => {}
                     Examined::TurnedAway(proof) => return Ok(Looked::TurnedAway(proof)),
                     Examined::Unsound(text) | Examined::Unknown(text) => return Ok(Looked::Wrong(text)),
                 }
             }
-            match self.compare_digest(inbox, command).await? {
-                Compared::Judged => {}
-                Compared::Never => return Ok(Looked::NoDigest),
-                Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
+            match command.op.comparison().map(|comparison| comparison.test) {
+                Some(Test::OtherDigest | Test::Digest(_)) => match Box::pin(self.compare_digest(inbox, command)).await?
+                {
+                    Compared::Judged => {}
+                    Compared::Never => return Ok(Looked::NoDigest),
+                    Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
+                },
+                Some(Test::Equal | Test::Differs | Test::Failed) | None => {}
             }
             if let LockOp::Wrapped { reach: Reach::Anything, .. } = &command.op {
                 let (target, why) = (command.op.target(), UnjudgedWhy::ComputedNames);

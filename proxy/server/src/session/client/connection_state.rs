@@ -131,7 +131,7 @@ pub(crate) struct ConnectionState {
     pub(crate) protocol: Protocol,
     pub(crate) tracking: Tracking,
     pub(crate) reply_mode: ReplyMode,
-    pub(crate) block: Option<Block>,
+    pub(crate) block: Option<Box<Block>>,
     /// Lock keys that are watched.
     pub(crate) watched: Vec<DbKey>,
     /// Replies on their way that may change what judging depends on.

@@ -16,7 +16,7 @@ use crate::backend::profile::Login;
 use crate::holders::handover::Ended;
 use crate::session::Session;
 use crate::session::client::Client;
-use crate::session::client::block::{Block, Place};
+use crate::session::client::block::Place;
 use crate::session::client::connection_state::ReplyMode;
 use crate::session::client::login::Acting;
 use crate::session::step::awaited::{Look, StateChange, Tracking};
@@ -253,7 +253,7 @@ impl Session {
             && self.client.connection.unsettled == 0
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
-        self.client.connection.block = Some(Block::default());
+        self.client.connection.block = Some(Box::default());
         let may_become_twin = self.client.connection.login.acting() == Acting::Own && self.client.has_twin();
         if may_become_twin || self.client.keeps_blocks() {
             self.transport.keep_queued();

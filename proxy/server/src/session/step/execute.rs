@@ -67,18 +67,41 @@ impl Session {
             let Some(back) = self.client.asked_back(&answer) else {
                 break;
             };
-            self.client.pending_grants.answered();
-            self.look_up(inbox, back, asked, flight, active).await?;
-            step = self.client.plan(flight, asked < MAX_ASKED_BACK, active);
-            self.client.step_is_under_way(flight);
-            sent = Instant::now();
-            answer = self.execute_waiting(inbox, &step, wanted).await?;
+            (answer, sent) = Box::pin(self.tell_who_is_who(inbox, back, asked, flight, active)).await?;
         }
         let answers = self.client.read_answers(&answer)?;
         if !answers.perhaps_own() {
             return Ok((answer, answers, sent));
         }
-        // The first try has changed nothing. This client's own commands wait behind it anyway.
+        Box::pin(self.once_more(inbox, flight, wanted, active)).await
+    }
+
+    /// Sends a step again that asked back, once it is known who is who.
+    async fn tell_who_is_who(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        back: AskedBack,
+        asked: u32,
+        flight: &mut InFlight,
+        active: &Active,
+    ) -> Result<(Bytes, Instant), End> {
+        self.client.pending_grants.answered();
+        self.look_up(inbox, back, asked, flight, active).await?;
+        let step = self.client.plan(flight, asked < MAX_ASKED_BACK, active);
+        self.client.step_is_under_way(flight);
+        let sent = Instant::now();
+        let answer = self.execute_waiting(inbox, &step, flight.permitted.durability()).await?;
+        Ok((answer, sent))
+    }
+
+    /// Tries a step again whose first try has changed nothing. This client's own commands wait behind it anyway.
+    async fn once_more(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        flight: &mut InFlight,
+        wanted: Option<Durability>,
+        active: &Active,
+    ) -> Result<(Bytes, Answers, Instant), End> {
         tokio::time::sleep(ONCE_MORE_AFTER).await;
         // What holds the lock by now may be another lease, and no question is read any more.
         let step = self.client.plan(flight, false, active);
@@ -147,7 +170,7 @@ impl Session {
         self.answer(inbox).await
     }
 
-    pub(crate) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Arc<Active>, muted: Muted) {
+    pub(crate) fn queue(&mut self, step: &Plan, flight: Box<InFlight>, active: &Arc<Active>, muted: Muted) {
         let command = flight.permitted.command();
         self.queue_guard(command, active, muted);
         let look = QueuedStep::look(Queued::Step, command, active);
@@ -159,7 +182,7 @@ impl Session {
                 block.grants.entry(lock.key.clone()).or_default().push(grant);
             }
         }
-        block.hold(Place::Step(Box::new(flight), active.clone()));
+        block.hold(Place::Step(flight, active.clone()));
         self.transport.execute_queued(step, look, muted);
     }
 }

@@ -49,7 +49,7 @@ impl Session {
                 block.spoil(&line);
             }
         }
-        match block {
+        match block.map(|block| *block) {
             Some(Block { spoiled: Some(reason), afterwards, .. }) => {
                 // A command that Redis refuses to queue for every client: then it discards the block at EXEC. For a DISCARD
                 // the user may lack the right.
