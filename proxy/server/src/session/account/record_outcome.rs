@@ -294,13 +294,13 @@ impl Client {
     /// What an answer means where there is no record of a lock that this proxy has granted, and that nobody gave back through it: the
     /// lease was evicted or deleted on the server itself, and counts as one that ran out.
     fn vanished(&self, key: &DbKey, answer: &Answer, now: Moment) -> Option<Answer> {
-        let mut answer = match answer.outcome {
-            Outcome::Granted(Granted { ended: Ended::Unrecorded, .. }) | Outcome::Absent { unrecorded: true, .. } => {
-                answer.clone()
-            }
-            _ => return None,
+        let (Outcome::Granted(Granted { ended: Ended::Unrecorded, .. }) | Outcome::Absent { unrecorded: true, .. }) =
+            answer.outcome
+        else {
+            return None;
         };
         let lease = self.shared.mirror.is_unrecorded(key, now.at)?;
+        let mut answer = answer.clone();
         let held = now.at.saturating_duration_since(lease.since);
         let held_ms = clock::ms(held);
         match &mut answer.outcome {
