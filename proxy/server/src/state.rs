@@ -10,6 +10,7 @@ pub(crate) mod quarantine;
 pub(crate) mod standstill;
 
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,38 +51,25 @@ use certificates::Certificates;
 use operator::Operator;
 use standstill::Standstill;
 
-/// See the module.
-pub(crate) struct ProxyState {
+/// What does not depend on which server it is about: there is one of it, however many servers a process has behind it.
+pub(crate) struct ProcessState {
     pub(crate) active: Arc<ArcSwap<Active>>,
     pub(crate) metrics: Arc<Metrics>,
     /// What applications are called.
     pub(crate) naming: Arc<Naming>,
-    pub(crate) backend: Arc<Backend>,
-    /// Whether this process stood still, and it was not asked since who is the primary.
-    pub(crate) standstill: Arc<Standstill>,
     /// How clients come by connections to it.
     pub(crate) sessions: Sessions,
     /// What clients' buffers may take.
     pub(crate) memory: Arc<Memory>,
     /// How many clients there may be, where the configuration says so.
     pub(crate) max_clients: Option<u64>,
-    pub(crate) rights: Rights,
     pub(crate) script_cache: Arc<ScriptCache>,
-    pub(crate) functions: Arc<Functions>,
     pub(crate) watched_keys: WatchedKeys,
     pub(crate) mirror: LeaseMirror,
-    /// Which prefix the proxies in front of the server have in use.
-    pub(crate) prefix_mark: PrefixMark,
     /// Records that a later version of lockwarden has written.
     pub(crate) later_records: LaterRecords,
-    pub(crate) renewals: Renewals,
-    pub(crate) undelivered: Reports<Undelivered>,
-    /// Processes of holders that are to be added to records.
-    pub(crate) identified: Reports<Identified>,
     /// Leases whose connections have ended, and what is known of their holders.
     pub(crate) lost_holders: LostHolders,
-    /// Leases whose holders are gone.
-    pub(crate) lost: Reports<Lost>,
     pub(crate) clients: ClientRegistry,
     pub(crate) jobs: Jobs,
     pub(crate) processes: Processes,
@@ -113,6 +101,32 @@ pub(crate) struct ProxyState {
     pub(crate) started: Instant,
 }
 
+/// What a session sees: the process, and what belongs to the one server behind it.
+pub(crate) struct ProxyState {
+    process: Arc<ProcessState>,
+    pub(crate) backend: Arc<Backend>,
+    /// Whether this process stood still, and it was not asked since who is the primary.
+    pub(crate) standstill: Arc<Standstill>,
+    pub(crate) rights: Rights,
+    pub(crate) functions: Arc<Functions>,
+    /// Which prefix the proxies in front of the server have in use.
+    pub(crate) prefix_mark: PrefixMark,
+    pub(crate) renewals: Renewals,
+    pub(crate) undelivered: Reports<Undelivered>,
+    /// Processes of holders that are to be added to records.
+    pub(crate) identified: Reports<Identified>,
+    /// Leases whose holders are gone.
+    pub(crate) lost: Reports<Lost>,
+}
+
+impl Deref for ProxyState {
+    type Target = ProcessState;
+
+    fn deref(&self) -> &ProcessState {
+        &self.process
+    }
+}
+
 impl ProxyState {
     /// Whether anything is known of a script: its text was seen, or it is one of a library.
     pub(crate) fn knows_script(&self, sha: &ScriptSha) -> bool {
@@ -133,27 +147,19 @@ impl ProxyState {
             None => LeaseMirror::default(),
         };
         let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
-        Ok(ProxyState {
+        let backend = Arc::new(Backend::new(address, metrics.clone()));
+        let process = Arc::new(ProcessState {
             naming: Arc::new(Naming::new(active.applications.clone())),
             active: Arc::new(ArcSwap::from_pointee(active)),
             memory: Arc::new(Memory::new(max_memory, metrics.clone())),
-            backend: Arc::new(Backend::new(address, metrics.clone())),
-            standstill: Arc::default(),
             metrics,
             sessions: config.sessions,
             max_clients: config.max_clients,
-            rights: Rights::default(),
             script_cache: Arc::default(),
-            functions: Arc::default(),
             watched_keys: WatchedKeys::default(),
             mirror,
-            prefix_mark: PrefixMark::default(),
             later_records: LaterRecords::default(),
-            renewals: Renewals::default(),
-            undelivered: Reports::default(),
-            identified: Reports::default(),
             lost_holders: LostHolders::default(),
-            lost: Reports::default(),
             clients: ClientRegistry::default(),
             jobs: Jobs::default(),
             processes: Processes::start()?,
@@ -174,6 +180,18 @@ impl ProxyState {
             stop_asked: Notify::new(),
             operator: Operator::default(),
             started: Instant::now(),
+        });
+        Ok(ProxyState {
+            process,
+            backend,
+            standstill: Arc::default(),
+            rights: Rights::default(),
+            functions: Arc::default(),
+            prefix_mark: PrefixMark::default(),
+            renewals: Renewals::default(),
+            undelivered: Reports::default(),
+            identified: Reports::default(),
+            lost: Reports::default(),
         })
     }
 

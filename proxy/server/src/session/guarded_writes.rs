@@ -57,6 +57,11 @@ enum Unread {
 }
 
 impl Client {
+    /// Whether any data is guarded.
+    pub(super) fn has_guards(&mut self) -> bool {
+        !self.active.load().guards.is_empty()
+    }
+
     /// What guards the keys that a request would write; `None` for nearly all.
     #[inline]
     pub(super) fn guarded_by(&mut self, class: &Class<'_>, request: &Request<'_>) -> Option<Box<GuardedWrite>> {

@@ -75,7 +75,7 @@ impl Session {
             let request = inbox.request();
             let mut class = self.client.classify(request);
             self.client.note_first_command(&class);
-            let Some(closed) = gates.find_map(|gate| self.closed(gate, &mut class, &request, inbox)) else {
+            let Some(closed) = self.next_closed(&mut gates, &mut class, &request, inbox) else {
                 break (request, class);
             };
             drop(class);

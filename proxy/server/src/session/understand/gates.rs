@@ -2,6 +2,8 @@
 //! another connection, a login, a question. That waits, and what it finds out may change the meaning of the command; so
 //! behind a gate that had to be opened the command is classified anew.
 
+use std::array;
+
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::pass_through::Kept;
 use lockwarden_lock::settle::Refused;
@@ -61,44 +63,65 @@ pub(crate) enum Opened {
 }
 
 impl Session {
-    /// Whether a gate is closed to a command. A guarded write that the step of its own command judges is added to that.
-    pub(crate) fn closed(
+    /// The next gate that is closed to a command, of those that it has not passed. A guarded write that the step of its own
+    /// command judges is added to that.
+    #[inline]
+    pub(crate) fn next_closed(
         &mut self,
-        gate: Gate,
+        gates: &mut array::IntoIter<Gate, 5>,
         class: &mut Class<'_>,
         request: &Request<'_>,
         inbox: &RequestBuffer,
     ) -> Option<Closed> {
-        match gate {
-            // A connection that is logged in as another user is not shared.
-            Gate::Connection if self.goes_as_twin(class, request) => None,
-            Gate::Connection => match self.way(class, request, !inbox.is_empty()) {
-                Way::InUse => None,
-                way => Some(Closed::Way(way)),
-            },
-            Gate::Twin => self.goes_as_twin(class, request).then_some(Closed::Twin),
-            Gate::Knowledge => self.may_learn_more(class).then_some(Closed::Unknown),
-            // Another mode is in force than when its length was announced.
-            Gate::Value => {
-                let needs_value = !matches!(class, Class::TooLong(..) | Class::Error(_));
-                (inbox.is_cut() && needs_value).then_some(Closed::Cut)
-            }
-            Gate::Data => {
-                self.client.count_computed_data(class, request);
-                let write = self.client.guarded_by(class, request)?;
-                if let (Class::Judge(command), None) = (&mut *class, write.unchecked) {
-                    self.client.judge_in_step(command, *write);
-                    return None;
-                }
-                Some(match self.client.theft(class, &write) {
-                    Some(refused) => Closed::Theft(Box::new(refused)),
-                    None => {
-                        let kept = self.client.kept_for(&write, class);
-                        Closed::Write(write, kept)
+        let may_become_twin = self.client.may_become_twin();
+        for gate in gates {
+            match gate {
+                // A connection that is logged in as another user is not shared.
+                Gate::Connection if may_become_twin && self.wants_twin(class, request) => {}
+                Gate::Connection => match self.way(class, request, !inbox.is_empty()) {
+                    Way::InUse => {}
+                    way => return Some(Closed::Way(way)),
+                },
+                Gate::Twin => {
+                    if may_become_twin && self.wants_twin(class, request) {
+                        return Some(Closed::Twin);
                     }
-                })
+                }
+                Gate::Knowledge => {
+                    if self.may_learn_more(class) {
+                        return Some(Closed::Unknown);
+                    }
+                }
+                // Another mode is in force than when its length was announced.
+                Gate::Value => {
+                    if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
+                        return Some(Closed::Cut);
+                    }
+                }
+                Gate::Data => {
+                    if self.client.has_guards() {
+                        return self.closed_by_guard(class, request);
+                    }
+                }
             }
         }
+        None
+    }
+
+    fn closed_by_guard(&mut self, class: &mut Class<'_>, request: &Request<'_>) -> Option<Closed> {
+        self.client.count_computed_data(class, request);
+        let write = self.client.guarded_by(class, request)?;
+        if let (Class::Judge(command), None) = (&mut *class, write.unchecked) {
+            self.client.judge_in_step(command, *write);
+            return None;
+        }
+        Some(match self.client.theft(class, &write) {
+            Some(refused) => Closed::Theft(Box::new(refused)),
+            None => {
+                let kept = self.client.kept_for(&write, class);
+                Closed::Write(write, kept)
+            }
+        })
     }
 
     /// Does what a closed gate asks for.
@@ -132,11 +155,8 @@ impl Session {
         })
     }
 
-    /// Whether a command is sent as the twin of the client's user, which this connection is not logged in as.
-    fn goes_as_twin(&mut self, class: &Class<'_>, request: &Request<'_>) -> bool {
-        if !self.client.may_become_twin() {
-            return false;
-        }
+    /// Whether a command is for the twin of the client's user: it touches a lock, or data that one guards.
+    fn wants_twin(&mut self, class: &Class<'_>, request: &Request<'_>) -> bool {
         let touches_lock = !self.transport.pushes.takes_no_commands() && self.client.wants_twin(class, request);
         touches_lock || self.client.guarded_by(class, request).is_some()
     }

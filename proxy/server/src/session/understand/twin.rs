@@ -217,9 +217,6 @@ impl Client {
 
     /// Whether a request is for the twin: it was understood as one about locks, or only reads some.
     pub(crate) fn wants_twin(&mut self, class: &Class<'_>, request: &Request<'_>) -> bool {
-        if !self.may_become_twin() {
-            return false;
-        }
         let active = self.active();
         match class {
             Class::Judge(_)
