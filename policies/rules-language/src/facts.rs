@@ -1,0 +1,177 @@
+//! What an expression may ask about: names, types and where each fact comes from. The one table; the parser, the
+//! documentation and the proxy's advice are made of it.
+
+use crate::problem::Type;
+
+/// The longest text of a fact that is looked at: a longer one is cut. Keys are not longer, and what a client calls itself
+/// can be.
+pub const MAX_TEXT_BYTES: usize = 1 << 10;
+
+/// What is known of one lock command.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts<'a> {
+    /// The lock key.
+    pub key: &'a [u8],
+    /// The operation's word, such as `acquire`.
+    pub operation: &'a str,
+    /// The logical database.
+    pub db: u32,
+    /// The TTL that the command asks for.
+    pub ttl_ms: Option<u64>,
+    /// Tries of this session to take this lock in the last ten seconds.
+    pub attempts: u32,
+    /// What is left of this session's own lease.
+    pub remaining_ms: u64,
+    /// The value that the command stores or proves.
+    pub token: Option<&'a [u8]>,
+    /// Whether others take locks with this value.
+    pub token_is_shared: bool,
+    /// Who asks, where an expression asks for it.
+    pub client: Client<'a>,
+}
+
+/// Who asks; empty where that is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Client<'a> {
+    /// `CLIENT SETNAME`.
+    pub name: &'a [u8],
+    /// The ACL user.
+    pub user: &'a [u8],
+    /// The peer's address.
+    pub address: &'a [u8],
+    /// The name in its certificate.
+    pub certificate: &'a [u8],
+}
+
+/// A fact that is a condition by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flag {
+    HasTtl,
+    TokenShared,
+}
+
+/// A fact that is a number, or a duration in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    Db,
+    Ttl,
+    Attempts,
+    Remaining,
+    TokenLength,
+    Hour,
+    Minute,
+    Weekday,
+}
+
+/// A fact that is a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Words {
+    Key,
+    Operation,
+    TokenClass,
+    ClientName,
+    ClientUser,
+    ClientAddress,
+    ClientCertificate,
+}
+
+/// A fact by its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fact {
+    Flag(Flag),
+    Number(Quantity),
+    Duration(Quantity),
+    Text(Words),
+}
+
+/// A fact as people are told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct FactInfo {
+    /// How it is written.
+    pub name: &'static str,
+    /// What it says.
+    pub about: &'static str,
+    pub(crate) fact: Fact,
+}
+
+impl FactInfo {
+    /// Its type, with the article.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.fact.of_type().words()
+    }
+}
+
+impl Fact {
+    pub(crate) fn of_type(self) -> Type {
+        match self {
+            Fact::Flag(_) => Type::Condition,
+            Fact::Number(_) => Type::Number,
+            Fact::Duration(_) => Type::Duration,
+            Fact::Text(_) => Type::Text,
+        }
+    }
+}
+
+impl Words {
+    /// Every value that it can have, where these are few.
+    pub(crate) fn values(self) -> Option<&'static [&'static str]> {
+        match self {
+            Words::Operation => Some(&OPERATIONS),
+            Words::TokenClass => Some(&crate::token_class::CLASSES),
+            Words::Key | Words::ClientName | Words::ClientUser | Words::ClientAddress | Words::ClientCertificate => {
+                None
+            }
+        }
+    }
+
+    /// Its longest value, in bytes.
+    pub(crate) fn longest(self) -> usize {
+        match self.values() {
+            Some(words) => words.iter().map(|word| word.len()).max().unwrap_or(0),
+            None => MAX_TEXT_BYTES,
+        }
+    }
+}
+
+const OPERATIONS: [&str; 7] = ["acquire", "extend", "release", "take-over", "inspect", "write", "guarded-write"];
+
+/// Every fact, in the order of the documentation.
+pub const FACTS: [FactInfo; 17] = [
+    about("key", Fact::Text(Words::Key), "the lock key"),
+    about("operation", Fact::Text(Words::Operation), "what the command means: acquire, extend, release, take-over, …"),
+    about("db", Fact::Number(Quantity::Db), "the logical database"),
+    about("ttl", Fact::Duration(Quantity::Ttl), "the TTL that the command names; 0s where it names none"),
+    about("has_ttl", Fact::Flag(Flag::HasTtl), "whether it names one"),
+    about(
+        "attempts",
+        Fact::Number(Quantity::Attempts),
+        "tries of this connection for this lock in the last 10 seconds",
+    ),
+    about("remaining", Fact::Duration(Quantity::Remaining), "what is left of this connection's own lease; 0s if none"),
+    about("token.length", Fact::Number(Quantity::TokenLength), "the bytes of the owner token; 0 if none"),
+    about("token.class", Fact::Text(Words::TokenClass), "what it looks like: none, uuid, hex, number, deadline, other"),
+    about("token.shared", Fact::Flag(Flag::TokenShared), "others were granted a lock with it in the last hour"),
+    about("hour", Fact::Number(Quantity::Hour), "0 to 23, in the rule's zone"),
+    about("minute", Fact::Number(Quantity::Minute), "0 to 59"),
+    about("weekday", Fact::Number(Quantity::Weekday), "1 is Monday, 7 is Sunday"),
+    about("client.name", Fact::Text(Words::ClientName), "CLIENT SETNAME; the client's own word"),
+    about("client.user", Fact::Text(Words::ClientUser), "the ACL user; default if it did not log in"),
+    about("client.address", Fact::Text(Words::ClientAddress), "the peer's address, without the port"),
+    about(
+        "client.certificate",
+        Fact::Text(Words::ClientCertificate),
+        "the name in its certificate, which was verified",
+    ),
+];
+
+const fn about(name: &'static str, fact: Fact, about: &'static str) -> FactInfo {
+    FactInfo { name, about, fact }
+}
+
+/// Facts of the next minor version of the contract: a proxy that has them tells them to policies.
+pub(crate) const NOT_YET: [&str; 3] = ["client.application", "tries.application", "held.count"];
+
+pub(crate) fn named(name: &str) -> Option<Fact> {
+    FACTS.iter().find(|known| known.name == name).map(|known| known.fact)
+}

@@ -1,0 +1,181 @@
+//! An expression as words, numbers, texts and signs, each with the byte at which it begins.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::problem::{Problem, What};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Token<'a> {
+    /// A name, with the names of its parts: `client.name`.
+    Word(&'a str),
+    Number(i64),
+    /// In milliseconds.
+    Duration(i64),
+    Text(Vec<u8>),
+    Sign(&'static str),
+    End,
+}
+
+/// The longest first, so that `<=` is not read as `<`.
+const SIGNS: [&str; 22] = [
+    "||", "&&", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".", "&", "|",
+];
+
+/// A hundred years.
+const MAX_DURATION_MS: i64 = 36_525 * 24 * 60 * 60 * 1_000;
+
+pub(crate) struct Lexer<'a> {
+    source: &'a str,
+    at: usize,
+}
+
+impl<'a> Lexer<'a> {
+    pub(crate) fn new(source: &'a str) -> Lexer<'a> {
+        Lexer { source, at: 0 }
+    }
+
+    /// The next token, and where it begins.
+    pub(crate) fn next(&mut self) -> Result<(usize, Token<'a>), Problem> {
+        let blanks = self.rest().len() - self.rest().trim_start_matches(|c: char| c.is_ascii_whitespace()).len();
+        self.at += blanks;
+        let at = self.at;
+        let token = match self.peek() {
+            None => Token::End,
+            Some(b'"' | b'\'') => Token::Text(self.text()?),
+            Some(b'0'..=b'9') => self.number()?,
+            Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => Token::Word(self.word()),
+            Some(_) => self.sign()?,
+        };
+        Ok((at, token))
+    }
+
+    /// A part of a name that follows at once, as that of a method does.
+    pub(crate) fn part(&mut self) -> Option<&'a str> {
+        let begins = self.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        begins.then(|| self.letters())
+    }
+
+    /// Whether the next byte is an opening parenthesis, after blanks.
+    pub(crate) fn calls(&self) -> bool {
+        self.rest().trim_ascii_start().starts_with('(')
+    }
+
+    fn rest(&self) -> &'a str {
+        self.source.get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.source.as_bytes().get(self.at).copied()
+    }
+
+    fn letters(&mut self) -> &'a str {
+        let rest = self.rest();
+        let end = rest.bytes().position(|byte| !(byte.is_ascii_alphanumeric() || byte == b'_'));
+        let word = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        self.at += word.len();
+        word
+    }
+
+    /// A name: `key`, `client.name`. The last part is left where it is called: `key.like(…)` is the method of a name.
+    fn word(&mut self) -> &'a str {
+        let from = self.at;
+        self.letters();
+        loop {
+            let end = self.at;
+            if self.peek() != Some(b'.') {
+                break;
+            }
+            self.at += 1;
+            if self.part().is_none() || self.calls() {
+                self.at = end;
+                break;
+            }
+        }
+        self.source.get(from..self.at).unwrap_or_default()
+    }
+
+    fn number(&mut self) -> Result<Token<'a>, Problem> {
+        let at = self.at;
+        let mut number = Some(0_i64);
+        while let Some(digit @ b'0'..=b'9') = self.peek() {
+            number = number.and_then(|number| number.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
+            self.at += 1;
+        }
+        let wrong = |at, what| Err(Problem::new(at, what));
+        let Some(number) = number else {
+            return wrong(at, What::TooLarge);
+        };
+        if self.peek() == Some(b'.') {
+            return wrong(at, What::Fraction);
+        }
+        let unit_at = self.at;
+        let unit = match self.letters() {
+            "" => return Ok(Token::Number(number)),
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            other => return wrong(unit_at, What::Unit(other.to_string())),
+        };
+        match number.checked_mul(unit).filter(|ms| *ms <= MAX_DURATION_MS) {
+            Some(ms) => Ok(Token::Duration(ms)),
+            None => wrong(at, What::TooLarge),
+        }
+    }
+
+    fn text(&mut self) -> Result<Vec<u8>, Problem> {
+        let from = self.at;
+        let quote = self.peek();
+        self.at += 1;
+        let mut text = Vec::new();
+        loop {
+            let at = self.at;
+            let Some(byte) = self.peek() else {
+                return Err(Problem::new(from, What::OpenText));
+            };
+            self.at += 1;
+            match byte {
+                _ if Some(byte) == quote => return Ok(text),
+                b'\\' => match self.escaped() {
+                    Some(byte) => text.push(byte),
+                    None => return Err(Problem::new(at, What::Escape)),
+                },
+                _ => text.push(byte),
+            }
+        }
+    }
+
+    fn escaped(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        match byte {
+            b'\\' | b'"' | b'\'' => Some(byte),
+            b'x' => {
+                let digits = self.rest().get(..2)?;
+                self.at += 2;
+                let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+                is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
+            }
+            _ => None,
+        }
+    }
+
+    fn sign(&mut self) -> Result<Token<'a>, Problem> {
+        let (at, rest) = (self.at, self.rest());
+        if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
+            self.at += sign.len();
+            return match sign {
+                "&" => Err(Problem::new(at, What::Sign("&", "&&"))),
+                "|" => Err(Problem::new(at, What::Sign("|", "||"))),
+                _ => Ok(Token::Sign(sign)),
+            };
+        }
+        if rest.starts_with('=') {
+            return Err(Problem::new(at, What::Sign("=", "==")));
+        }
+        let found: String = rest.chars().take(1).collect();
+        Err(Problem::new(at, What::Unexpected(found)))
+    }
+}
