@@ -6,6 +6,7 @@
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem;
 
 use crate::Setting;
 use crate::nearest::nearest;
@@ -123,6 +124,37 @@ impl Settings {
                 self.wrong(name, &value, &["not a whole number"]);
                 default
             }
+        }
+    }
+
+    /// The tables below a name, in the order in which they first appear: `rule.team.deny` is the setting `deny` of the table
+    /// `team` below `rule`. What is wrong in one of them counts once [`Settings::end_table`] has taken it back.
+    pub fn tables(&mut self, name: &'static str) -> Vec<(String, Settings)> {
+        let mut tables: Vec<(String, Settings)> = Vec::new();
+        let mut others = Vec::with_capacity(self.given.len());
+        for setting in mem::take(&mut self.given) {
+            let below = setting.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+            let Some((table, key)) = below.and_then(|below| below.rsplit_once('.')) else {
+                others.push(setting);
+                continue;
+            };
+            let place = tables.iter().position(|(known, _)| known == table).unwrap_or_else(|| {
+                tables.push((table.to_owned(), Settings::default()));
+                tables.len() - 1
+            });
+            tables[place].1.given.push(Setting { name: key.to_owned(), value: setting.value });
+        }
+        self.given = others;
+        tables
+    }
+
+    /// Ends the reading of a table of [`Settings::tables`], as [`Settings::finish`] does: everything wrong in it is wrong here,
+    /// behind these words.
+    pub fn end_table(&mut self, words: &str, mut table: Settings) {
+        // What it returns stands in its problems, too.
+        let _ = table.finish();
+        for problem in table.problems {
+            self.problem([words, ": ", &problem].concat());
         }
     }
 

@@ -122,3 +122,30 @@ fn a_long_value_is_cut_in_the_error() {
     settings.number("limit", 1);
     assert!(settings.finish().unwrap_err().len() < 250);
 }
+
+#[test]
+fn settings_below_a_name_are_tables_in_their_order() {
+    let mut given = settings(&[
+        ("rule.b.c.ttl", "5s"),
+        ("other", "1"),
+        ("rule.a.ttl", "soon"),
+        ("rule.b.c.hint", "short"),
+        ("rule.a.hnt", "x"),
+        ("rule.", "no table"),
+    ]);
+    let tables = given.tables("rule");
+    let names: Vec<&str> = tables.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["b.c", "a"]);
+    for (name, mut table) in tables {
+        table.optional_duration_ms("ttl");
+        table.text("hint");
+        given.end_table(&name, table);
+    }
+    given.number("other", 0);
+    assert_eq!(
+        given.finish().unwrap_err(),
+        "a: ttl = \"soon\": write a whole number and a unit (ms, s, m, h, d), such as \"30s\"; \
+         a: unknown setting \"hnt\", did you mean hint? (known are ttl, hint); \
+         unknown setting \"rule.\" (known are other)"
+    );
+}
