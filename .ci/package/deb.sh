@@ -15,7 +15,7 @@ Architecture: $(dpkg --print-architecture)
 Maintainer: The lockwarden developers <lockwarden@localhost>
 Installed-Size: $kib
 Depends: adduser, libc6 (>= 2.34), libgcc-s1
-Recommends: ca-certificates
+Recommends: ca-certificates, tzdata
 Suggests: redis-server
 Section: database
 Priority: optional

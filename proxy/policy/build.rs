@@ -12,7 +12,10 @@ use std::process::ExitCode;
 mod guest;
 
 /// The crates of the built-in policies, `lockwarden-policy-<name>`.
-const BUILT_IN: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
+const BUILT_IN: [&str; 4] = ["owner-token", "fencing", "ttl-ceiling", "rules"];
+
+/// What else they are made of.
+const PARTS: [&str; 2] = ["sdk", "rules-language"];
 
 fn main() -> ExitCode {
     match run() {
@@ -47,7 +50,7 @@ fn watch(root: &Path) {
     for path in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "wit"] {
         println!("cargo::rerun-if-changed={}", root.join(path).display());
     }
-    for name in BUILT_IN.into_iter().chain(["sdk"]) {
+    for name in BUILT_IN.into_iter().chain(PARTS) {
         let policy = root.join("policies").join(name);
         for path in ["Cargo.toml", "src"] {
             println!("cargo::rerun-if-changed={}", policy.join(path).display());

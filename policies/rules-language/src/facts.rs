@@ -134,12 +134,13 @@ impl Words {
     }
 }
 
-const OPERATIONS: [&str; 7] = ["acquire", "extend", "release", "take-over", "inspect", "write", "guarded-write"];
+/// Those that rules are asked about.
+const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
 
 /// Every fact, in the order of the documentation.
 pub const FACTS: [FactInfo; 17] = [
     about("key", Fact::Text(Words::Key), "the lock key"),
-    about("operation", Fact::Text(Words::Operation), "what the command means: acquire, extend, release, take-over, …"),
+    about("operation", Fact::Text(Words::Operation), "what the command means: acquire, extend, release or take-over"),
     about("db", Fact::Number(Quantity::Db), "the logical database"),
     about("ttl", Fact::Duration(Quantity::Ttl), "the TTL that the command names; 0s where it names none"),
     about("has_ttl", Fact::Flag(Flag::HasTtl), "whether it names one"),

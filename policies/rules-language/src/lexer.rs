@@ -1,5 +1,6 @@
 //! An expression as words, numbers, texts and signs, each with the byte at which it begins.
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -12,15 +13,63 @@ pub(crate) enum Token<'a> {
     Number(i64),
     /// In milliseconds.
     Duration(i64),
-    Text(Vec<u8>),
-    Sign(&'static str),
+    /// Borrowed where nothing in it is escaped: a guest that frees much spends its fuel on that.
+    Text(Cow<'a, [u8]>),
+    Sign(Sign),
     End,
 }
 
-/// The longest first, so that `<=` is not read as `<`.
-const SIGNS: [&str; 22] = [
-    "||", "&&", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", ".", "&", "|",
-];
+/// What is neither a word nor a value. An enum, because comparing texts is most of what reading would cost a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    Or,
+    And,
+    Equal,
+    Unequal,
+    AtMost,
+    AtLeast,
+    Less,
+    More,
+    Not,
+    Plus,
+    Minus,
+    Times,
+    Over,
+    Rest,
+    Open,
+    Close,
+    OpenList,
+    CloseList,
+    Comma,
+    Point,
+}
+
+impl Sign {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Sign::Or => "||",
+            Sign::And => "&&",
+            Sign::Equal => "==",
+            Sign::Unequal => "!=",
+            Sign::AtMost => "<=",
+            Sign::AtLeast => ">=",
+            Sign::Less => "<",
+            Sign::More => ">",
+            Sign::Not => "!",
+            Sign::Plus => "+",
+            Sign::Minus => "-",
+            Sign::Times => "*",
+            Sign::Over => "/",
+            Sign::Rest => "%",
+            Sign::Open => "(",
+            Sign::Close => ")",
+            Sign::OpenList => "[",
+            Sign::CloseList => "]",
+            Sign::Comma => ",",
+            Sign::Point => ".",
+        }
+    }
+}
 
 /// A hundred years.
 const MAX_DURATION_MS: i64 = 36_525 * 24 * 60 * 60 * 1_000;
@@ -125,24 +174,31 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn text(&mut self) -> Result<Vec<u8>, Problem> {
+    fn text(&mut self) -> Result<Cow<'a, [u8]>, Problem> {
         let from = self.at;
         let quote = self.peek();
-        self.at += 1;
-        let mut text = Vec::new();
+        let begin = from + 1;
+        self.at = begin;
+        let mut unescaped: Option<Vec<u8>> = None;
         loop {
             let at = self.at;
             let Some(byte) = self.peek() else {
                 return Err(Problem::new(from, What::OpenText));
             };
             self.at += 1;
-            match byte {
-                _ if Some(byte) == quote => return Ok(text),
-                b'\\' => match self.escaped() {
+            if Some(byte) == quote {
+                let plain = self.source.as_bytes().get(begin..at).unwrap_or_default();
+                return Ok(unescaped.map_or(Cow::Borrowed(plain), Cow::Owned));
+            }
+            if byte == b'\\' {
+                let before = self.source.as_bytes().get(begin..at).unwrap_or_default();
+                let text = unescaped.get_or_insert_with(|| before.to_vec());
+                match self.escaped() {
                     Some(byte) => text.push(byte),
                     None => return Err(Problem::new(at, What::Escape)),
-                },
-                _ => text.push(byte),
+                }
+            } else if let Some(text) = &mut unescaped {
+                text.push(byte);
             }
         }
     }
@@ -164,18 +220,36 @@ impl<'a> Lexer<'a> {
 
     fn sign(&mut self) -> Result<Token<'a>, Problem> {
         let (at, rest) = (self.at, self.rest());
-        if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
-            self.at += sign.len();
-            return match sign {
-                "&" => Err(Problem::new(at, What::Sign("&", "&&"))),
-                "|" => Err(Problem::new(at, What::Sign("|", "||"))),
-                _ => Ok(Token::Sign(sign)),
-            };
-        }
-        if rest.starts_with('=') {
-            return Err(Problem::new(at, What::Sign("=", "==")));
-        }
-        let found: String = rest.chars().take(1).collect();
-        Err(Problem::new(at, What::Unexpected(found)))
+        let sign = match rest.as_bytes() {
+            [b'|', b'|', ..] => Sign::Or,
+            [b'&', b'&', ..] => Sign::And,
+            [b'=', b'=', ..] => Sign::Equal,
+            [b'!', b'=', ..] => Sign::Unequal,
+            [b'<', b'=', ..] => Sign::AtMost,
+            [b'>', b'=', ..] => Sign::AtLeast,
+            [b'<', ..] => Sign::Less,
+            [b'>', ..] => Sign::More,
+            [b'!', ..] => Sign::Not,
+            [b'+', ..] => Sign::Plus,
+            [b'-', ..] => Sign::Minus,
+            [b'*', ..] => Sign::Times,
+            [b'/', ..] => Sign::Over,
+            [b'%', ..] => Sign::Rest,
+            [b'(', ..] => Sign::Open,
+            [b')', ..] => Sign::Close,
+            [b'[', ..] => Sign::OpenList,
+            [b']', ..] => Sign::CloseList,
+            [b',', ..] => Sign::Comma,
+            [b'.', ..] => Sign::Point,
+            [b'&', ..] => return Err(Problem::new(at, What::Sign("&", "&&"))),
+            [b'|', ..] => return Err(Problem::new(at, What::Sign("|", "||"))),
+            [b'=', ..] => return Err(Problem::new(at, What::Sign("=", "=="))),
+            _ => {
+                let found: String = rest.chars().take(1).collect();
+                return Err(Problem::new(at, What::Unexpected(found)));
+            }
+        };
+        self.at += sign.text().len();
+        Ok(Token::Sign(sign))
     }
 }

@@ -30,6 +30,9 @@ pub const MAX_EXPRESSION_BYTES: usize = 1 << 10;
 /// How deep parentheses, `!` and signs may stand inside one another.
 pub const MAX_NESTING: u32 = 32;
 
+/// All expressions of one namespace, in bytes: reading a byte takes a guest up to 700 fuel, and it has 10,000,000 for all.
+pub const MAX_SOURCE_BYTES: usize = 10 << 10;
+
 /// Rules of one namespace.
 pub const MAX_RULES: usize = 64;
 
@@ -37,8 +40,8 @@ pub const MAX_RULES: usize = 64;
 pub const MAX_LITERAL_BYTES: usize = 4 << 10;
 
 /// The most steps that all rules of one namespace may take for one question. A step is a byte that is compared, or a part
-/// of an expression that is looked at; the policy `rules` burns less than 20 fuel on one, and has 1,000,000.
-pub const MAX_STEPS: u64 = 40_000;
+/// of an expression that is looked at; the policy `rules` burns less than 40 fuel on one, and has 1,000,000.
+pub const MAX_STEPS: u64 = 20_000;
 
 /// A condition that was read and found right.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ pub struct Expression {
     test: Test,
     steps: u64,
     literal_bytes: usize,
+    source_bytes: usize,
     asks: Asks,
 }
 
@@ -68,7 +72,7 @@ impl Expression {
     pub fn parse(source: &str) -> Result<Expression, Problem> {
         let (test, asks) = parser::parse(source)?;
         let (steps, literal_bytes) = (test.steps(), test.literal_bytes());
-        Ok(Expression { test, steps, literal_bytes, asks })
+        Ok(Expression { test, steps, literal_bytes, source_bytes: source.len(), asks })
     }
 
     /// Whether it holds. `minute` counts the local minutes since 1970 began, see [`Zone::minute`].
@@ -91,6 +95,12 @@ impl Expression {
     #[must_use]
     pub fn literal_bytes(&self) -> usize {
         self.literal_bytes
+    }
+
+    /// Its length, in bytes.
+    #[must_use]
+    pub fn source_bytes(&self) -> usize {
+        self.source_bytes
     }
 
     /// What it has to be told.

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::facts::{FACTS, Fact, Quantity, Words, named};
-use crate::lexer::{Lexer, Token};
+use crate::lexer::{Lexer, Sign, Token};
 use crate::problem::{Problem, Type, What, not_yet};
 use crate::search::{Needle, Pattern};
 use crate::syntax::{Number, Order, Reckoning, Test, Text};
@@ -32,13 +32,13 @@ pub(crate) const METHODS: [(&str, Method); 5] = [
 
 pub(crate) const METHOD_NAMES: &str = "startsWith, endsWith, contains, like, size";
 
-const ORDERS: [(&str, Order); 6] = [
-    ("==", Order::Equal),
-    ("!=", Order::Unequal),
-    ("<", Order::Less),
-    ("<=", Order::AtMost),
-    (">", Order::More),
-    (">=", Order::AtLeast),
+const ORDERS: [(Sign, Order); 6] = [
+    (Sign::Equal, Order::Equal),
+    (Sign::Unequal, Order::Unequal),
+    (Sign::Less, Order::Less),
+    (Sign::AtMost, Order::AtMost),
+    (Sign::More, Order::More),
+    (Sign::AtLeast, Order::AtLeast),
 ];
 
 /// What other languages write.
@@ -108,11 +108,11 @@ impl<'a> Parser<'a> {
         Ok(core::mem::replace(&mut self.token, token))
     }
 
-    fn is(&self, sign: &str) -> bool {
+    fn is(&self, sign: Sign) -> bool {
         matches!(self.token, Token::Sign(found) if found == sign)
     }
 
-    fn eat(&mut self, sign: &str) -> Result<bool, Problem> {
+    fn eat(&mut self, sign: Sign) -> Result<bool, Problem> {
         let is = self.is(sign);
         if is {
             self.next()?;
@@ -120,10 +120,10 @@ impl<'a> Parser<'a> {
         Ok(is)
     }
 
-    fn want(&mut self, sign: &'static str) -> Result<(), Problem> {
+    fn want(&mut self, sign: Sign) -> Result<(), Problem> {
         match self.eat(sign)? {
             true => Ok(()),
-            false => Err(self.wrong(What::Missing(sign))),
+            false => Err(self.wrong(What::Missing(sign.text()))),
         }
     }
 
@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
             },
             Token::Number(_) | Token::Duration(_) => What::Unexpected("a number".to_string()),
             Token::Text(_) => What::Unexpected("a text".to_string()),
-            Token::Sign(sign) => What::Unexpected(sign.to_string()),
+            Token::Sign(sign) => What::Unexpected(sign.text().to_string()),
         })
     }
 
@@ -156,16 +156,16 @@ impl<'a> Parser<'a> {
     }
 
     fn any(&mut self) -> Result<Value, Problem> {
-        self.joined("||", Parser::all, Test::Any)
+        self.joined(Sign::Or, Parser::all, Test::Any)
     }
 
     fn all(&mut self) -> Result<Value, Problem> {
-        self.joined("&&", Parser::compared, Test::All)
+        self.joined(Sign::And, Parser::compared, Test::All)
     }
 
     fn joined(
         &mut self,
-        sign: &str,
+        sign: Sign,
         part: impl Fn(&mut Self) -> Result<Value, Problem>,
         join: impl Fn(Vec<Test>) -> Test,
     ) -> Result<Value, Problem> {
@@ -218,12 +218,12 @@ impl<'a> Parser<'a> {
     }
 
     fn order(&self) -> Option<Order> {
-        ORDERS.into_iter().find(|(sign, _)| self.is(sign)).map(|(_, order)| order)
+        ORDERS.into_iter().find(|(sign, _)| self.is(*sign)).map(|(_, order)| order)
     }
 
     fn in_list(&mut self, left: Value) -> Result<Value, Problem> {
-        self.want("[")?;
-        if self.is("]") {
+        self.want(Sign::OpenList)?;
+        if self.is(Sign::CloseList) {
             return Err(self.wrong(What::EmptyList));
         }
         let (at, with) = (left.at, left.kind());
@@ -246,11 +246,11 @@ impl<'a> Parser<'a> {
                 | (Typed::Test(_), _) => return Err(Problem::new(one.at, What::NotLiteral)),
                 _ => return Err(Problem::new(one.at, unlike)),
             }
-            if !self.eat(",")? {
+            if !self.eat(Sign::Comma)? {
                 break;
             }
         }
-        self.want("]")?;
+        self.want(Sign::CloseList)?;
         let test = match left.of {
             Typed::Number(number) | Typed::Duration(number) => Test::NumberIn(number, numbers),
             Typed::Text(text) => Test::TextIn(text, texts),
@@ -260,22 +260,22 @@ impl<'a> Parser<'a> {
     }
 
     fn sum(&mut self) -> Result<Value, Problem> {
-        self.reckoned(&[("+", Reckoning::Plus), ("-", Reckoning::Minus)], Parser::product)
+        self.reckoned(&[(Sign::Plus, Reckoning::Plus), (Sign::Minus, Reckoning::Minus)], Parser::product)
     }
 
     fn product(&mut self) -> Result<Value, Problem> {
-        let signs = [("*", Reckoning::Times), ("/", Reckoning::Over), ("%", Reckoning::Rest)];
+        let signs = [(Sign::Times, Reckoning::Times), (Sign::Over, Reckoning::Over), (Sign::Rest, Reckoning::Rest)];
         self.reckoned(&signs, Parser::signed)
     }
 
     fn reckoned(
         &mut self,
-        signs: &[(&str, Reckoning)],
+        signs: &[(Sign, Reckoning)],
         part: impl Fn(&mut Self) -> Result<Value, Problem>,
     ) -> Result<Value, Problem> {
         let first = part(self)?;
         let (at, mut kind) = (first.at, first.kind());
-        let sign = |parser: &Self| signs.iter().find(|(sign, _)| parser.is(sign)).map(|(_, of)| *of);
+        let sign = |parser: &Self| signs.iter().find(|(sign, _)| parser.is(*sign)).map(|(_, of)| *of);
         if sign(self).is_none() {
             return Ok(first);
         }
@@ -312,11 +312,11 @@ impl<'a> Parser<'a> {
 
     fn signed(&mut self) -> Result<Value, Problem> {
         let at = self.at;
-        if self.eat("!")? {
+        if self.eat(Sign::Not)? {
             let test = self.deeper(Parser::signed)?.test()?;
             return Ok(Value { at, of: Typed::Test(Test::Not(Box::new(test))) });
         }
-        if self.eat("-")? {
+        if self.eat(Sign::Minus)? {
             let value = self.deeper(Parser::signed)?;
             let is = value.kind();
             let minus = |number| match number {
@@ -336,7 +336,7 @@ impl<'a> Parser<'a> {
     /// A value, and what is asked of it: `key.like("a*")`, `key.size()`.
     fn called(&mut self) -> Result<Value, Problem> {
         let mut value = self.primary()?;
-        while self.is(".") {
+        while self.is(Sign::Point) {
             let method_at = self.at + 1;
             let Some(name) = self.lexer.part() else {
                 return Err(Problem::new(method_at, What::Missing("a method")));
@@ -360,24 +360,25 @@ impl<'a> Parser<'a> {
         let Typed::Text(text) = value.of else {
             return Err(Problem::new(at, What::NotText(is)));
         };
-        self.want("(")?;
+        self.want(Sign::Open)?;
         let of = match method {
             Method::Size => Typed::Number(Number::Size(text)),
             Method::StartsWith | Method::EndsWith | Method::Contains | Method::Like => {
-                let Token::Text(argument) = &mut self.token else {
+                if !matches!(self.token, Token::Text(_)) {
+                    return Err(self.wrong(What::NotQuoted));
+                }
+                let Token::Text(argument) = self.next()? else {
                     return Err(self.wrong(What::NotQuoted));
                 };
-                let argument = core::mem::take(argument);
-                self.next()?;
                 Typed::Test(match method {
-                    Method::StartsWith => Test::StartsWith(text, argument.into()),
-                    Method::EndsWith => Test::EndsWith(text, argument.into()),
+                    Method::StartsWith => Test::StartsWith(text, (*argument).into()),
+                    Method::EndsWith => Test::EndsWith(text, (*argument).into()),
                     Method::Contains => Test::Contains(text, Needle::new(&argument)),
                     Method::Like | Method::Size => Test::Like(text, Pattern::new(&argument)),
                 })
             }
         };
-        self.want(")")?;
+        self.want(Sign::Close)?;
         Ok(Value { at: from, of })
     }
 
@@ -389,11 +390,11 @@ impl<'a> Parser<'a> {
             Token::Word(word) => self.fact(word)?,
             Token::Number(number) => Typed::Number(Number::Literal(number)),
             Token::Duration(ms) => Typed::Duration(Number::Literal(ms)),
-            Token::Text(ref mut text) => Typed::Text(Text::Literal(core::mem::take(text).into())),
-            Token::Sign("(") => {
+            Token::Text(ref text) => Typed::Text(Text::Literal((**text).into())),
+            Token::Sign(Sign::Open) => {
                 self.next()?;
                 let inner = self.deeper(Parser::any)?;
-                self.want(")")?;
+                self.want(Sign::Close)?;
                 return Ok(Value { at, ..inner });
             }
             Token::Sign(_) | Token::End => return Err(self.unexpected()),

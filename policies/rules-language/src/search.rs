@@ -40,11 +40,14 @@ impl Needle {
         let mut matched = 0;
         for (place, byte) in text.iter().enumerate() {
             steps.add(1);
-            while matched > 0 && self.bytes[matched] != *byte {
+            while self.bytes.get(matched) != Some(byte) {
                 steps.add(1);
-                matched = usize::from(self.fallback[matched - 1]);
+                match matched.checked_sub(1).and_then(|last| self.fallback.get(last)) {
+                    Some(shorter) => matched = usize::from(*shorter),
+                    None => break,
+                }
             }
-            if self.bytes[matched] == *byte {
+            if self.bytes.get(matched) == Some(byte) {
                 matched += 1;
             }
             if matched == self.bytes.len() {

@@ -5,7 +5,7 @@ pub(crate) const CLASSES: [&str; 6] = ["none", "uuid", "hex", "number", "deadlin
 
 /// The longest owner token whose bytes are looked at: a longer one is none of the forms below but `hex` and `number`,
 /// which say nothing of such a long one.
-const MAX_LOOKED_AT: usize = 256;
+const MAX_LOOKED_AT: usize = 128;
 
 /// The class of an owner token.
 pub(crate) fn class(token: Option<&[u8]>) -> &'static str {
@@ -74,7 +74,7 @@ mod tests {
             (Some(b"6f9619ff-8b86-d011-b42d_00c04fc964ff"), "other"),
             (Some(b"6f9619ff8b86d011"), "hex"),
             (Some(b"worker-1"), "other"),
-            (Some(&[b'a'; 257]), "other"),
+            (Some(&[b'a'; 129]), "other"),
             (Some(&[0xff; 36]), "other"),
         ] {
             assert_eq!(class(token), want, "{token:?}");

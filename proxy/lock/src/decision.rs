@@ -326,6 +326,8 @@ pub struct Denial {
     pub detail: Option<String>,
     /// The policy that said it.
     pub policy: Arc<str>,
+    /// Which of its rules, where it is one of several in a configuration.
+    pub rule: Option<Arc<str>>,
 }
 
 /// How a policy failed to answer.
@@ -397,6 +399,8 @@ pub struct Decision {
     pub obligations: Obligations,
     /// The first policy that did not answer.
     pub fault: Option<Fault>,
+    /// What a rule that only reports would have refused. It changes nothing.
+    pub reported: Option<Box<Denial>>,
 }
 
 impl Verdict {
@@ -412,7 +416,7 @@ impl Verdict {
 impl Decision {
     /// Where every policy that was asked permitted, and wanted nothing.
     pub fn permit() -> Decision {
-        Decision { verdict: Verdict::Permit, obligations: Obligations::default(), fault: None }
+        Decision { verdict: Verdict::Permit, obligations: Obligations::default(), fault: None, reported: None }
     }
 
     /// What is said to a command that may turn out as either of two things: the stricter of each.
@@ -425,6 +429,7 @@ impl Decision {
             },
             obligations: self.obligations.merge(other.obligations),
             fault: self.fault.or(other.fault),
+            reported: self.reported.or(other.reported),
         }
     }
 }

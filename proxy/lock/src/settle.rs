@@ -124,7 +124,7 @@ pub struct Allowed {
     pub obligations: Obligations,
     /// The rules of its namespace.
     pub rules: Rules,
-    /// In monitor mode: what a policy would have refused.
+    /// What a policy would have refused, in monitor mode; in enforce mode a rule that only reports.
     pub would: Option<Denial>,
     /// Of a script whose meaning is not known: what holds for each thing that it may do. Then
     /// `obligations` are those of an acquire and an extension.
@@ -155,6 +155,15 @@ pub struct Terms {
 pub struct Permitted {
     command: Box<LockCommand>,
     locks: SmallVec<[Allowed; 1]>,
+}
+
+impl Allowed {
+    /// Which policy a refusal for this reason comes from, where the policies were asked about each thing that a script may do.
+    pub fn refused_by(&self, reason: Reason) -> Option<&Denial> {
+        let terms = self.terms.as_ref()?;
+        let denials = [&terms.acquire, &terms.extend.1, &terms.release.1];
+        denials.into_iter().flatten().find(|denial| denial.reason == reason)
+    }
 }
 
 impl Terms {
@@ -285,6 +294,7 @@ impl Refused {
                 reason: opaque.kind.reason(),
                 detail: Some("this key is lockwarden's own, for all locks on this server".to_owned()),
                 policy: built_in(),
+                rule: None,
             },
             native: false,
         })
@@ -361,7 +371,7 @@ pub fn settle(command: Command, locks: SmallVec<[Judged; 1]>, rules: &dyn Fn(Nam
     for Judged { lock, said } in locks {
         let decision = said.whole();
         let rules = rules(lock.target.namespace);
-        let (mut obligations, mut would) = (decision.obligations, None);
+        let (mut obligations, mut would) = (decision.obligations, decision.reported.map(|denial| *denial));
         let no = match decision.verdict {
             Verdict::Deny(denial) => Some((Code::Denied, denial)),
             Verdict::Permit => fault_of(decision.fault, rules),
@@ -394,7 +404,7 @@ fn settle_opaque(command: Box<OpaqueCommand>, said: Option<Decision>, rules: Rul
         (OpaqueKind::Script, _) => unsafe_script(),
         (_, Some(Verdict::Deny(denial))) => denial,
         (OpaqueKind::Command | OpaqueKind::Companion | OpaqueKind::Own, Some(Verdict::Permit) | None) => {
-            Denial { reason: command.kind.reason(), detail: None, policy: built_in() }
+            Denial { reason: command.kind.reason(), detail: None, policy: built_in(), rule: None }
         }
     };
     match rules.mode {
@@ -472,12 +482,12 @@ fn unpromised(op: &LockOp, obligations: &Obligations, rules: &Rules) -> Option<D
 
 /// The refusal where less may be promised than was asked for.
 pub fn quarantine() -> Denial {
-    Denial { reason: Reason::Quarantine, detail: None, policy: built_in() }
+    Denial { reason: Reason::Quarantine, detail: None, policy: built_in(), rule: None }
 }
 
 /// To a policy a script is a write like any other; people are told which.
 fn unsafe_script() -> Denial {
-    Denial { reason: Reason::UnsafeScript, detail: None, policy: Arc::from("scripts") }
+    Denial { reason: Reason::UnsafeScript, detail: None, policy: Arc::from("scripts"), rule: None }
 }
 
 /// What a policy that did not answer means.
@@ -485,7 +495,7 @@ fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code
     match (fault, rules.on_fault, rules.mode) {
         (Some(fault), OnFault::Deny, Mode::Enforce) => {
             let detail = Some(format!("the policy failed ({}); try again", fault.kind.word()));
-            let denial = Denial { reason: Reason::Other, detail, policy: fault.policy };
+            let denial = Denial { reason: Reason::Other, detail, policy: fault.policy, rule: None };
             Some((Code::Policy, denial))
         }
         (Some(_), OnFault::Deny, Mode::Monitor) | (Some(_), OnFault::Allow, _) | (None, ..) => None,

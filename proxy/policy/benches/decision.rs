@@ -8,7 +8,7 @@ use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
-use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost, PolicySource, builtin};
+use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, PolicyHost, PolicySource, builtin};
 
 /// So many times in one sample: the clock counts in steps of some nanoseconds.
 const TIMES: u32 = 256;
@@ -61,7 +61,7 @@ fn decide(bencher: Bencher<'_, '_>, mut chains: Chains, question: &Question<'_>)
     ("persist, denied by the second", Operation::Extend),
 ])]
 fn built_in(bencher: Bencher<'_, '_>, (_, operation): (&str, Operation)) {
-    decide(bencher, chain(&[], BUILT_IN_NAMES), &question(operation));
+    decide(bencher, chain(&[], DEFAULT_CHAIN), &question(operation));
 }
 
 /// By so many policies in a chain, each of which judges an acquire: `fencing`, by a name of its own each.

@@ -10,7 +10,7 @@ use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
-use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, LoadError, PolicyHost};
+use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, LoadError, PolicyHost};
 
 const ROUNDS: usize = 101;
 const DECISIONS_A_ROUND: u32 = 5_000;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let host = PolicyHost::new()?;
     let default_chain = ChainSpec {
         namespace: "default".to_owned(),
-        policies: BUILT_IN_NAMES.map(|name| (name.to_owned(), Vec::new())).to_vec(),
+        policies: DEFAULT_CHAIN.map(|name| (name.to_owned(), Vec::new())).to_vec(),
     };
     let started = Instant::now();
     let generation = host.load(&[], &[default_chain]).map_err(in_one_text)?;

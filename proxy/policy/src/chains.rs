@@ -13,12 +13,13 @@ use lockwarden_lock::decision::{
     ClientDescription, Contradiction, Decide, Decision, Denial, Fault, FaultKind, Operation, Question, Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::reason::Reason;
 
 use crate::bindings::v1;
 use crate::breaker::{Asker, Breakers};
 use crate::deadline::thread_time;
 use crate::generation::Generation;
-use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
+use crate::instance::{Asked, Budget, Failure, Instance, Kind, Member, NotStarted};
 use crate::meter::{Meter, Tally};
 
 /// One thread's chains. Follows a [`Generation`] and answers by it.
@@ -28,6 +29,7 @@ pub struct Chains {
     /// By namespace, then by place in its chain.
     live: Vec<Vec<Slot>>,
     request: Option<v1::Request>,
+    without_rules: bool,
 }
 
 /// The place of one policy of one chain.
@@ -47,6 +49,13 @@ impl Chains {
     #[must_use]
     pub fn new() -> Chains {
         Chains::default()
+    }
+
+    /// Chains without the policy `rules`: a rule may say one thing of one lock and another of the next, so what it says of a
+    /// lock that stands for all is nothing.
+    #[must_use]
+    pub fn without_rules() -> Chains {
+        Chains { without_rules: true, ..Chains::default() }
     }
 
     /// Answers by this generation from now on. Does nothing if it does so already; otherwise drops
@@ -84,10 +93,19 @@ impl Decide for Chains {
         let mut decision = Decision::permit();
         let mut wanted_before: Option<&Member> = None;
         for (member, slot) in chain.members.iter().zip(live) {
-            if !member.judged.contains(operation) {
+            let is_left_out = self.without_rules && member.kind != Kind::Policy;
+            if is_left_out || !member.judged.contains(operation) {
                 continue;
             }
-            match ask(member, slot, &mut asked, describe) {
+            let answer = ask(member, slot, &mut asked, describe);
+            if member.kind == Kind::Reports {
+                // What it wants is not asked for, and a fault of it is only counted.
+                if let Ok(v1::Answer::Deny { reason, rule, detail }) = answer {
+                    decision.reported = Some(Box::new(member.denial(reason, rule, detail)));
+                }
+                continue;
+            }
+            match answer {
                 Ok(v1::Answer::Permit(wants)) => {
                     let so_far = mem::take(&mut decision.obligations);
                     // Where a policy denied all samples when the chain was loaded, only a client's command shows it.
@@ -97,8 +115,8 @@ impl Decide for Chains {
                     wanted_before = Some(member);
                     decision.obligations = so_far.merge(wants);
                 }
-                Ok(v1::Answer::Deny { reason, detail }) => {
-                    decision.verdict = Verdict::Deny(Denial { reason, detail, policy: member.meter.policy().clone() });
+                Ok(v1::Answer::Deny { reason, rule, detail }) => {
+                    decision.verdict = Verdict::Deny(member.denial(reason, rule, detail));
                     break;
                 }
                 Err(kind) => {
@@ -115,6 +133,12 @@ fn contradicts(member: &Member, other: &Member, operation: Operation, what: Cont
     let other = other.meter.policy();
     let detail = format!("it contradicts {other}, or a policy before that, on {}: {what}", operation.word());
     member.meter.failed(FaultKind::BadReply, &detail);
+}
+
+impl Member {
+    fn denial(&self, reason: Reason, rule: Option<Arc<str>>, detail: Option<String>) -> Denial {
+        Denial { reason, detail, policy: self.meter.policy().clone(), rule }
+    }
 }
 
 impl Slot {
@@ -212,7 +236,7 @@ fn attempt(
         empty @ None => empty.insert(start(member)?),
     };
     // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
-    let client = match member.compiled.asks_clients {
+    let client = match member.asks_clients {
         true => describe(asked.client()).map(|description| (asked.client(), description)),
         false => None,
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockwarden_lock::namespace::NamespaceId;
 
-use crate::instance::Member;
+use crate::instance::{Kind, Member};
 use crate::meter::{Meters, PolicyCounters};
 
 /// A loaded set of chains. Made by [`PolicyHost::load`](crate::PolicyHost::load), published by
@@ -62,7 +62,8 @@ impl Generation {
     /// The names of a namespace's policies, in the order of its chain.
     pub fn chain(&self, namespace: NamespaceId) -> impl Iterator<Item = &Arc<str>> {
         let chain = self.chains.get(usize::from(namespace.0));
-        chain.into_iter().flat_map(|chain| chain.members.iter().map(|member| member.meter.policy()))
+        let members = chain.into_iter().flat_map(|chain| &chain.members);
+        members.filter(|member| member.kind != Kind::Reports).map(|member| member.meter.policy())
     }
 
     /// What every policy did since the host was made, by name; also those of earlier generations.

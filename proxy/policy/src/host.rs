@@ -2,8 +2,8 @@
 //! everything that is wrong with them. It asks no policy about a client's command; that is
 //! `chains.rs`.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +18,10 @@ use crate::digest::hex;
 use crate::engine::{self, POOLED_INSTANCES};
 use crate::error::{HostError, LoadError};
 use crate::generation::{Chain, Generation, PolicyInfo};
-use crate::instance::Member;
+use crate::instance::{Kind, Member};
 use crate::loader::{self, Compiled};
 use crate::meter::{Meters, Observer, PolicyCounters};
-use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, builtin};
+use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, RULES, builtin};
 use crate::ticker::Ticker;
 
 /// The engine, its ticker and the counters. Made once a process, dropped at its end.
@@ -169,14 +169,27 @@ impl PolicyHost {
                 continue;
             }
             match loaded.get(name.as_str()) {
-                Some(Some((source, compiled))) => chain.members.push(Member {
-                    compiled: compiled.clone(),
-                    settings: settings.iter().map(setting).collect(),
-                    judged: v1::Operations::all(),
-                    limits: source.limits,
-                    meter: self.meters.of(name),
-                    ticker: self.ticker.clone(),
-                }),
+                Some(Some((source, compiled))) => {
+                    let member = |kind, settings: Vec<v1::Setting>| Member {
+                        asks_clients: compiled.asks_clients && may_ask_clients(kind, &settings),
+                        kind,
+                        compiled: compiled.clone(),
+                        settings,
+                        judged: v1::Operations::all(),
+                        limits: source.limits,
+                        meter: self.meters.of(name),
+                        ticker: self.ticker.clone(),
+                    };
+                    if !is_rules(source) {
+                        chain.members.push(member(Kind::Policy, settings.iter().map(setting).collect()));
+                        continue;
+                    }
+                    let (enforced, reported) = reported(settings);
+                    chain.members.push(member(Kind::Rules, enforced));
+                    if !reported.is_empty() {
+                        chain.members.push(member(Kind::Reports, reported));
+                    }
+                }
                 Some(None) => {}
                 None => errors.push(LoadError::Unknown {
                     namespace: spec.namespace.clone(),
@@ -232,6 +245,41 @@ fn known(loaded: &Loaded<'_>) -> Vec<String> {
         }
     }
     known
+}
+
+fn is_rules(source: &PolicySource) -> bool {
+    matches!(source.module, ModuleSource::BuiltIn(policy) if policy.name == RULES)
+}
+
+/// Whether a policy that imports who clients are may ask for it. Rules can only where one of them spells it; looking it up
+/// for each question costs three texts.
+fn may_ask_clients(kind: Kind, settings: &[v1::Setting]) -> bool {
+    kind == Kind::Policy || settings.iter().any(|setting| setting.value.contains("client."))
+}
+
+/// The settings of rules that refuse, and of those with `only = "report"`, which are asked by themselves: the contract has no
+/// answer that permits and says what would be refused. The second are none where no rule only reports.
+fn reported(settings: &[(String, String)]) -> (Vec<v1::Setting>, Vec<v1::Setting>) {
+    let named =
+        |name: &str| name.strip_prefix("rule.").and_then(|rest| rest.rsplit_once('.')).map(|(rule, _)| rule.to_owned());
+    let only = settings.iter().filter(|(name, value)| name.ends_with(".only") && value == "report");
+    let only: BTreeSet<String> = only.filter_map(|(name, _)| named(name)).collect();
+    let (mut enforced, mut reported) = (Vec::new(), Vec::new());
+    for one in settings {
+        match named(&one.0) {
+            // Times of zones are for both.
+            None => {
+                enforced.push(setting(one));
+                if !only.is_empty() {
+                    reported.push(setting(one));
+                }
+            }
+            Some(rule) if !only.contains(&rule) => enforced.push(setting(one)),
+            Some(_) if one.0.ends_with(".only") => {}
+            Some(_) => reported.push(setting(one)),
+        }
+    }
+    (enforced, reported)
 }
 
 fn setting((name, value): &(String, String)) -> v1::Setting {

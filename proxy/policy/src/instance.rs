@@ -24,6 +24,20 @@ pub(crate) struct Member {
     pub(crate) limits: Limits,
     pub(crate) meter: Arc<Meter>,
     pub(crate) ticker: Arc<Ticker>,
+    /// Whether it can ask who the client is under these settings.
+    pub(crate) asks_clients: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What an answer of a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A policy's.
+    Policy,
+    /// That of the built-in policy `rules`: what it says begins with the name of a rule, on a line of its own.
+    Rules,
+    /// The same of rules that only report: it changes nothing.
+    Reports,
 }
 
 /// Why there is no answer.
@@ -133,12 +147,12 @@ impl Instance {
     ) -> Result<v1::Answer, Failure> {
         prepare(&mut self.store, budget)?;
         // Kept only where a policy can be asked: a write to the store's data is not free.
-        if member.compiled.asks_clients {
+        if member.asks_clients {
             self.store.data_mut().client = client;
         }
         let answer = self.exports.call_decide(&mut self.store, asked.request());
         let mut answer = v1::Answer::from(answer.map_err(|error| failure(&self.store, &error))?);
-        accept(&mut answer, &member.limits)?;
+        accept(&mut answer, member)?;
         Ok(answer)
     }
 
@@ -180,15 +194,27 @@ fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
     fuelled.map_err(|error| failure(store, &error))
 }
 
-/// An answer may not be longer than the policy's limit, and what it says ends up in one line.
-fn accept(answer: &mut v1::Answer, limits: &Limits) -> Result<(), Failure> {
-    if let v1::Answer::Deny { detail: Some(text), .. } = answer {
-        if text.len() > limits.output_bytes {
-            return Err(Failure { kind: FaultKind::BadReply, detail: format!("a text of {} bytes", text.len()) });
-        }
-        if text.contains(char::is_control) {
-            *text = text.replace(char::is_control, " ");
-        }
+/// An answer may not be longer than the policy's limit, and what it says ends up in one line: behind the name of the rule,
+/// which a policy of one's own does not name.
+fn accept(answer: &mut v1::Answer, member: &Member) -> Result<(), Failure> {
+    let v1::Answer::Deny { rule, detail, .. } = answer else {
+        return Ok(());
+    };
+    let Some(text) = detail else {
+        return Ok(());
+    };
+    if text.len() > member.limits.output_bytes {
+        return Err(Failure { kind: FaultKind::BadReply, detail: format!("a text of {} bytes", text.len()) });
+    }
+    if let (Kind::Rules | Kind::Reports, Some((name, words))) = (member.kind, text.split_once('\n')) {
+        *rule = Some(name.into());
+        *text = words.to_owned();
+    }
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, " ");
+    }
+    if text.is_empty() {
+        *detail = None;
     }
     Ok(())
 }

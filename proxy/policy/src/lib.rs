@@ -29,4 +29,6 @@ pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo};
 pub use host::{ChainSpec, PolicyHost};
 pub use meter::{Observer, PolicyCounters};
-pub use source::{BUILT_IN_NAMES, BuiltIn, Limits, ModuleSource, PolicySource, builtin, builtins};
+pub use source::{
+    BUILT_IN_NAMES, BuiltIn, DEFAULT_CHAIN, Limits, ModuleSource, PolicySource, RULES, builtin, builtins,
+};

@@ -1,4 +1,4 @@
-//! Where policies come from and what they may use: the three that ship with the proxy, and files of
+//! Where policies come from and what they may use: those that ship with the proxy, and files of
 //! the operator. Nothing is read or compiled here; that is the loader's.
 
 use std::path::PathBuf;
@@ -83,26 +83,28 @@ impl BuiltIn {
     }
 }
 
-/// The names of the policies that ship with the proxy, in the order of the default chain.
-pub const BUILT_IN_NAMES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
+/// The policies of a namespace that names none, in their order.
+pub const DEFAULT_CHAIN: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
 
-static BUILT_IN: [BuiltIn; 3] = [
-    BuiltIn {
-        name: BUILT_IN_NAMES[0],
-        version: env!("CARGO_PKG_VERSION"),
-        module: include_bytes!(concat!(env!("OUT_DIR"), "/owner-token.wasm")),
-    },
-    BuiltIn {
-        name: BUILT_IN_NAMES[1],
-        version: env!("CARGO_PKG_VERSION"),
-        module: include_bytes!(concat!(env!("OUT_DIR"), "/fencing.wasm")),
-    },
-    BuiltIn {
-        name: BUILT_IN_NAMES[2],
-        version: env!("CARGO_PKG_VERSION"),
-        module: include_bytes!(concat!(env!("OUT_DIR"), "/ttl-ceiling.wasm")),
-    },
-];
+/// The policy that is told what to do by `[[namespace.rule]]`.
+pub const RULES: &str = "rules";
+
+/// The names of the policies that ship with the proxy: those of the default chain, in its order, and `rules`.
+pub const BUILT_IN_NAMES: [&str; 4] = [DEFAULT_CHAIN[0], DEFAULT_CHAIN[1], DEFAULT_CHAIN[2], RULES];
+
+/// A policy that ships with the proxy, by the name of its module.
+macro_rules! built_in {
+    ($name:literal) => {
+        BuiltIn {
+            name: $name,
+            version: env!("CARGO_PKG_VERSION"),
+            module: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".wasm")),
+        }
+    };
+}
+
+static BUILT_IN: [BuiltIn; BUILT_IN_NAMES.len()] =
+    [built_in!("owner-token"), built_in!("fencing"), built_in!("ttl-ceiling"), built_in!("rules")];
 
 /// The policy of this name that ships with the proxy.
 #[must_use]
@@ -110,8 +112,18 @@ pub fn builtin(name: &str) -> Option<&'static BuiltIn> {
     BUILT_IN.iter().find(|policy| policy.name == name)
 }
 
-/// The policies that ship with the proxy, in the order of the default chain.
+/// The policies that ship with the proxy, in the order of [`BUILT_IN_NAMES`].
 #[must_use]
 pub fn builtins() -> &'static [BuiltIn] {
     &BUILT_IN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_has_its_module() {
+        assert_eq!(BUILT_IN.each_ref().map(|policy| policy.name), BUILT_IN_NAMES);
+    }
 }

@@ -9,7 +9,7 @@ use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits, Ver
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
-use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost};
+use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, PolicyHost};
 
 /// The system's allocator, counting what each thread asks of it.
 struct Counting;
@@ -40,7 +40,7 @@ fn a_permit_of_the_three_policies_allocates_nothing() {
     let host = PolicyHost::new().unwrap();
     let spec = ChainSpec {
         namespace: "orders".to_owned(),
-        policies: BUILT_IN_NAMES.map(|name| (name.to_owned(), Vec::new())).to_vec(),
+        policies: DEFAULT_CHAIN.map(|name| (name.to_owned(), Vec::new())).to_vec(),
     };
     let mut chains = Chains::new();
     chains.follow(&Arc::new(host.load(&[], &[spec]).unwrap()));

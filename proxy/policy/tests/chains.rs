@@ -14,7 +14,8 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
-    BUILT_IN_NAMES, ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource, builtin,
+    BUILT_IN_NAMES, ChainSpec, Chains, DEFAULT_CHAIN, Generation, Limits, LoadError, ModuleSource, PolicyHost,
+    PolicySource, builtin,
 };
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
@@ -33,7 +34,7 @@ fn chain(namespace: &str, policies: &[(&str, Settings<'_>)]) -> ChainSpec {
 }
 
 fn default_chain(namespace: &str) -> ChainSpec {
-    chain(namespace, &BUILT_IN_NAMES.map(|name| (name, &[][..])))
+    chain(namespace, &DEFAULT_CHAIN.map(|name| (name, &[][..])))
 }
 
 fn question(operation: Operation) -> Question<'static> {
@@ -254,7 +255,7 @@ fn everything_wrong_is_reported_at_once() {
             "namespace orders: policy fencing stands twice in its chain",
             "namespace orders: policy ttl-ceiling rejected its settings: \
              default (2m) must be above zero and at most ceiling (1m)",
-            "namespace stock: there is no policy typo; there are owner-token, fencing, ttl-ceiling",
+            "namespace stock: there is no policy typo; there are owner-token, fencing, ttl-ceiling, rules",
             "namespace stock: policy owner-token rejected its settings: \
              proofs = \"luck\": must be one of \"token\", \"session\", \"observed\", \"identity\"",
         ]
@@ -337,7 +338,7 @@ fn built_in_policies_are_described() {
     let host = PolicyHost::new().unwrap();
     let generation = host.load(&[], &[default_chain("orders")]).unwrap();
     let names: Vec<&str> = generation.policies().iter().map(|policy| &*policy.name).collect();
-    assert_eq!(names, BUILT_IN_NAMES);
+    assert_eq!(names, DEFAULT_CHAIN);
     let digests: BTreeSet<&str> = generation.policies().iter().map(|policy| policy.digest()).collect();
     assert_eq!(digests.len(), 3);
     for policy in generation.policies() {
@@ -345,7 +346,7 @@ fn built_in_policies_are_described() {
         assert!(!policy.asks_clients, "{} imports what it does not call", policy.name);
     }
     let chain: Vec<&str> = generation.chain(NamespaceId(0)).map(|name| &**name).collect();
-    assert_eq!(chain, BUILT_IN_NAMES);
+    assert_eq!(chain, DEFAULT_CHAIN);
     assert!(builtin("nothing").is_none());
 }
 

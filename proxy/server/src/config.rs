@@ -32,6 +32,7 @@ mod policy;
 mod present;
 mod reach;
 mod reader;
+mod rule;
 mod secret;
 mod sentinel;
 mod settings;
@@ -42,6 +43,7 @@ mod typed_change;
 mod types;
 mod user_map;
 mod value;
+mod zone;
 
 #[cfg(test)]
 mod tests;
@@ -70,6 +72,7 @@ pub(crate) use network::network as parse_network;
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use present::{Advertise, HostPort, Present, SentinelFace};
+pub(crate) use rule::RuleConfig;
 pub(crate) use secret::{
     MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password, password_in,
     without_line_end,

@@ -98,6 +98,7 @@ mod reloading;
 mod renewing;
 mod reports;
 mod rights;
+mod rules;
 mod scripts;
 mod scripts_on_guarded_data;
 mod sentinels;

@@ -29,6 +29,8 @@ pub struct RefusalLine<'a> {
     pub command: &'a str,
     /// The policy that refused.
     pub policy: &'a str,
+    /// Which of its rules, where it is one of several in a configuration.
+    pub rule: Option<&'a str>,
     /// Finds the audit record.
     pub id: &'a str,
     /// The newest fencing token, where it helps.
@@ -69,7 +71,11 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
     ];
     text.push_str(" cmd=");
     text.push_str(&command.replace(' ', "-"));
-    let _ = write!(text, " policy={} id={}", line.policy, line.id);
+    let _ = write!(text, " policy={}", line.policy);
+    if let Some(rule) = line.rule {
+        let _ = write!(text, " rule={rule}");
+    }
+    let _ = write!(text, " id={}", line.id);
     for (name, value) in fields {
         if let Some(value) = value {
             let _ = write!(text, " {name}={value}");
@@ -283,6 +289,7 @@ mod tests {
             key,
             command: "del",
             policy: "owner-token",
+            rule: None,
             id: "7F3K2A",
             fence: None,
             ttl_ms: None,
@@ -300,6 +307,30 @@ mod tests {
             "LOCKDENIED not-owner key=lock:order:42 cmd=DEL policy=owner-token id=7F3K2A \
              held_ms=812 hint=\"release and extend only after a successful acquire, by compare-and-delete with the \
              value that was stored; over a pool, name its connections (CLIENT SETNAME)\""
+        );
+    }
+
+    #[test]
+    fn a_refusal_by_a_rule_names_it() {
+        let line = refusal_line(&RefusalLine {
+            code: Code::Denied,
+            reason: Reason::Limited,
+            key: b"lock:a",
+            command: "set",
+            policy: "rules",
+            rule: Some("hours"),
+            id: "7F3K2A",
+            fence: None,
+            ttl_ms: None,
+            max_ms: None,
+            held_ms: None,
+            others_stand: false,
+            detail: None,
+        });
+        assert_eq!(
+            line,
+            "LOCKDENIED limited key=lock:a cmd=SET policy=rules rule=hours id=7F3K2A hint=\"a rule of this policy about rate, \
+             number, name or time\""
         );
     }
 

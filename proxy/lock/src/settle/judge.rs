@@ -65,7 +65,12 @@ fn either(acquire: Decision, extend: Decision) -> Decision {
     if let Verdict::Deny(_) = extend.verdict {
         obligations.require = Some(Proofs::NONE);
     }
-    Decision { verdict: acquire.verdict, obligations, fault: acquire.fault.or(extend.fault) }
+    Decision {
+        verdict: acquire.verdict,
+        obligations,
+        fault: acquire.fault.or(extend.fault),
+        reported: acquire.reported.or(extend.reported),
+    }
 }
 
 /// A comparison with a deadline is how a waiter takes over in one command: what it compared with
@@ -85,7 +90,12 @@ fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
         }
         Verdict::Deny(_) => obligations.take_over = Some(TakeOverRule::Never),
     }
-    Decision { obligations, fault: extend.fault.or(take_over.fault), ..extend }
+    Decision {
+        obligations,
+        fault: extend.fault.or(take_over.fault),
+        reported: extend.reported.or(take_over.reported),
+        ..extend
+    }
 }
 
 fn question<'a>(

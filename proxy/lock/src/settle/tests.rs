@@ -124,7 +124,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
 }
 
 fn denied(reason: Reason) -> Decision {
-    let denial = Denial { reason, detail: None, policy: "p".into() };
+    let denial = Denial { reason, detail: None, policy: "p".into(), rule: None };
     Decision { verdict: Verdict::Deny(denial), ..Decision::permit() }
 }
 

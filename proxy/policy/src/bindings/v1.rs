@@ -1,6 +1,8 @@
 //! Version 1 of the contract: the generated bindings, and how their types map to the domain's. Both
 //! directions are exhaustive, so a change of either side stops the build here.
 
+use std::sync::Arc;
+
 use lockwarden_lock::decision as domain;
 use lockwarden_lock::reason::Reason;
 
@@ -61,14 +63,19 @@ pub(crate) fn as_set(operation: domain::Operation) -> Operations {
 /// What a policy answered, in the domain's words.
 pub(crate) enum Answer {
     Permit(domain::Obligations),
-    Deny { reason: Reason, detail: Option<String> },
+    /// `rule` is not the contract's: see `instance.rs`.
+    Deny {
+        reason: Reason,
+        rule: Option<Arc<str>>,
+        detail: Option<String>,
+    },
 }
 
 impl From<Decision> for Answer {
     fn from(guest: Decision) -> Self {
         match guest {
             Decision::Permit(wants) => Answer::Permit(wants.into()),
-            Decision::Deny(Denial { code, detail }) => Answer::Deny { reason: code.into(), detail },
+            Decision::Deny(Denial { code, detail }) => Answer::Deny { reason: code.into(), rule: None, detail },
         }
     }
 }

@@ -20,6 +20,7 @@ use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::record_version::{VERSION, later_version};
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
+use lockwarden_rules::MAX_STEPS;
 
 use super::api_client::{ApiArgs, ApiClient, path};
 use super::fleet::FleetArgs;
@@ -136,6 +137,12 @@ fn describe(config: &Config, meaning: &Meaning) {
         let name = &namespace.name;
         let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
         say!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
+        if !namespace.rules.is_empty() {
+            let names: Vec<&str> = namespace.rules.iter().map(|rule| &*rule.name).collect();
+            let steps: u64 = namespace.rules.iter().map(|rule| rule.steps).sum();
+            let (steps, most) = (number(steps), number(MAX_STEPS));
+            say!("namespace {name}: rules {}; they take at most {steps} of {most} steps a question", names.join(" "));
+        }
     }
     for guard in &config.guards {
         say!("guard {}: {}", guard.name, guard.summary());

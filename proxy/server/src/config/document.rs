@@ -85,6 +85,26 @@ impl<'a> Document<'a> {
         Position { line, column: before.chars().count() + 1 }
     }
 
+    /// Where in the file a byte of a string's value stands: `span` is the string with its quotes, `at` a byte of its value.
+    /// What an escape stands for is found where the escape begins.
+    pub(super) fn offset_in_string(&self, span: &Range<usize>, at: usize) -> usize {
+        let text = self.text.get(span.clone()).unwrap_or_default().as_bytes();
+        let is_long = text.starts_with(b"\"\"\"") || text.starts_with(b"'''");
+        let has_escapes = text.starts_with(b"\"");
+        let mut rest = text.get(if is_long { 3 } else { 1 }..).unwrap_or_default();
+        if is_long {
+            // A line end behind the quotes is no part of the value.
+            rest = rest.strip_prefix(b"\n").or_else(|| rest.strip_prefix(b"\r\n")).unwrap_or(rest);
+        }
+        let mut passed = 0;
+        while passed < at && !rest.is_empty() {
+            let (written, meant) = if has_escapes { escaped(rest) } else { (1, 1) };
+            rest = rest.get(written..).unwrap_or_default();
+            passed += meant;
+        }
+        span.start + text.len() - rest.len()
+    }
+
     pub(super) fn place(&self, span: Range<usize>) -> Place {
         self.at(self.position(span.start))
     }
@@ -97,6 +117,29 @@ impl<'a> Document<'a> {
 
     pub(super) fn at(&self, position: Position) -> Place {
         Place::File { path: self.path.to_owned(), position: Some(position) }
+    }
+}
+
+/// How many bytes of a basic string stand for how many of its value.
+fn escaped(text: &[u8]) -> (usize, usize) {
+    let [b'\\', escape, digits @ ..] = text else {
+        return (1, 1);
+    };
+    let letter = |length: usize| {
+        let digits = digits.get(..length).and_then(|digits| std::str::from_utf8(digits).ok());
+        let letter = digits.and_then(|digits| char::from_u32(u32::from_str_radix(digits, 16).ok()?));
+        (2 + length, letter.map_or(1, char::len_utf8))
+    };
+    match escape {
+        b'x' => letter(2),
+        b'u' => letter(4),
+        b'U' => letter(8),
+        // A line that goes on in the next.
+        b' ' | b'\t' | b'\r' | b'\n' => {
+            let blanks = text[1..].iter().take_while(|byte| byte.is_ascii_whitespace());
+            (1 + blanks.count(), 0)
+        }
+        _ => (2, 1),
     }
 }
 
@@ -143,4 +186,35 @@ fn after_string(bytes: &[u8], start: usize) -> usize {
         }
     }
     bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::de::DeValue;
+
+    use super::*;
+
+    #[test]
+    fn a_byte_of_a_value_is_found_in_the_file() {
+        for (written, at, found) in [
+            ("'abX'", 2, "X'"),
+            ("\"abX\"", 2, "X\""),
+            (r#""a\"\\X""#, 3, "X\""),
+            (r#""\u00e4\U0001F600X""#, 6, "X\""),
+            ("'''\nabX'''", 2, "X'''"),
+            ("\"\"\"\r\na\\\n   bX\"\"\"", 2, "X\"\"\""),
+            ("'äX'", 2, "X'"),
+            ("'ab'", 9, ""),
+            ("'ab'", 2, "'"),
+        ] {
+            let text = format!("key = {written}");
+            let document = Document::new(Path::new("c.toml"), &text);
+            let mut findings = Findings::default();
+            let tree = document.parse(&mut findings).expect("valid");
+            let value = tree.get_ref().get("key").expect("it is there");
+            assert!(matches!(value.get_ref(), DeValue::String(_)));
+            let offset = document.offset_in_string(&value.span(), at);
+            assert_eq!(&text[offset..], found, "{written}");
+        }
+    }
 }

@@ -24,6 +24,8 @@ const HIDDEN: &str = "(hidden)";
 const TABLES: [&str; 3] = ["backend_login", "backend_tls", "tls"];
 /// The longest value that is told whole, characters.
 const MAX_VALUE: usize = 1_000;
+/// The chain of a namespace that has rules and says no chain.
+const WITH_RULES: &str = "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"rules\"]";
 
 /// Who said a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +176,10 @@ impl Sayings {
             let label = table.label();
             let durability = table.said.get("durability");
             let is_strict = durability.is_some_and(|said| said.value.starts_with("\"strict:"));
+            let has_rules = table.said.keys().any(|key| key.starts_with("rule."));
             let default = |key: &Key| match key.name {
+                // They bring their policy with them.
+                "policies" if has_rules => Some(WITH_RULES),
                 "quarantine" if is_strict => Some("\"auto\""),
                 _ => key.default,
             };
@@ -277,6 +282,21 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
         match value.get_ref() {
             // The table's name says it.
             _ if key == "name" => {}
+            DeValue::Array(rules) if key == "rule" => {
+                for (index, rule) in rules.iter().enumerate() {
+                    let Some(rule) = rule.get_ref().as_table() else {
+                        continue;
+                    };
+                    let name = rule.get("name").and_then(|name| name.get_ref().as_str()).map(str::to_owned);
+                    let name = name.unwrap_or_else(|| format!("#{}", index + 1));
+                    for (key, value) in rule {
+                        let key: &str = key.get_ref();
+                        if key != "name" {
+                            read.said.insert(format!("rule.{name}.{key}"), said(document, "", value));
+                        }
+                    }
+                }
+            }
             DeValue::Table(policies) if key == "settings" => {
                 for (policy, settings) in policies {
                     let policy: &str = policy.get_ref();

@@ -11,6 +11,7 @@ use lockwarden_lock::rules::{Adopt, Durability, HolderLost, Mode, OnFault, OnRep
 use toml::de::DeTable;
 
 use lockwarden_lock::job_scripts;
+use lockwarden_policy::{DEFAULT_CHAIN, RULES};
 
 use super::administration::{self, MAX_NAMES};
 use super::application::ApplicationRule;
@@ -19,6 +20,7 @@ use super::finding::Position;
 use super::keys::belongs_on_top;
 use super::policy::{BUILT_IN_POLICIES, UnknownPolicy};
 use super::reader::{Found, Reader, Section, key_table};
+use super::rule::{self, RuleConfig};
 use super::settings::Settings;
 use super::suggest::quoted;
 use super::{durability, enforce_for, reach, settings, value};
@@ -51,6 +53,7 @@ key_table! { pub(super) KEYS =
     durability: "\"wait:1:50ms\"" = "\"none\"",
     holder_lost: "\"shorten:2s\"" = "\"keep\"",
     settings: "{ ttl-ceiling = { ceiling = \"60s\" } }",
+    rule: "[{ name = \"ttl\", deny = 'ttl > 5s' }]",
 }
 
 pub(super) const MODES: [(&str, Mode); 2] = [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
@@ -105,6 +108,8 @@ pub(crate) struct NamespaceConfig {
     /// Settings by policy, each a list of key and value sorted by key. Only policies of the chain
     /// appear. Lists of the file are joined with commas.
     pub(crate) settings: BTreeMap<String, Vec<(String, String)>>,
+    /// Its rules in their order, which are settings of the policy `rules`, too.
+    pub(crate) rules: Vec<RuleConfig>,
     /// What a client gets whose release or extension was refused.
     pub(crate) on_violation: OnViolation,
     /// What happens where a policy does not answer.
@@ -147,8 +152,9 @@ impl NamespaceConfig {
             mode: Mode::default(),
             enforce_for: None,
             auto_back: false,
-            policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
+            policies: DEFAULT_CHAIN.map(str::to_owned).to_vec(),
             settings: BTreeMap::new(),
+            rules: Vec::new(),
             on_violation: OnViolation::default(),
             on_fault: OnFault::default(),
             adopt: Adopt::default(),
@@ -292,7 +298,7 @@ fn one(
     let enforce_for = enforce_for::read(reader, section, mode == Mode::Enforce, applications);
     let auto_back = reader.boolean(section, "auto_back");
     let mut policy_positions = HashMap::new();
-    let chain = chain(reader, section, known_policies, &mut policy_positions);
+    let mut chain = chain(reader, section, known_policies, &mut policy_positions);
     let on_violation = reader.choice(section, "on_violation", &ON_VIOLATION).unwrap_or_default();
     let on_fault = reader.choice(section, "on_fault", &ON_FAULT).unwrap_or_default();
     let adopt = reader.choice(section, "adopt", &ADOPT).unwrap_or_default();
@@ -337,8 +343,13 @@ fn one(
         true => Quarantine::Auto,
         false => Quarantine::Off,
     };
-    let Settings { values, positions: setting_positions } =
+    let rules = rule::read(reader, section);
+    rule::in_chain(reader, section, &rules, chain.as_mut());
+    let Settings { mut values, positions: setting_positions } =
         settings::read(reader, section, chain.as_deref(), known_policies, &mut policy_positions);
+    if !rules.is_empty() {
+        values.insert(RULES.to_owned(), rule::settings(&rules));
+    }
     reader.unknown_keys(section, |key| elsewhere(key, known_policies));
 
     let globs = globs.map_or(Vec::new(), |globs| globs.value);
@@ -350,6 +361,7 @@ fn one(
         auto_back: auto_back.is_some_and(|found| found.value),
         policies: chain.unwrap_or(built_in.policies),
         settings: values,
+        rules,
         on_violation,
         on_fault,
         adopt,
@@ -402,7 +414,7 @@ fn chain(
     positions: &mut HashMap<String, Position>,
 ) -> Option<Vec<String>> {
     if !section.table.contains_key("policies") {
-        return Some(BUILT_IN_POLICIES.map(str::to_owned).to_vec());
+        return Some(DEFAULT_CHAIN.map(str::to_owned).to_vec());
     }
     let mut seen = HashSet::new();
     let chain = reader.strings(section, "policies", MAX_CHAIN, |text| {
@@ -429,6 +441,9 @@ fn entries(section: &Section<'_, '_>, key: &str) -> usize {
 
 /// What a key that is no namespace's could have been meant as.
 fn elsewhere(key: &str, known_policies: &[&str]) -> Option<String> {
+    if key == RULES {
+        return Some("write each rule as [[namespace.rule]]".to_owned());
+    }
     if known_policies.contains(&key) {
         return Some(format!("a policy's settings stand under [namespace.settings.{key}]"));
     }

@@ -13,8 +13,8 @@ use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 use super::value::ValueError;
 
-/// The policies that ship with the proxy; also the default chain.
-pub(crate) const BUILT_IN_POLICIES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
+/// The policies that ship with the proxy.
+pub(crate) use lockwarden_policy::BUILT_IN_NAMES as BUILT_IN_POLICIES;
 
 /// Modules in one file.
 const MAX_MODULES: usize = 100;

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use lockwarden_policy::RULES;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -50,6 +51,12 @@ pub(super) fn read(
         if !known_policies.contains(&name) {
             let wrong = UnknownPolicy::new(name, known_policies);
             reader.error(policy.span(), || format!("{scope}settings: {wrong}"));
+            continue;
+        }
+        if name == RULES {
+            reader.error(policy.span(), || {
+                format!("{scope}settings.{name}: what this policy is told is written as [[namespace.rule]]")
+            });
             continue;
         }
         let DeValue::Table(values) = values.get_ref() else {

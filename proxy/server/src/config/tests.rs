@@ -12,6 +12,7 @@ mod files;
 mod findings;
 mod layers;
 mod meaning;
+mod rules;
 mod sentinels;
 mod tables;
 

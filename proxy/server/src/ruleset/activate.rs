@@ -35,6 +35,9 @@ pub(crate) fn activate(
         }
     }
     for (index, namespace) in config.namespaces.iter().enumerate() {
+        metrics.namespace(index).set_rules(namespace.rules.iter().map(|rule| &*rule.name));
+    }
+    for (index, namespace) in config.namespaces.iter().enumerate() {
         if namespace.durability.is_some() {
             metrics.namespace(index).expect_replicas();
         }
@@ -47,7 +50,7 @@ pub(crate) fn activate(
         .iter()
         .enumerate()
         .map(|(index, namespace)| {
-            let (rules, without_ttl) = (rules(namespace), without_ttl(index, &generation));
+            let (rules, without_ttl) = (rules(namespace), without_ttl(index, namespace, &generation));
             let ceiling_ms = without_ttl.ttl_cap_ms;
             NamespaceDetails {
                 name: namespace.name.as_str().into(),

@@ -22,7 +22,7 @@ pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>
     })?;
     let endless = config.namespaces.iter().enumerate().filter(|(index, namespace)| {
         // The policies are asked for it.
-        let ceiling_ms = || without_ttl(*index, &generation).ttl_cap_ms;
+        let ceiling_ms = || without_ttl(*index, namespace, &generation).ttl_cap_ms;
         let has_ceiling = || ceiling_ms().is_some_and(|ms| ms > 0);
         namespace.quarantine == Quarantine::Auto && !has_ceiling()
     });

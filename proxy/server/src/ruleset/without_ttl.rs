@@ -9,9 +9,11 @@ use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation};
 
-/// What a namespace's policies say to an acquire that names no TTL.
-pub(super) fn without_ttl(index: usize, generation: &Arc<Generation>) -> Obligations {
-    let mut chains = Chains::new();
+use crate::config::{NamespaceConfig, RuleConfig};
+
+/// What a namespace's policies say to any acquire that names no TTL. Rules count as far as they say it of each lock.
+pub(super) fn without_ttl(index: usize, namespace: &NamespaceConfig, generation: &Arc<Generation>) -> Obligations {
+    let mut chains = Chains::without_rules();
     chains.follow(generation);
     let question = Question {
         operation: Operation::Acquire,
@@ -31,5 +33,6 @@ pub(super) fn without_ttl(index: usize, generation: &Arc<Generation>) -> Obligat
         return Obligations::default();
     };
     let decision = chains.decide(NamespaceId(id), &question, &|_| None);
-    decision.obligations
+    let rules = namespace.rules.iter().map(RuleConfig::always_wants);
+    rules.fold(decision.obligations, Obligations::merge)
 }

@@ -157,6 +157,7 @@ impl Client {
             reason: Reason::NotOwner,
             detail: None,
             policy: policy_of(Reason::NotOwner, &target, &active).into(),
+            rule: None,
         };
         Some(Refused { command: command.clone().into(), target, code: Code::Denied, denial, native: false })
     }

@@ -41,6 +41,7 @@ struct Common {
     operation: Option<Operation>,
     command: &'static str,
     policy: String,
+    rule: Option<String>,
     watched: bool,
     overlap: bool,
 }
@@ -84,6 +85,7 @@ pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<ap
             operation: entry.operation,
             command: entry.command,
             policy: said.policy.to_string(),
+            rule: said.rule.as_deref().map(str::to_owned),
             watched: said.kind == DecisionKind::WouldDeny,
             overlap: entry.overlap,
         };
@@ -192,6 +194,9 @@ fn circumstance(common: &Common) -> String {
     };
     let command = common.command.to_ascii_uppercase();
     let and = if held.is_empty() { "" } else { "," };
+    if let Some(rule) = &common.rule {
+        return format!(" against the rule {rule}");
+    }
     match common.reason {
         Reason::NotOwner if held.is_empty() => ", which it did not hold".to_owned(),
         Reason::NotOwner | Reason::Overwrite => held,
@@ -228,6 +233,7 @@ mod tests {
             operation: Some(operation),
             command,
             policy: "owner-token".to_owned(),
+            rule: None,
             watched: true,
             overlap: false,
         }

@@ -2,7 +2,7 @@
 //! restart. Values of settings are told of the policies that ship with the proxy only: what others are
 //! told is their authors' affair.
 
-use lockwarden_policy::{Generation, PolicyInfo};
+use lockwarden_policy::{Generation, PolicyInfo, RULES};
 
 use crate::config::{BUILT_IN_POLICIES, Config, NamespaceConfig};
 
@@ -66,7 +66,8 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
             changes.push(format!("{} {key}", new.name));
         }
     }
-    for policy in &new.policies {
+    rules(old, new, changes);
+    for policy in new.policies.iter().filter(|policy| *policy != RULES) {
         let settings = |namespace: &NamespaceConfig| {
             let settings = namespace.settings.get(policy);
             settings.cloned().unwrap_or_default()
@@ -85,6 +86,33 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
                 false => place,
             });
         }
+    }
+}
+
+/// Which rules are other ones now. What they say is in the file.
+fn rules(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<String>) {
+    let named = |namespace: &'_ NamespaceConfig, name: &str| {
+        let mut rules = namespace.rules.iter();
+        rules.position(|rule| rule.name == name)
+    };
+    for rule in &new.rules {
+        match named(old, &rule.name) {
+            Some(at) if old.rules[at] == *rule => {}
+            Some(_) => changes.push(format!("{} rule {}", new.name, rule.name)),
+            None => changes.push(format!("{} rule {} is new", new.name, rule.name)),
+        }
+    }
+    for gone in &old.rules {
+        if named(new, &gone.name).is_none() {
+            changes.push(format!("{} rule {} is gone", new.name, gone.name));
+        }
+    }
+    let stay = |one: &'_ NamespaceConfig, other: &'_ NamespaceConfig| -> Vec<String> {
+        let rules = one.rules.iter().filter(|rule| named(other, &rule.name).is_some());
+        rules.map(|rule| rule.name.clone()).collect()
+    };
+    if stay(old, new) != stay(new, old) {
+        changes.push(format!("{} order of rules", new.name));
     }
 }
 

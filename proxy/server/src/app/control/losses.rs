@@ -11,7 +11,11 @@ use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
 
-use crate::config::{ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine};
+use lockwarden_policy::RULES;
+
+use crate::config::{
+    ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine, RuleConfig,
+};
 use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
@@ -181,6 +185,13 @@ fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<Str
     for policy in &was.policies {
         if !is.policies.contains(policy) {
             lose(format!("policy {policy} would no longer be asked"));
+            continue;
+        }
+        if policy == RULES {
+            let is_gone = |rule: &&RuleConfig| is.rules.iter().all(|other| other.name != rule.name);
+            for gone in was.rules.iter().filter(is_gone).filter(|_| was.name == is.name) {
+                lose(format!("rule {} would be gone", gone.name));
+            }
             continue;
         }
         // A lock that goes over to another namespace has the settings of that one.

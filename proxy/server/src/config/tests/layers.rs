@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::policy::BUILT_IN_POLICIES;
+use lockwarden_policy::DEFAULT_CHAIN;
 
 fn flags(listen: Option<&str>, modes: &[&str]) -> Overrides {
     Overrides {
@@ -35,7 +35,7 @@ fn without_a_file_one_namespace_is_watched_and_left_alone() {
     let [namespace] = &config.namespaces[..] else { panic!("one namespace") };
     assert_eq!((&*namespace.name, &namespace.keys[..]), ("default", &["lock:*".into()][..]));
     assert_eq!((namespace.mode, namespace.line), (Mode::Monitor, None));
-    assert_eq!(namespace.policies, BUILT_IN_POLICIES);
+    assert_eq!(namespace.policies, DEFAULT_CHAIN);
 }
 
 #[test]

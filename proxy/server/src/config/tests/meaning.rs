@@ -1,8 +1,8 @@
 use super::super::keys::TOP_KEYS;
 use super::super::reader::Key;
 use super::super::{
-    application, backend_login, certificate_login, enforce_for, guard, listener, namespace, policy, sentinel, tls,
-    user_map,
+    application, backend_login, certificate_login, enforce_for, guard, listener, namespace, policy, rule, sentinel,
+    tls, user_map,
 };
 use super::*;
 
@@ -32,7 +32,8 @@ const BASE: &[(&str, &[(&str, &str)])] = &[
             ("name", "\"orders\""),
             ("keys", "[\"lock:*\"]"),
             ("enforce_for", "{ clients = [\"a*\"] }"),
-            ("policies", "[\"owner-token\", \"ttl-ceiling\", \"mine\"]"),
+            ("policies", "[\"owner-token\", \"ttl-ceiling\", \"rules\", \"mine\"]"),
+            ("rule", "[{ name = \"hours\", deny = 'hour > 5' }]"),
         ],
     ),
 ];
@@ -192,7 +193,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("mode", "", true),
             ("enforce_for", "{ clients = [\"b*\"] }", true),
             ("auto_back", "true", true),
-            ("policies", "[\"owner-token\", \"mine\"]", true),
+            ("policies", "[\"owner-token\", \"rules\", \"mine\"]", true),
             ("on_violation", "\"error\"", true),
             ("on_fault", "\"allow\"", true),
             ("adopt", "\"cap\"", true),
@@ -205,6 +206,24 @@ const CASES: &[(&str, &[Case])] = &[
             ("durability", "\"wait:1:50ms\"", true),
             ("holder_lost", "\"shorten:2s\"", true),
             ("settings", "{ ttl-ceiling = { ceiling = \"60s\" } }", true),
+            ("rule", "[{ name = \"ttl\", ttl_cap = \"5s\" }]", true),
+        ],
+    ),
+    (
+        "rule",
+        &[
+            ("name", "[{ name = \"time\", deny = 'hour > 5' }]", true),
+            ("on", "[{ name = \"hours\", deny = 'hour > 5', on = [\"extend\"] }]", true),
+            ("when", "[{ name = \"hours\", deny = 'hour > 5', when = 'db == 3' }]", true),
+            ("deny", "[{ name = \"hours\", deny = 'hour > 6' }]", true),
+            ("hint", "[{ name = \"hours\", deny = 'hour > 5', hint = \"sleep\" }]", true),
+            ("code", "[{ name = \"hours\", deny = 'hour > 5', code = \"other\" }]", true),
+            ("only", "[{ name = \"hours\", deny = 'hour > 5', only = \"report\" }]", true),
+            ("zone", "[{ name = \"hours\", deny = 'hour > 5', zone = \"+01:00\" }]", true),
+            ("ttl_default", "[{ name = \"hours\", deny = 'hour > 5', ttl_default = \"7s\" }]", true),
+            ("ttl_cap", "[{ name = \"hours\", deny = 'hour > 5', ttl_cap = \"7s\" }]", true),
+            ("keep_alive", "[{ name = \"hours\", deny = 'hour > 5', keep_alive = \"7s\" }]", true),
+            ("max_hold", "[{ name = \"hours\", deny = 'hour > 5', max_hold = \"7s\" }]", true),
         ],
     ),
     (
@@ -234,6 +253,7 @@ const TABLES: &[(&str, &[Key])] = &[
     ("[[policy]]", policy::KEYS),
     ("[[namespace]]", namespace::KEYS),
     ("enforce_for", enforce_for::KEYS),
+    ("rule", rule::KEYS),
 ];
 
 /// What stands in for keys that need, or exclude, another one.
@@ -258,8 +278,8 @@ fn beside(table: &str, key: &str) -> &'static [(&'static str, &'static str)] {
 /// [`BASE`] with another value of one key; an empty value takes the key away.
 fn varied(table: &str, changes: &[(&str, &str)]) -> String {
     let (table, inner) = match table {
-        "enforce_for" => ("[[namespace]]", true),
-        _ => (table, false),
+        "enforce_for" | "rule" => ("[[namespace]]", Some(table)),
+        _ => (table, None),
     };
     let base = match table {
         "[sentinel]" => BY_SENTINELS,
@@ -277,9 +297,7 @@ fn varied(table: &str, changes: &[(&str, &str)]) -> String {
         }
         text.push_str(&format!("{header}\n"));
         let changes = if *header == table { changes } else { &[] };
-        let key = |key: &str| {
-            if inner { "enforce_for".to_owned() } else { key.to_owned() }
-        };
+        let key = |key: &str| inner.unwrap_or(key).to_owned();
         let is_changed = |line: &&(&str, &str)| changes.iter().any(|(one, _)| key(one) == line.0);
         for (key, value) in lines.iter().filter(|line| !is_changed(line)) {
             text.push_str(&format!("{key} = {value}\n"));

@@ -104,7 +104,7 @@ policies = ["ttl", "fencing", "owner_token", "mine", "fencing"]
             &[
                 r#"c.toml:4:13 error: namespace "a": policies: no policy is called "ttl"; did you mean "ttl-ceiling"?"#,
                 r#"c.toml:4:31 error: namespace "a": policies: no policy is called "owner_token"; did you mean "owner-token"?"#,
-                r#"c.toml:4:46 error: namespace "a": policies: no policy is called "mine"; known are "owner-token", "fencing" and "ttl-ceiling"; others need a [[policy]]"#,
+                r#"c.toml:4:46 error: namespace "a": policies: no policy is called "mine"; known are "owner-token", "fencing", "ttl-ceiling" and "rules"; others need a [[policy]]"#,
                 r#"c.toml:4:54 error: namespace "a": policies: "fencing" is in the chain already; name it once"#,
             ],
         ),

@@ -30,7 +30,7 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 use crate::session::{Session, error_frame};
 use crate::telemetry::events::Took;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, ModeLabel, UnjudgedWhy};
 
 impl Session {
     /// A script that may compute the name of a lock.
@@ -101,7 +101,7 @@ impl Session {
         active: &Active,
     ) {
         let would = settle::computes_names(why);
-        let id = self.client.would_refuse(target, name, operation, &would, active);
+        let id = self.client.would_refuse(target, name, (operation, ModeLabel::Monitor), &would, active);
         let told = (id, &would);
         let took = Took::default();
         self.client.tell_forwarded(target, name, operation, told, took, active);

@@ -190,7 +190,7 @@ impl Client {
         let target = Target { namespace, key: Bytes::copy_from_slice(lock) };
         let mode = guard.rules.mode;
         let why = (reason, None);
-        self.log(&id, &target, command, why, "guard", mode, active);
+        self.log(&id, &target, command, why, ("guard", None), mode, active);
         let (kind, happened) = match mode {
             Mode::Enforce => (DecisionKind::Deny, EventKind::Refused),
             Mode::Monitor => (DecisionKind::WouldDeny, EventKind::Forwarded),

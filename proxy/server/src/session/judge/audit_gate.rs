@@ -30,7 +30,7 @@ impl Client {
             command: command.clone(),
             target,
             code: Code::Policy,
-            denial: Denial { reason: Reason::Other, detail: Some(HINT.to_owned()), policy: AUDIT.into() },
+            denial: Denial { reason: Reason::Other, detail: Some(HINT.to_owned()), policy: AUDIT.into(), rule: None },
             native: false,
         })
     }

@@ -10,7 +10,7 @@ use lockwarden_lock::outcome::{RefusalLine, Refused as StepRefused, native_nothi
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
-use lockwarden_lock::settle::{Code, Refused};
+use lockwarden_lock::settle::{Allowed, Code, Refused};
 use lockwarden_lock::time::AskedMs;
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::{Value, put_value};
@@ -50,8 +50,10 @@ impl Session {
         let operation = command.operation(proxy_time());
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
+        let rule = refused.denial.rule.as_deref();
         let mode = mode_label(details.rules.mode);
         details.metrics.decision(operation, DecisionKind::Deny, Some(reason), policy, mode);
+        details.metrics.refused_by(rule, DecisionKind::Deny);
         match operation {
             Operation::Acquire => details.metrics.acquires.at(AcquireOutcome::Denied).inc(),
             Operation::Release => details.metrics.releases.at(ReleaseOutcome::Denied).inc(),
@@ -67,11 +69,11 @@ impl Session {
         };
         self.client.count(CommandClass::Policy, result);
         let id = refusal_id();
-        self.client.log(&id, &refused.target, command.name(), (reason, None), policy, Mode::Enforce, active);
+        self.client.log(&id, &refused.target, command.name(), (reason, None), (policy, rule), Mode::Enforce, active);
         let mut entry = self.client.entry(EventKind::Refused, &refused.target, command.name(), Some(operation), active);
         entry.id = Some(id.as_str().into());
         let detail = refused.denial.detail.as_deref();
-        entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail));
+        entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail).of_rule(rule));
         let token = command.owner_token(0);
         entry.token = token.map(|token| self.client.shared.events.fingerprint(&stored_form(token)));
         let asked_ms = command.op().and_then(asked_ms);
@@ -90,6 +92,7 @@ impl Session {
             key: &refused.target.key,
             command: command.name(),
             policy,
+            rule,
             id: &id,
             fence: None,
             ttl_ms: asked_ms.filter(|_| reason == Reason::TtlTooLong).map(AskedMs),
@@ -140,41 +143,42 @@ impl Client {
         let mut names = std::mem::take(&mut self.refused).into_iter();
         let named = names.find(|(key, _)| *key == target.key);
         let id = named.map_or_else(refusal_id, |(_, id)| id);
+        let by = flight.permitted.locks().get(at).map_or_else(
+            || By { policy: policy_of(refused.reason, target, active), rule: None, detail: None },
+            |allowed| By::of(allowed, refused.reason, active),
+        );
         refusal_line(&RefusalLine {
             code: Code::Denied,
             reason: refused.reason,
             key: &target.key,
             command: flight.permitted.command().name,
-            policy: policy_of(refused.reason, target, active),
+            policy: by.policy,
+            rule: by.rule,
             id: &id,
             fence: (refused.reason == Reason::StaleFence).then_some(refused.fence),
             ttl_ms: None,
             max_ms: None,
             held_ms: refused.held_ms(),
             others_stand,
-            detail: None,
+            detail: by.detail,
         })
     }
 
-    /// Monitor mode: what enforce would have refused; returns the refusal's name.
+    /// What enforce mode would have refused, or a rule that only reports; returns the refusal's name.
     pub(crate) fn would_refuse(
         &mut self,
         target: &Target,
         command: &str,
-        operation: Operation,
+        (operation, mode): (Operation, ModeLabel),
         would: &Denial,
         active: &Active,
     ) -> String {
         let details = active.namespace(target.namespace);
-        details.metrics.decision(
-            operation,
-            DecisionKind::WouldDeny,
-            Some(would.reason),
-            &would.policy,
-            ModeLabel::Monitor,
-        );
+        details.metrics.decision(operation, DecisionKind::WouldDeny, Some(would.reason), &would.policy, mode);
+        let rule = would.rule.as_deref();
+        details.metrics.refused_by(rule, DecisionKind::WouldDeny);
         let id = refusal_id();
-        self.log(&id, target, command, (would.reason, None), &would.policy, Mode::Monitor, active);
+        self.log(&id, target, command, (would.reason, None), (&would.policy, rule), Mode::Monitor, active);
         id
     }
 
@@ -186,7 +190,7 @@ impl Client {
         target: &Target,
         command: &str,
         (reason, held_ms): (Reason, Option<u64>),
-        policy: &str,
+        (policy, rule): (&str, Option<&str>),
         mode: Mode,
         active: &Active,
     ) {
@@ -203,6 +207,7 @@ impl Client {
             cmd = %command.to_ascii_uppercase(),
             reason = reason.word(),
             policy,
+            rule,
             held_ms,
             client,
             name = %String::from_utf8_lossy(&self.connection.name),
@@ -214,6 +219,25 @@ impl Client {
                 Mode::Monitor => "would have been refused",
             }
         );
+    }
+}
+
+/// Which policy a refusal found by a script follows from, and its words.
+pub(crate) struct By<'a> {
+    pub(crate) policy: &'a str,
+    pub(crate) rule: Option<&'a str>,
+    pub(crate) detail: Option<&'a str>,
+}
+
+impl<'a> By<'a> {
+    /// Of a script the policies were asked beforehand what it may do; what was found only in the step has no words.
+    pub(crate) fn of(allowed: &'a Allowed, reason: Reason, active: &Active) -> By<'a> {
+        match allowed.refused_by(reason).filter(|denial| denial.rule.is_some()) {
+            Some(denial) => {
+                By { policy: &denial.policy, rule: denial.rule.as_deref(), detail: denial.detail.as_deref() }
+            }
+            None => By { policy: policy_of(reason, &allowed.lock.target, active), rule: None, detail: None },
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::session::step::awaited::Look;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 use crate::telemetry::events::Took;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, ModeLabel, UnjudgedWhy};
 
 /// For a command that was on its way when something else came into force.
 pub(crate) const SWITCHED: &str = "ERR the mode of this lock's namespace was switched meanwhile; try again";
@@ -173,7 +173,7 @@ impl Session {
         }
         let (target, name) = (command.target(), command.name());
         let operation = command.operation(ProxyTime(begun.unix_ms));
-        let id = self.client.would_refuse(target, name, operation, would, active);
+        let id = self.client.would_refuse(target, name, (operation, ModeLabel::Monitor), would, active);
         let told = (id, would);
         self.client.tell_forwarded(target, name, operation, told, took, active);
         self.mark_unwitnessed(&forwarded.pass(), active);

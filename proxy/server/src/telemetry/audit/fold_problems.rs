@@ -59,6 +59,7 @@ struct Same {
     key: DbKey,
     happened: Discriminant<EventKind>,
     reason: Option<Reason>,
+    rule: Option<Box<str>>,
     observation: Option<Observation>,
     unjudged: Option<UnjudgedWhy>,
 }
@@ -75,6 +76,7 @@ impl Same {
             key: entry.key.clone(),
             happened: std::mem::discriminant(&entry.happened),
             reason: entry.verdict.as_ref().and_then(|said| said.reason),
+            rule: entry.verdict.as_ref().and_then(|said| said.rule.clone()),
             observation,
             unjudged,
         }

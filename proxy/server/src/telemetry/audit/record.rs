@@ -54,6 +54,9 @@ pub(crate) struct Record {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
+    /// The rule of the policy, where a namespace has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
     /// The owner token's fingerprint.
@@ -172,6 +175,8 @@ pub(crate) struct Answer {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
     /// The policy that did not answer, and how it failed.

@@ -172,8 +172,9 @@ fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
 
 fn said(record: &Record) -> Option<String> {
     let decision = record.decision.as_deref()?;
-    let mut words = match (&record.policy, decision) {
-        (Some(policy), _) => format!("{policy}: "),
+    let mut words = match (&record.policy, &record.rule) {
+        (Some(policy), Some(rule)) => format!("{policy}, rule {rule}: "),
+        (Some(policy), None) => format!("{policy}: "),
         (None, _) => String::new(),
     };
     match &record.reason {

@@ -246,6 +246,8 @@ pub(crate) struct Verdict {
     pub(crate) reason: Option<Reason>,
     /// By which policy.
     pub(crate) policy: Box<str>,
+    /// By which of its rules.
+    pub(crate) rule: Option<Box<str>>,
     /// The policy's own words.
     pub(crate) detail: Option<Box<str>>,
 }
@@ -253,17 +255,23 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// Allowed, as asked or with another TTL.
     pub(crate) fn permitted(kind: DecisionKind) -> Verdict {
-        Verdict { kind, reason: None, policy: "".into(), detail: None }
+        Verdict { kind, reason: None, policy: "".into(), rule: None, detail: None }
     }
 
     /// Refused, or only said to be.
     pub(crate) fn refused(kind: DecisionKind, reason: Reason, policy: &str, detail: Option<&str>) -> Verdict {
-        Verdict { kind, reason: Some(reason), policy: policy.into(), detail: detail.map(Into::into) }
+        Verdict { kind, reason: Some(reason), policy: policy.into(), rule: None, detail: detail.map(Into::into) }
+    }
+
+    /// By this rule of its policy.
+    pub(crate) fn of_rule(self, rule: Option<&str>) -> Verdict {
+        Verdict { rule: rule.map(Into::into), ..self }
     }
 
     /// Let through where nothing is enforced.
     pub(crate) fn would_refuse(denial: &Denial) -> Verdict {
         Verdict::refused(DecisionKind::WouldDeny, denial.reason, &denial.policy, denial.detail.as_deref())
+            .of_rule(denial.rule.as_deref())
     }
 }
 

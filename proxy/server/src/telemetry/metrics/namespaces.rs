@@ -3,7 +3,7 @@
 //! namespace that stays over a reload keeps its numbers. `decisions.rs` has the largest metric.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
@@ -12,7 +12,7 @@ use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, Regis
 use super::decisions::{Decisions, FOLDED};
 use super::declaration::{ByLabel, Registrar, metrics};
 use crate::telemetry::vocabulary::{
-    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
+    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, Label, ModeLabel, Observation,
     OperationLabel, ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 
@@ -26,6 +26,9 @@ const WAIT_SECONDS: [f64; 5] = [0.01, 0.1, 1.0, 10.0, 60.0];
 /// Below the first bucket the next slow day is an overlap; above the last there is room.
 const REMAINING_SHARES: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
 
+/// What a rule says that is counted by its name.
+const RULE_DECISIONS: [DecisionKind; 2] = [DecisionKind::Deny, DecisionKind::WouldDeny];
+
 metrics! {
     /// What is counted about one namespace.
     pub(crate) struct NamespaceMetrics by "namespace": "a `name` of the configuration, or `__other__`" {
@@ -36,6 +39,12 @@ metrics! {
             "reason": "a reason of the error replies; empty where nothing was refused",
             "policy": "the policy that refused; empty where nothing was refused",
             "mode" of ModeLabel
+        };
+        /// Operations that a rule (`[[namespace.rule]]`) refused, or would have refused in enforce mode or without
+        /// `only = "report"`.
+        rules: IntCounterVec = "lockwarden_rule_refusals_total" {
+            "rule": "a `name` of a `[[namespace.rule]]`, at most 64 a namespace, or `__other__`",
+            "decision": "`deny`, or `would-deny` where it was not carried out"
         };
         /// Attempts to acquire a lock, by outcome.
         pub(crate) acquires: ByLabel<AcquireOutcome, IntCounter> = "lockwarden_lock_acquires_total" { "outcome" };
@@ -112,6 +121,8 @@ metrics! {
         overflow: IntCounter,
         /// Counts here stand for several namespaces; each one says so.
         folded: Option<IntCounter>,
+        /// The rules that have series.
+        named_rules: Mutex<Vec<Box<str>>>,
         /// The series of replicas, which few namespaces ask, and the others do not need.
         asked_replicas: OnceLock<ByLabel<DurabilityResult, IntCounter>>,
     }
@@ -157,7 +168,7 @@ impl NamespaceMetrics {
     fn new(name: &str, overflow: IntCounter, folded: Option<IntCounter>) -> Result<Self> {
         let registry = Registry::new();
         let make = Registrar::with_label(&registry, "namespace", name);
-        NamespaceMetrics::declare(&make, registry.clone(), overflow, folded, OnceLock::new())
+        NamespaceMetrics::declare(&make, registry.clone(), overflow, folded, Mutex::default(), OnceLock::new())
     }
 
     /// Replicas are asked here: what they say is there at 0.
@@ -188,6 +199,34 @@ impl NamespaceMetrics {
             folded.inc();
         }
         self.decisions.count(operation.into(), decision, reason, policy, mode, &self.overflow);
+    }
+
+    /// Follows a reload: each rule is there at 0, and those that went leave the page. Of namespaces that share their series
+    /// the rules have none of their own.
+    pub(crate) fn set_rules<'a>(&self, rules: impl Iterator<Item = &'a str>) {
+        let rules: Vec<Box<str>> = if self.folded.is_some() { Vec::new() } else { rules.map(Into::into).collect() };
+        let mut named = self.named_rules.lock().unwrap_or_else(PoisonError::into_inner);
+        for (rule, decision) in rules.iter().flat_map(|rule| RULE_DECISIONS.map(|decision| (rule, decision))) {
+            self.rules.with_label_values(&[&**rule, decision.word()]);
+        }
+        for gone in named.iter().filter(|rule| !rules.contains(rule)) {
+            for decision in RULE_DECISIONS {
+                // It is there since it was named.
+                let _ = self.rules.remove_label_values(&[&**gone, decision.word()]);
+            }
+        }
+        *named = rules;
+    }
+
+    /// Counts a refusal by a rule, carried out or not.
+    pub(crate) fn refused_by(&self, rule: Option<&str>, decision: DecisionKind) {
+        let Some(rule) = rule else {
+            return;
+        };
+        // Held until it is counted: a rule that goes meanwhile would come back with its series.
+        let named = self.named_rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let rule = if named.iter().any(|known| **known == *rule) { rule } else { FOLDED };
+        self.rules.with_label_values(&[rule, decision.word()]).inc();
     }
 
     /// Makes the series of a mode that is in force here beside the namespace's own.

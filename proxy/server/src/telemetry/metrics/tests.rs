@@ -69,6 +69,7 @@ fn touch_everything(metrics: &Metrics) {
     orders.hold_duration.at(HoldEnd::Released).observe(0.7);
     orders.decision(Operation::Acquire, DecisionKind::Allow, None, "", ModeLabel::Enforce);
     orders.durability(DurabilityResult::Enough);
+    orders.set_rules(["hours"].into_iter());
     metrics.set_guards(["stock"].into_iter()).expect("a guard");
 }
 

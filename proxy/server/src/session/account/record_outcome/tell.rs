@@ -11,7 +11,7 @@ use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
 use crate::session::account::emit_events::{Lease, told};
 use crate::session::client::Client;
-use crate::session::judge::refusals::policy_of;
+use crate::session::judge::refusals::By;
 use crate::telemetry::events::{EventKind, Verdict};
 use crate::telemetry::vocabulary::{DecisionKind, UnjudgedWhy};
 
@@ -45,14 +45,15 @@ impl Client {
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
         if let Some(would) = &one.allowed.would {
-            let id = self.would_refuse(one.target, one.name, one.operation, would, active);
+            let id = self.would_refuse(one.target, one.name, (one.operation, mode), would, active);
             return (Some(id), Verdict::would_refuse(would));
         }
         if let Some(would) = one.answer.would.filter(|_| !one.enforced) {
             let reason = would.reason;
-            let policy = policy_of(reason, one.target, active);
-            let would = Denial { reason, detail: None, policy: policy.into() };
-            let id = self.would_refuse(one.target, one.name, one.operation, &would, active);
+            let By { policy, rule, detail } = By::of(one.allowed, reason, active);
+            let detail = detail.map(str::to_owned);
+            let would = Denial { reason, detail, policy: policy.into(), rule: rule.map(Into::into) };
+            let id = self.would_refuse(one.target, one.name, (one.operation, mode), &would, active);
             return (Some(id), Verdict::would_refuse(&would));
         }
         details.metrics.decision(one.operation, decision, None, "", mode);
@@ -99,18 +100,19 @@ impl Client {
         refused: &StepRefused,
         active: &Active,
     ) -> (String, Verdict) {
-        let policy = policy_of(refused.reason, one.target, active);
+        let By { policy, rule, detail } = By::of(one.allowed, refused.reason, active);
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
         details.metrics.decision(one.operation, DecisionKind::Deny, Some(refused.reason), policy, mode);
+        details.metrics.refused_by(rule, DecisionKind::Deny);
         let id = refusal_id();
-        self.log(&id, one.target, one.name, (refused.reason, refused.held_ms()), policy, Mode::Enforce, active);
+        self.log(&id, one.target, one.name, (refused.reason, refused.held_ms()), (policy, rule), Mode::Enforce, active);
         self.refused.push((one.target.key.clone(), id.clone()));
-        let detail = one.others_stand.then_some(OTHERS_STAND);
+        let detail = one.others_stand.then_some(OTHERS_STAND).or(detail);
         if one.others_stand {
             details.metrics.script_effects_left.inc();
         }
-        let verdict = Verdict::refused(DecisionKind::Deny, refused.reason, policy, detail);
+        let verdict = Verdict::refused(DecisionKind::Deny, refused.reason, policy, detail).of_rule(rule);
         (id, verdict)
     }
 }

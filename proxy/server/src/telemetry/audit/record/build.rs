@@ -50,6 +50,7 @@ impl Record {
             decision: said.map(|said| said.kind.word().to_owned()),
             reason: said.and_then(|said| said.reason).map(|reason| reason.word().to_owned()),
             policy: said.map(|said| said.policy.to_string()).filter(|policy| !policy.is_empty()),
+            rule: said.and_then(|said| said.rule.as_deref().map(str::to_owned)),
             detail: said.and_then(|said| Some(spell(said.detail.as_deref()?.as_bytes()))),
             token: entry.token.map(|token| token.to_string()),
             fence: entry.fence,
@@ -182,6 +183,7 @@ impl Answer {
                 verdict: "deny".to_owned(),
                 reason: Some(denial.reason.word().to_owned()),
                 policy: Some(denial.policy.to_string()),
+                rule: denial.rule.as_deref().map(str::to_owned),
                 detail: denial.detail.clone(),
                 ..answer
             },

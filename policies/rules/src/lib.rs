@@ -1,0 +1,223 @@
+//! The built-in policy `rules`: what a team wants of its locks, written as conditions in the configuration
+//! (`[[namespace.rule]]`) and not as a module. Rules are asked in their order; the first that refuses is the answer, and
+//! what the others want is merged. What a condition may say is `lockwarden-rules`' own; the proxy has read the same
+//! expressions with it before, so an error here is one that it has missed.
+
+#![cfg_attr(target_family = "wasm", no_std)]
+
+extern crate alloc;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::OnceCell;
+
+use lockwarden_policy_sdk::{
+    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, Traits, certificate, describe,
+    export_policy,
+};
+use lockwarden_rules::{Client, Expression, Facts, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Zone};
+
+/// The settings, checked. Invariant: all of them together keep to the bounds of `lockwarden-rules`.
+#[derive(Debug)]
+struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// One rule. Invariant: it refuses something or wants something.
+#[derive(Debug)]
+struct Rule {
+    name: String,
+    on: Operations,
+    /// Where it does not hold, the rule says nothing.
+    when: Option<Expression>,
+    /// Where it holds, the operation is refused.
+    deny: Option<Expression>,
+    code: Code,
+    hint: String,
+    /// What it wants where it does not refuse.
+    wants: Obligations,
+    zone: Zone,
+}
+
+const CODES: [(&str, Code); 5] = [
+    ("limited", Code::Limited),
+    ("no-ttl", Code::NoTtl),
+    ("ttl-too-long", Code::TtlTooLong),
+    ("shared-token", Code::SharedToken),
+    ("other", Code::Other),
+];
+
+/// Those that a rule may be on. Policies are not asked about reads, and what has no lock meaning is refused whatever they say.
+const OPERATIONS: [(&str, Operations); 4] = [
+    ("acquire", Operations::ACQUIRE),
+    ("extend", Operations::EXTEND),
+    ("release", Operations::RELEASE),
+    ("take-over", Operations::TAKE_OVER),
+];
+
+impl Policy for Rules {
+    fn configure(settings: &mut Settings) -> Result<Self, String> {
+        let mut zones = Vec::new();
+        for (name, mut table) in settings.tables("zone") {
+            let changes = table.text("changes").unwrap_or_default();
+            match Zone::read(&changes) {
+                Ok(zone) => zones.push((name, zone)),
+                Err(_) => table.problem("changes are no times and offsets"),
+            }
+            settings.end_table("zone", table);
+        }
+        let mut rules = Vec::new();
+        for (name, mut table) in settings.tables("rule") {
+            let rule = Rule::read(&name, &mut table, &zones);
+            settings.end_table(&["rule ", &name].concat(), table);
+            rules.extend(rule);
+        }
+        let expressions = || rules.iter().flat_map(|rule: &Rule| [&rule.when, &rule.deny]).flatten();
+        let literal_bytes: usize = expressions().map(Expression::literal_bytes).sum();
+        let source_bytes: usize = expressions().map(Expression::source_bytes).sum();
+        let steps: u64 = expressions().map(Expression::steps).sum();
+        let is_long = literal_bytes > MAX_LITERAL_BYTES || source_bytes > MAX_SOURCE_BYTES;
+        if rules.len() > MAX_RULES || is_long || steps > MAX_STEPS {
+            settings.problem("there are too many rules, or too long ones");
+        }
+        settings.finish()?;
+        Ok(Rules { rules })
+    }
+
+    fn judges(&self) -> Operations {
+        self.rules.iter().fold(Operations::empty(), |all, rule| all | rule.on)
+    }
+
+    fn decide(&self, request: &Request) -> Decision {
+        let Some((word, operation)) = known_as(request.operation) else {
+            return Decision::permit();
+        };
+        let (described, certified) = (OnceCell::new(), OnceCell::new());
+        let mut wants = Obligations::default();
+        for rule in self.rules.iter().filter(|rule| rule.on.contains(operation)) {
+            let mut client = Client::default();
+            if rule.asks(|asks| asks.client)
+                && let Some(known) = described.get_or_init(|| describe(request))
+            {
+                client.name = known.name.as_bytes();
+                client.user = known.user.as_bytes();
+                client.address = known.address.as_bytes();
+            }
+            if rule.asks(|asks| asks.certificate)
+                && let Some(name) = certified.get_or_init(|| certificate(request))
+            {
+                client.certificate = name.as_bytes();
+            }
+            let facts = Facts {
+                key: &request.key,
+                operation: word,
+                db: request.db,
+                ttl_ms: request.ttl_ms,
+                attempts: request.attempts,
+                remaining_ms: request.remaining_ms,
+                token: request.owner_token.as_deref(),
+                token_is_shared: request.traits.contains(Traits::SHARED_TOKEN),
+                client,
+            };
+            let minute = rule.zone.minute(request.now_ms);
+            let holds = |test: &Expression| test.holds(&facts, minute);
+            if !rule.when.as_ref().is_none_or(holds) {
+                continue;
+            }
+            if rule.deny.as_ref().is_some_and(holds) {
+                return rule.refusal();
+            }
+            wants.ttl_default_ms = smaller(wants.ttl_default_ms, rule.wants.ttl_default_ms);
+            wants.ttl_cap_ms = smaller(wants.ttl_cap_ms, rule.wants.ttl_cap_ms);
+            wants.keep_alive_ms = smaller(wants.keep_alive_ms, rule.wants.keep_alive_ms);
+            wants.max_hold_ms = smaller(wants.max_hold_ms, rule.wants.max_hold_ms);
+        }
+        wants.into()
+    }
+}
+
+impl Rule {
+    /// Reads one table; what is wrong stays in it.
+    fn read(name: &str, table: &mut Settings, zones: &[(String, Zone)]) -> Option<Rule> {
+        let when = condition(table, "when");
+        let deny = condition(table, "deny");
+        let wants = Obligations {
+            ttl_default_ms: table.optional_duration_ms("ttl_default"),
+            ttl_cap_ms: table.optional_duration_ms("ttl_cap"),
+            keep_alive_ms: table.optional_duration_ms("keep_alive"),
+            max_hold_ms: table.optional_duration_ms("max_hold"),
+            ..Obligations::default()
+        };
+        let on = table.choices("on", &OPERATIONS).map(|some| some.into_iter().collect());
+        let code = table.choice("code", &CODES, Code::Limited);
+        let hint = table.text("hint").unwrap_or_default();
+        let zone = match table.text("zone") {
+            None => Zone::default(),
+            Some(zone) => match zones.iter().find(|(known, _)| *known == zone) {
+                Some((_, known)) => known.clone(),
+                None => {
+                    table.problem("the zone has no changes");
+                    return None;
+                }
+            },
+        };
+        let refuses = deny.is_some();
+        if !refuses && wants == Obligations::default() {
+            table.problem("it neither refuses nor wants anything");
+        }
+        // Where it only wants something, an extension may not lead around it.
+        let usual = if refuses {
+            Operations::ACQUIRE
+        } else {
+            Operations::ACQUIRE | Operations::TAKE_OVER | Operations::EXTEND
+        };
+        Some(Rule { name: name.into(), on: on.unwrap_or(usual), when, deny, code, hint, wants, zone })
+    }
+
+    fn asks(&self, what: impl Fn(lockwarden_rules::Asks) -> bool) -> bool {
+        [&self.when, &self.deny].into_iter().flatten().any(|test| what(test.asks()))
+    }
+
+    /// The proxy takes the first line for the rule's name, because the contract has no field for it.
+    #[cold]
+    fn refusal(&self) -> Decision {
+        Decision::deny(self.code, [&self.name, "\n", &self.hint].concat())
+    }
+}
+
+fn condition(table: &mut Settings, name: &'static str) -> Option<Expression> {
+    let source = table.text(name)?;
+    match Expression::parse(&source) {
+        Ok(expression) => Some(expression),
+        Err(_) => {
+            table.problem([name, " is no condition"].concat());
+            None
+        }
+    }
+}
+
+/// An operation as expressions call it and as a set, if rules are asked about it.
+fn known_as(operation: Operation) -> Option<(&'static str, Operations)> {
+    // In the order of the list.
+    OPERATIONS
+        .get(match operation {
+            Operation::Acquire => 0,
+            Operation::Extend => 1,
+            Operation::Release => 2,
+            Operation::TakeOver => 3,
+            Operation::Inspect | Operation::Write | Operation::GuardedWrite => return None,
+        })
+        .copied()
+}
+
+fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+export_policy!(Rules);
+
+#[cfg(test)]
+mod tests;

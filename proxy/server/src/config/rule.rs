@@ -1,0 +1,317 @@
+//! `[[namespace.rule]]`: conditions on a namespace's locks, which the policy `rules` evaluates. They are read here with the
+//! same code that the policy reads them with, so that what is wrong is found with everything else and at its character.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use lockwarden_lock::decision::Obligations;
+use lockwarden_policy::RULES;
+use lockwarden_rules::{Expression, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Problem, Zone};
+
+use super::keys::belongs_on_top;
+use super::reader::{ChoiceError, Found, Reader, Section, key_table, one_of};
+use super::suggest::{did_you_mean, listed, quoted};
+use super::{value, zone};
+
+key_table! { pub(super) KEYS =
+    name: "\"hours\"",
+    on: "[\"acquire\", \"take-over\"]" = "(acquire; where it refuses nothing, also take-over and extend)",
+    when: "'key.startsWith(\"lock:billing:\")'" = "(always)",
+    deny: "'ttl > 5s'" = "(never)",
+    hint: "\"ask for at most 5 s\"" = "(none)",
+    code: "\"limited\"" = "\"limited\"",
+    only: "\"report\"" = "(nothing: it refuses)",
+    zone: "\"Europe/Berlin\"" = "\"UTC\"",
+    ttl_default: "\"5s\"" = "(none)",
+    ttl_cap: "\"5s\"" = "(none)",
+    keep_alive: "\"10m\"" = "(none)",
+    max_hold: "\"1h\"" = "(none)",
+}
+
+/// Operations that a rule may be on, in the words of expressions.
+const OPERATIONS: [(&str, &str); 4] =
+    [("acquire", "acquire"), ("extend", "extend"), ("release", "release"), ("take-over", "take-over")];
+
+const CODES: [(&str, &str); 5] = [
+    ("limited", "limited"),
+    ("no-ttl", "no-ttl"),
+    ("ttl-too-long", "ttl-too-long"),
+    ("shared-token", "shared-token"),
+    ("other", "other"),
+];
+
+/// What a rule wants where it does not refuse.
+const WISHES: [&str; 4] = ["ttl_default", "ttl_cap", "keep_alive", "max_hold"];
+
+/// A time that a rule may want.
+const WISH: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(36_525 * 24 * 60 * 60);
+
+/// The longest hint, in bytes: as much as an error reply shows.
+const MAX_HINT_BYTES: usize = 200;
+
+/// One checked `[[namespace.rule]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RuleConfig {
+    /// Names it in error replies, metrics and records; unique in its namespace.
+    pub(crate) name: String,
+    /// Its other keys as the policy is told them.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// By the name that `zone` has.
+    zone: Option<(String, Zone)>,
+    /// The most steps that one question takes of it.
+    pub(crate) steps: u64,
+    literal_bytes: usize,
+    source_bytes: usize,
+}
+
+impl RuleConfig {
+    /// What it wants of every acquire, whichever lock it is about.
+    pub(crate) fn always_wants(&self) -> Obligations {
+        let said = |key: &str| self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| &**value);
+        let is_asked = said("on").is_none_or(|on| on.split(',').any(|operation| operation == "acquire"));
+        if !is_asked || said("when").is_some() || said("only").is_some() {
+            return Obligations::default();
+        }
+        let wish = |key: &str| said(key).and_then(value::milliseconds);
+        Obligations {
+            ttl_default_ms: wish("ttl_default"),
+            ttl_cap_ms: wish("ttl_cap"),
+            keep_alive_ms: wish("keep_alive"),
+            max_hold_ms: wish("max_hold"),
+            ..Obligations::default()
+        }
+    }
+}
+
+/// Every `[[namespace.rule]]` of a namespace; those with errors are left out.
+pub(super) fn read(reader: &mut Reader<'_>, namespace: &Section<'_, '_>) -> Vec<RuleConfig> {
+    let tables = reader.tables(namespace, "rule", MAX_RULES).unwrap_or_default();
+    let (mut names, mut rules) = (HashSet::new(), Vec::new());
+    let (mut steps, mut literal_bytes, mut source_bytes) = (0, 0, 0);
+    for (index, table) in tables.into_iter().enumerate() {
+        let scope = format!("{}rule #{}: ", namespace.scope, index + 1);
+        let mut section = Section { table: table.value, span: table.span, known: KEYS, scope };
+        let name = reader.parsed(&section, "name", value::name);
+        let name = reader.required(&section, "name", name);
+        if let Some(name) = &name {
+            section.scope = format!("{}rule {}: ", namespace.scope, quoted(&name.value));
+            if !names.insert(name.value.clone()) {
+                let scope = &section.scope;
+                reader.error(name.span.clone(), || format!("{scope}another rule of this namespace has this name"));
+            }
+        }
+        let Some(rule) = one(reader, &section, name.map(|name| name.value)) else {
+            continue;
+        };
+        steps += rule.steps;
+        literal_bytes += rule.literal_bytes;
+        source_bytes += rule.source_bytes;
+        let scope = &section.scope;
+        // Said where it becomes too much, and not again of each rule behind.
+        if steps > MAX_STEPS && steps - rule.steps <= MAX_STEPS {
+            reader.error(section.span.clone(), || {
+                format!(
+                    "{scope}up to here the rules of this namespace take up to {steps} steps a question, and {MAX_STEPS} are the \
+                     most; a pattern that ends with its only * costs least, .contains and a * in the middle cost most"
+                )
+            });
+        }
+        for (what, bytes, own, most) in [
+            ("texts in the rules", literal_bytes, rule.literal_bytes, MAX_LITERAL_BYTES),
+            ("conditions", source_bytes, rule.source_bytes, MAX_SOURCE_BYTES),
+        ] {
+            if bytes > most && bytes - own <= most {
+                reader.error(section.span.clone(), || {
+                    format!(
+                        "{scope}up to here the {what} of this namespace have {bytes} bytes, and {most} are the most"
+                    )
+                });
+            }
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>) -> Option<RuleConfig> {
+    let mut settings: Vec<(&'static str, String)> = Vec::new();
+    let (mut steps, mut literal_bytes, mut source_bytes, mut asks_calendar) = (0, 0, 0, false);
+    for key in ["when", "deny"] {
+        let Some((source, expression)) = condition(reader, section, key) else {
+            continue;
+        };
+        steps += expression.steps();
+        literal_bytes += expression.literal_bytes();
+        source_bytes += expression.source_bytes();
+        asks_calendar |= expression.asks().calendar;
+        settings.push((key, source));
+    }
+    if let Some(on) = operations(reader, section) {
+        settings.push(("on", on));
+    }
+    let code = reader.choice(section, "code", &CODES);
+    let hint = reader.parsed(section, "hint", hint).map(|found| found.value);
+    let only = reader.choice(section, "only", &[("report", "report")]);
+    settings.extend(only.map(|only| ("only", only.to_owned())));
+    settings.extend(code.map(|code| ("code", code.to_owned())));
+    settings.extend(hint.map(|hint| ("hint", hint)));
+    for wish in WISHES {
+        let wanted = reader.parsed(section, wish, |text| value::duration(text, WISH));
+        settings.extend(wanted.map(|wanted| (wish, format!("{}ms", wanted.value.as_millis()))));
+    }
+    let zone = reader.parsed(section, "zone", |text| zone::named(text).map(|zone| (text.to_owned(), zone)));
+    if let Some(found) = &zone {
+        settings.push(("zone", found.value.0.clone()));
+        if !asks_calendar {
+            let message = format!("{}zone: no condition of this rule asks for hour, minute or weekday", section.scope);
+            reader.warning(found.span.clone(), message);
+        }
+    }
+    reader.unknown_keys(section, belongs_on_top);
+    let scope = &section.scope;
+    let says = |key: &str| section.table.contains_key(key);
+    if !says("deny") && !WISHES.iter().any(|wish| says(wish)) {
+        let wishes = listed(WISHES, "or");
+        reader.error(section.span.clone(), || {
+            format!("{scope}it refuses nothing and wants nothing; write deny = 'ttl > 5s', or one of {wishes}")
+        });
+    }
+    if let (Some(_), Some(wish)) = (only, WISHES.iter().find(|wish| says(wish))) {
+        reader.error(section.span.clone(), || {
+            format!("{scope}{wish}: with only = \"report\" a rule wants nothing; write it as a rule of its own")
+        });
+    }
+    for key in ["hint", "code", "only"] {
+        if let (Some(value), false) = (section.table.get(key), says("deny")) {
+            reader.error(value.span(), || format!("{scope}{key}: it belongs to a refusal, and this rule has no deny"));
+        }
+    }
+    let zone = zone.map(|found| found.value);
+    Some(RuleConfig { name: name?, settings, zone, steps, literal_bytes, source_bytes })
+}
+
+/// A condition with its source; what is wrong with it is told at its character.
+fn condition(reader: &mut Reader<'_>, section: &Section<'_, '_>, key: &'static str) -> Option<(String, Expression)> {
+    let found = reader.parsed(section, key, |text| Ok::<_, std::convert::Infallible>(text.to_owned()))?;
+    match Expression::parse(&found.value) {
+        Ok(expression) => Some((found.value, expression)),
+        Err(problem) => {
+            let place = place_of(reader, &found, problem.at);
+            let scope = &section.scope;
+            reader.error(place, || format!("{scope}{key}: {}", in_words(&problem)));
+            None
+        }
+    }
+}
+
+fn place_of(reader: &Reader<'_>, found: &Found<String>, at: usize) -> Range<usize> {
+    let offset = reader.document.offset_in_string(&found.span, at);
+    offset..offset
+}
+
+/// What is wrong with an expression, and what may have been meant.
+fn in_words(problem: &Problem) -> String {
+    let advice = problem.candidates().map(|(word, known)| {
+        did_you_mean(word, known.iter().copied())
+            .unwrap_or_else(|| format!("there are {}", known.join(", ")))
+            .replace('"', "")
+    });
+    match advice {
+        // The methods stand there already.
+        Some(advice) if !advice.starts_with("there are") || !problem.to_string().contains("there are") => {
+            format!("{problem}; {advice}")
+        }
+        Some(_) | None => problem.to_string(),
+    }
+}
+
+/// Why a word cannot stand in `on`.
+#[derive(Debug, thiserror::Error)]
+enum OnError {
+    #[error(transparent)]
+    Unknown(#[from] ChoiceError),
+    #[error("{} stands there twice", quoted(.0))]
+    Twice(String),
+}
+
+fn operations(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
+    let mut seen = HashSet::new();
+    let on = reader.strings(section, "on", OPERATIONS.len(), |text| {
+        let word = one_of(text, &OPERATIONS)?;
+        match seen.insert(word) {
+            true => Ok(word),
+            false => Err(OnError::Twice(word.to_owned())),
+        }
+    })?;
+    if section.table.get("on").is_some_and(|on| on.get_ref().as_array().is_some_and(|on| on.is_empty())) {
+        let scope = &section.scope;
+        reader.error(on.span.clone(), || format!("{scope}on: the list is empty, so the rule is never asked"));
+    }
+    let words: Vec<&str> = on.value.iter().map(|word| word.value).collect();
+    Some(words.join(","))
+}
+
+/// Why a text is no hint.
+#[derive(Debug, thiserror::Error)]
+enum HintError {
+    #[error("has {0} bytes, and an error reply shows {MAX_HINT_BYTES}")]
+    TooLong(usize),
+    #[error("an error reply is one line, and this has a control character")]
+    Control,
+}
+
+fn hint(text: &str) -> Result<String, HintError> {
+    if text.len() > MAX_HINT_BYTES {
+        return Err(HintError::TooLong(text.len()));
+    }
+    match text.contains(char::is_control) {
+        true => Err(HintError::Control),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// The rules of a namespace as the settings of the policy, in their order; each zone once.
+pub(super) fn settings(rules: &[RuleConfig]) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    for rule in rules {
+        let of_rule = rule.settings.iter();
+        settings.extend(of_rule.map(|(key, value)| (format!("rule.{}.{key}", rule.name), value.clone())));
+    }
+    let mut zones = HashSet::new();
+    for (name, zone) in rules.iter().filter_map(|rule| rule.zone.as_ref()) {
+        if zones.insert(name) {
+            settings.push((format!("zone.{name}.changes"), zone.text()));
+        }
+    }
+    settings
+}
+
+/// Compares the rules of a namespace with its chain, which gets the policy where it is nowhere said.
+pub(super) fn in_chain(
+    reader: &mut Reader<'_>,
+    namespace: &Section<'_, '_>,
+    rules: &[RuleConfig],
+    chain: Option<&mut Vec<String>>,
+) {
+    let Some(chain) = chain else {
+        return;
+    };
+    let scope = &namespace.scope;
+    let is_named = chain.iter().any(|policy| policy == RULES);
+    let said = (namespace.table.get("rule"), namespace.table.get("policies"));
+    match said {
+        (Some(_), None) if !rules.is_empty() => chain.push(RULES.to_owned()),
+        (Some(rule), Some(_)) if !is_named => reader.error(rule.span(), || {
+            format!("{scope}rule: {} is not in this namespace's chain; add it to policies", quoted(RULES))
+        }),
+        (None, Some(policies)) if is_named => {
+            let message = format!(
+                "{scope}policies: {} has no [[namespace.rule]], so it refuses nothing and wants nothing",
+                quoted(RULES)
+            );
+            reader.warning(policies.span(), message);
+        }
+        _ => {}
+    }
+}
