@@ -10,68 +10,74 @@ const HEAD: &str = "\
 
 # What happens to each command
 
-A key is a **lock** when a namespace claims it. A command that touches no lock passes through, byte for
-byte, whatever this page says of it. Where a command names a lock, this holds in enforce mode; in monitor mode
-Redis answers as it would without the proxy, and what enforce mode would have refused is counted.
+A key is a **lock** when a namespace claims it. A command that touches no lock passes through, byte for byte. Where a
+command names a lock, this holds in enforce mode; in monitor mode Redis answers by itself, and what enforce mode would
+have refused is counted.
 
 | word | means |
 |---|---|
 | **acquire** | takes the lock if it is free. It gets the TTL asked for, cut to the ceiling, or the default; and a fencing token |
-| **extend** | needs a proof of ownership, else it is answered as \"nothing happened\" (`on_violation = \"error\"`: with an error). The TTL is cut to the ceiling and never taken away |
+| **extend** | needs a [proof of ownership](ownership.md#proofs), else nothing happens and the reply says so (`on_violation = \"error\"`: an error). The TTL is cut to the ceiling and never taken away |
 | **release** | likewise |
 | **reads** | passes, and changes nothing. Where it says so, what was read may prove something later |
-| **refused** | `-LOCKDENIED opaque-write`: the command would change a lock in a way that has no lock meaning. Where only some of its keys are written, it is refused when one of *those* is a lock |
+| **refused** | `-LOCKDENIED opaque-write`: the command has no lock meaning. Where only some of its keys are written, it is refused when one of *those* is a lock |
 | **passes** | names no key |
 
-What counts as a proof, and what the answers are: [ownership.md](ownership.md). Whatever the command, a key of the
-proxy's own that belongs to a lock may not be named, one that belongs to none (the prefix mark, the era, the index of kept
-leases) is not written in monitor mode either, and a lock key above 1 KiB or a value above 16 KiB gets
-`LOCKLIMIT`.
+A key of the proxy's own that belongs to a lock may not be named by any command; one that belongs to none (the prefix
+mark, the era, the index of kept leases) is not written in monitor mode either. A lock key above 1 KiB or a value above
+16 KiB gets `LOCKLIMIT`.
 
-**Keys** says where they stand; argument 1 is the one after the name (for `CLIENT SETNAME` and its like, after
-the first word), and `r` marks those that are only read.
+**Keys** says where they stand: argument 1 is the one after the name (for `CLIENT SETNAME` and its like, after the first
+word), and `r` marks those that are only read.
 
 **Newer commands.** `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks in front of every server
-in enforce mode, because they become the proxy's own scripts; off locks, and in monitor mode where the server does not
-know them, it answers for itself. Of every other command that the
-connected server does not have the client hears the server's own words, lock or not: it does not know it.
+in enforce mode, because they become the proxy's own scripts. Off locks, and in monitor mode, the server answers for
+itself; so it does to every other command that it does not know, lock or not.
 
 ## Commands that are not here
 
-A command of a module, of a newer server, or one that goes by another name (`rename-command`) is in no row. What the server's
-`COMMAND` says of it may refuse it in enforce mode, and never lets it go; in monitor mode it passes, is counted, and the log
-names it. A name that `COMMAND` does not list is asked for once, where the server's commands have other names.
+A command of a module, of a newer server, or under another name (`rename-command`) is in no row. What the server's
+`COMMAND` says of it may refuse it in enforce mode, and never lets it pass; in monitor mode it passes, is counted, and
+the log names it. Where the server's commands have other names, a name that `COMMAND` does not list is asked for once.
 
-| it | becomes of it |
+| it | result |
 |---|---|
-| has a lock among its words, whatever the server calls it | `-LOCKDENIED opaque-write` |
-| has a key of the proxy's own among them | the same |
-| names no key, and is of the ACL categories `@write` and `@keyspace`: `FLUSHALL` by another name | `-LOCKDENIED bulk-delete`, but for `admin_identities` |
-| is `@scripting` | the same |
+| has a lock, or a key of the proxy's own, among its words | `-LOCKDENIED opaque-write` |
+| names no key, and is of the ACL categories `@write` and `@keyspace` (`FLUSHALL` by another name), or of `@scripting` | `-LOCKDENIED bulk-delete`, but for `admin_identities` |
 | is `@admin` | as the commands about the server: `server_commands` says who may |
 | anything else: `FT.CREATE`, `JSON.SET` of a key that is no lock | passes |
 
 `unknown_commands` says otherwise: `\"pass:FT.SEARCH\"` lets a command pass with a lock among its words too, and
-`\"refuse:RG.PYEXECUTE\"` refuses one whatever it names ([configuration.md](configuration.md)). `check` refuses names that have a row here.
+`\"refuse:RG.PYEXECUTE\"` refuses one always ([configuration.md](configuration.md)). `check` refuses names that have a row
+here.
 ";
 
 /// Each family with its title, in the order of the page.
 const TITLES: [&str; FAMILIES.len()] =
     ["Strings", "Keys of any type", "Other types", "Scripts and functions", "Connections", "The server"];
 
+/// Commands of a family of which the same is to be said share a row, where the first of them would stand.
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for (title, family) in TITLES.iter().zip(FAMILIES) {
         page.push_str(&format!("\n## {title}\n\n| command | on a lock | keys |\n|---|---|---|\n"));
-        for spec in family {
-            if spec.keys == KeySpec::Subcommands {
-                continue;
+        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        for spec in family.iter().filter(|spec| spec.keys != KeySpec::Subcommands) {
+            let said = format!("{} | {}", verdict(spec), places(spec));
+            match rows.iter_mut().find(|(other, _)| *other == said) {
+                Some((_, names)) => names.push(name(spec)),
+                None => rows.push((said, vec![name(spec)])),
             }
-            let name = spec.name.replace('|', " ").to_ascii_uppercase();
-            page.push_str(&format!("| `{name}` | {} | {} |\n", verdict(spec), places(spec)));
+        }
+        for (said, names) in rows {
+            page.push_str(&format!("| {} | {said} |\n", names.join(" ")));
         }
     }
     page
+}
+
+fn name(spec: &CommandSpec) -> String {
+    format!("`{}`", spec.name.replace('|', " ").to_ascii_uppercase())
 }
 
 fn verdict(spec: &CommandSpec) -> &'static str {
@@ -188,7 +194,10 @@ fn of_script(verb: ScriptVerb) -> &'static str {
 fn places(spec: &CommandSpec) -> String {
     // A subcommand's own name is no argument of its own.
     let inner = i64::from(spec.name.contains('|'));
-    let read = |text: String| format!("{text}r");
+    let read = |text: String| match text.ends_with(|c: char| c.is_alphabetic() || c == '`') {
+        true => format!("{text}: r"),
+        false => format!("{text}r"),
+    };
     let own = |text: String| match spec.effect.access() {
         Access::Read => read(text),
         Access::Write => text,
@@ -230,7 +239,6 @@ fn the_documentation_of_commands_is_this_table() {
     let written = std::fs::read_to_string(path).unwrap();
     assert!(written == page, "docs/commands.md is old: UPDATE_DOCS=1 cargo test -p lockwarden-lock commands");
     for spec in ROWS.iter().filter(|spec| spec.keys != KeySpec::Subcommands) {
-        let name = spec.name.replace('|', " ").to_ascii_uppercase();
-        assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");
+        assert!(page.contains(&name(spec)), "{}", spec.name);
     }
 }
