@@ -7,6 +7,9 @@
 
 extern crate alloc;
 
+// Not for a guest.
+#[cfg(not(target_family = "wasm"))]
+pub mod analysis;
 mod evaluate;
 mod facts;
 mod lexer;

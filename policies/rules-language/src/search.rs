@@ -105,6 +105,16 @@ impl Pattern {
         (ends + between) as u64
     }
 
+    /// What a text begins and ends with that matches, which may have anything between; without the end it is all.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn example(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let mut head = self.head.to_vec();
+        for needle in &self.middle {
+            head.extend_from_slice(&needle.bytes);
+        }
+        (head, self.tail.as_ref().map(|tail| tail.to_vec()))
+    }
+
     pub(crate) fn literal_bytes(&self) -> usize {
         let middle: usize = self.middle.iter().map(|needle| needle.bytes.len()).sum();
         self.head.len() + middle + self.tail.as_ref().map_or(0, |tail| tail.len())

@@ -16,6 +16,7 @@ mod lock;
 mod locks;
 mod orders;
 mod output;
+mod policy;
 mod top;
 mod version;
 mod why;
@@ -87,6 +88,8 @@ enum Command {
     Why(why::WhyArgs),
     /// Run a command while holding a lock
     Lock(lock::LockArgs),
+    /// What the policies of a configuration come to, without a proxy and without Redis
+    Policy(policy::PolicyArgs),
     /// Print the script that completes commands in a shell
     Completions(generate::CompletionsArgs),
     /// Print the manual page
@@ -171,6 +174,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Discover(args) => discover::discover(&args),
         Command::Why(args) => why::why(&args),
         Command::Lock(args) => lock::lock(&args),
+        Command::Policy(args) => policy::policy(&args),
         Command::Completions(args) => generate::completions(&args, Cli::command()),
         Command::Man(args) => generate::man(&args, Cli::command()),
         Command::Version(args) => version::version(&args),

@@ -218,3 +218,63 @@ fn the_shipped_rules_are_checked_and_cost_what_check_says() {
     assert!(line.contains("rules team hours ttl token; they take at most "), "{line}");
     assert!(line.contains(" of 20,000 steps a question"), "{line}");
 }
+
+/// What `lockwarden policy rules` says of these rules, compared with older ones where there are some.
+fn looked_at(rules: &str, older: Option<&str>) -> Finished {
+    let directory = tempfile::tempdir().expect("a directory for the configuration");
+    let namespace = "[[namespace]]\nname = \"team\"\nkeys = [\"lock:*\"]\n";
+    for (name, rules) in [("new.toml", Some(rules)), ("old.toml", older)] {
+        let text = format!("{namespace}{}", rules.unwrap_or_default());
+        fs::write(directory.path().join(name), text).expect("the directory is ours");
+    }
+    let what: &[&str] = if older.is_some() { &["--diff", "old.toml"] } else { &["--explain"] };
+    run_to_end(lockwarden(&["policy", "rules", "--config", "new.toml"]).args(what).current_dir(&directory))
+}
+
+#[test]
+fn rules_that_never_always_or_no_more_refuse_are_found() {
+    let rule = |name: &str, deny: &str| format!("[[namespace.rule]]\nname = \"{name}\"\ndeny = '{deny}'\n");
+    let end = looked_at(TEAM, None);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    for words in [
+        "namespace team: 3 rules, asked about ",
+        "  team   refuses ",
+        "  ttl    wants something of ",
+        "  token  refuses ",
+    ] {
+        assert!(end.stdout.contains(words), "{words}: {end:?}");
+    }
+    let slips = [
+        rule("hours", "hour < 8 || hour >= 24"),
+        rule("late", "hour > 23"),
+        rule("any", "has_ttl || !has_ttl"),
+        rule("behind", "hour < 7"),
+    ];
+    let end = looked_at(&slips.concat(), None);
+    assert_eq!(end.code, Some(1), "{end:?}");
+    for words in [
+        "late    ! never holds",
+        "any     ! refuses everything that it is asked about",
+        "behind  ! refuses only what hours before it refuses",
+    ] {
+        assert!(end.stdout.contains(words), "{words}: {end:?}");
+    }
+}
+
+#[test]
+fn two_files_whose_rules_say_otherwise_are_told_apart_by_a_request() {
+    let rule = |deny: &str, more: &str| format!("[[namespace.rule]]\nname = \"a\"\ndeny = '{deny}'\n{more}");
+    let end = looked_at(&rule("hour >= 18", ""), Some(&rule("!(hour < 18)", "")));
+    assert_eq!((end.code, &*end.stdout), (Some(0), "the rules say the same\n"), "{end:?}");
+    let end = looked_at(&rule("hour >= 19", ""), Some(&rule("hour >= 18", "")));
+    assert_eq!(end.code, Some(1), "{end:?}");
+    for words in [
+        "namespace team: 1 of 24 requests are answered otherwise, such as acquire of \"lock:other\" on Monday at 18:00",
+        "  old.toml  refused by a: limited",
+        "  new.toml  permitted",
+    ] {
+        assert!(end.stdout.contains(words), "{words}: {end:?}");
+    }
+    let end = looked_at(&rule("hour >= 18", "code = \"other\"\n"), Some(&rule("hour >= 18", "ttl_cap = \"5s\"\n")));
+    assert!(end.stdout.contains("24 of 24 requests"), "{end:?}");
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lockwarden_lock::decision::Obligations;
 use lockwarden_policy::RULES;
+use lockwarden_rules::analysis::Looked;
 use lockwarden_rules::{Expression, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Problem, Zone};
 
 use super::keys::belongs_on_top;
@@ -66,14 +67,18 @@ pub(crate) struct RuleConfig {
 }
 
 impl RuleConfig {
-    /// What it wants of every acquire, whichever lock it is about.
-    pub(crate) fn always_wants(&self) -> Obligations {
-        let said = |key: &str| self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| &**value);
-        let is_asked = said("on").is_none_or(|on| on.split(',').any(|operation| operation == "acquire"));
-        if !is_asked || said("when").is_some() || said("only").is_some() {
-            return Obligations::default();
-        }
-        let wish = |key: &str| said(key).and_then(value::milliseconds);
+    fn said(&self, key: &str) -> Option<&str> {
+        self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| &**value)
+    }
+
+    /// Why it refuses, in the word of an error reply.
+    pub(crate) fn code(&self) -> &str {
+        self.said("code").unwrap_or("limited")
+    }
+
+    /// What it wants where it says something.
+    pub(crate) fn wants(&self) -> Obligations {
+        let wish = |key: &str| self.said(key).and_then(value::milliseconds);
         Obligations {
             ttl_default_ms: wish("ttl_default"),
             ttl_cap_ms: wish("ttl_cap"),
@@ -81,6 +86,25 @@ impl RuleConfig {
             max_hold_ms: wish("max_hold"),
             ..Obligations::default()
         }
+    }
+
+    /// What it wants of every acquire, whichever lock it is about.
+    pub(crate) fn always_wants(&self) -> Obligations {
+        let is_asked = self.said("on").is_none_or(|on| on.split(',').any(|operation| operation == "acquire"));
+        match is_asked && self.said("when").is_none() && self.said("only").is_none() {
+            true => self.wants(),
+            false => Obligations::default(),
+        }
+    }
+
+    /// As it is looked at.
+    pub(crate) fn looked(&self) -> Looked<'_> {
+        let parsed = |key: &str| self.said(key).and_then(|source| Expression::parse(source).ok());
+        let deny = parsed("deny");
+        let usual = if deny.is_some() { "acquire" } else { "acquire,take-over,extend" };
+        let on = self.said("on").unwrap_or(usual);
+        let on = OPERATIONS.iter().map(|(word, _)| *word).filter(|word| on.split(',').any(|named| named == *word));
+        Looked { name: &self.name, on: on.collect(), when: parsed("when"), deny, reports: self.said("only").is_some() }
     }
 }
 
