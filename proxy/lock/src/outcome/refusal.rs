@@ -329,7 +329,7 @@ mod tests {
         });
         assert_eq!(
             line,
-            "LOCKDENIED limited key=lock:a cmd=SET policy=rules rule=hours id=7F3K2A hint=\"a rule of this policy about rate, \
+            "LOCKDENIED limited key=lock:a cmd=SET policy=rules rule=hours id=7F3K2A hint=\"a rule of a policy about rate, \
              number, name or time\""
         );
     }
