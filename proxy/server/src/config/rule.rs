@@ -88,10 +88,17 @@ impl RuleConfig {
         }
     }
 
-    /// What it wants of every acquire, whichever lock it is about.
+    /// The operations that it is asked about. Where it only wants something, an extension may not lead around it.
+    fn on(&self) -> &str {
+        let usual = if self.said("deny").is_some() { "acquire" } else { "acquire,take-over,extend" };
+        self.said("on").unwrap_or(usual)
+    }
+
+    /// What it wants of every lease, however that comes to its TTL and whichever lock it is about.
     pub(crate) fn always_wants(&self) -> Obligations {
-        let is_asked = self.said("on").is_none_or(|on| on.split(',').any(|operation| operation == "acquire"));
-        match is_asked && self.said("when").is_none() && self.said("only").is_none() {
+        let is_asked = |operation: &str| self.on().split(',').any(|named| named == operation);
+        let sets_ttls = ["acquire", "take-over", "extend"].into_iter().all(is_asked);
+        match sets_ttls && self.said("when").is_none() && self.said("only").is_none() {
             true => self.wants(),
             false => Obligations::default(),
         }
@@ -100,11 +107,15 @@ impl RuleConfig {
     /// As it is looked at.
     pub(crate) fn looked(&self) -> Looked<'_> {
         let parsed = |key: &str| self.said(key).and_then(|source| Expression::parse(source).ok());
-        let deny = parsed("deny");
-        let usual = if deny.is_some() { "acquire" } else { "acquire,take-over,extend" };
-        let on = self.said("on").unwrap_or(usual);
-        let on = OPERATIONS.iter().map(|(word, _)| *word).filter(|word| on.split(',').any(|named| named == *word));
-        Looked { name: &self.name, on: on.collect(), when: parsed("when"), deny, reports: self.said("only").is_some() }
+        let words = OPERATIONS.iter().map(|(word, _)| *word);
+        let on = words.filter(|word| self.on().split(',').any(|named| named == *word));
+        Looked {
+            name: &self.name,
+            on: on.collect(),
+            when: parsed("when"),
+            deny: parsed("deny"),
+            reports: self.said("only").is_some(),
+        }
     }
 }
 

@@ -71,7 +71,9 @@ fn what_holds_only_for_some_locks_is_promised_of_none() {
         ("ttl_cap = \"5s\"", Some(5_000)),
         ("ttl_cap = \"5s\"\nwhen = 'db == 3'", None),
         ("ttl_cap = \"5s\"\non = [\"extend\"]", None),
-        ("ttl_cap = \"5s\"\ndeny = 'db == 3'", Some(5_000)),
+        // An extension is not its affair, and may be longer.
+        ("ttl_cap = \"5s\"\ndeny = 'db == 3'", None),
+        ("ttl_cap = \"5s\"\ndeny = 'db == 3'\non = [\"acquire\", \"extend\", \"take-over\"]", Some(5_000)),
     ] {
         let (config, found) = loaded(&with_rules(&format!("[[namespace.rule]]\nname = \"a\"\n{rule}\n")));
         let config = config.unwrap_or_else(|| panic!("{found:?}"));
