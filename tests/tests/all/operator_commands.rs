@@ -184,7 +184,7 @@ fn a_decision_is_told_over_resp_in_the_words_of_the_command_line() {
         format!("+{id}: SET lock:a was refused: overwrite"),
         "who      stock-2 at ".to_owned(),
         "granted to billing-7 at ".to_owned(),
-        "do       take the lock with SET key value NX PX ms".to_owned(),
+        "do       acquire with SET key value NX PX ms".to_owned(),
     ] {
         assert!(said.contains(&words), "{words}: {said}");
     }
