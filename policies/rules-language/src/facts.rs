@@ -134,8 +134,8 @@ impl Words {
     }
 }
 
-/// Those that rules are asked about.
-const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
+/// The operations that rules may be asked about.
+pub const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
 
 /// Every fact, in the order of the documentation.
 pub const FACTS: [FactInfo; 17] = [

@@ -21,7 +21,7 @@ mod token_class;
 mod zone;
 
 pub use evaluate::Steps;
-pub use facts::{Client, FACTS, FactInfo, Facts, MAX_TEXT_BYTES};
+pub use facts::{Client, FACTS, FactInfo, Facts, MAX_TEXT_BYTES, OPERATIONS};
 pub use problem::{Problem, What};
 pub use zone::{BadZone, Zone};
 

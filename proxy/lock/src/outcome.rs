@@ -16,8 +16,8 @@ pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
 pub use guarded::{Guarded, Left, read_guarded};
 pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
-    BulkRefusal, GuardLine, OTHERS_STAND, RefusalLine, bulk_line, debug_line, guard_limit_line, guard_line, limit_line,
-    not_permitted_line, refusal_line,
+    BulkRefusal, GuardLine, MAX_HINT_BYTES, OTHERS_STAND, RefusalLine, bulk_line, debug_line, guard_limit_line,
+    guard_line, limit_line, not_permitted_line, refusal_line,
 };
 pub use reply::{Answered, answer, native_nothing, plain};
 pub use unconfirmed::{unconfirmed_line, unconfirmed_words};

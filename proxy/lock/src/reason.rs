@@ -171,6 +171,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::outcome::MAX_HINT_BYTES;
 
     fn of_the_repository(file: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn an_advice_is_shown_whole_in_an_error_line() {
         for reason in Reason::ALL {
-            assert!(reason.advice().unwrap_or_default().len() <= 200, "{reason}");
+            assert!(reason.advice().unwrap_or_default().len() <= MAX_HINT_BYTES, "{reason}");
         }
     }
 }

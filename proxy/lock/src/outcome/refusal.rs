@@ -13,8 +13,8 @@ use crate::token::FencingToken;
 const MAX_LINE_BYTES: usize = 512;
 /// The longest part of a key that is shown, in bytes.
 const MAX_SHOWN_KEY_BYTES: usize = 120;
-/// The longest hint, in bytes.
-const MAX_HINT_BYTES: usize = 200;
+/// The longest hint that an error line shows, in bytes.
+pub const MAX_HINT_BYTES: usize = 200;
 
 /// What an error line says.
 #[derive(Clone, Debug)]

@@ -175,15 +175,10 @@ struct Difference {
 
 fn diff(args: &RulesArgs, old: &Path) -> Result<ExitCode, ApiError> {
     let (before, after) = (load(old)?, load(&args.config)?);
-    let rules = |config: &'_ Config, name: &str| -> Vec<RuleConfig> {
-        let mut all = config.namespaces.iter();
-        all.find(|namespace| namespace.name == name).map_or_else(Vec::new, |namespace| namespace.rules.clone())
-    };
     let mut names: Vec<&str> = after.namespaces.iter().chain(&before.namespaces).map(|one| &*one.name).collect();
     names.sort_unstable();
     names.dedup();
-    let differences =
-        names.into_iter().filter_map(|name| difference(name, &rules(&before, name), &rules(&after, name)));
+    let differences = names.into_iter().filter_map(|name| difference(name, rules(&before, name), rules(&after, name)));
     let differences: Vec<Difference> = differences.collect();
     let (was, is) = (old.display().to_string(), args.config.display().to_string());
     let width = was.len().max(is.len());
@@ -203,6 +198,12 @@ fn diff(args: &RulesArgs, old: &Path) -> Result<ExitCode, ApiError> {
             .collect(),
     })?;
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { exit_code::findings() })
+}
+
+/// The rules of a namespace; none where there is no such namespace.
+fn rules<'a>(config: &'a Config, name: &str) -> &'a [RuleConfig] {
+    let namespace = config.namespaces.iter().find(|namespace| namespace.name == name);
+    namespace.map_or(&[], |namespace| &namespace.rules)
 }
 
 /// The first request that two sets of rules answer otherwise, and how many they do.

@@ -6,9 +6,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lockwarden_lock::decision::Obligations;
+use lockwarden_lock::outcome::MAX_HINT_BYTES;
 use lockwarden_policy::RULES;
 use lockwarden_rules::analysis::Looked;
-use lockwarden_rules::{Expression, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Problem, Zone};
+use lockwarden_rules::{
+    Expression, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, OPERATIONS, Problem, Zone,
+};
 
 use super::keys::belongs_on_top;
 use super::reader::{ChoiceError, Found, Reader, Section, key_table, one_of};
@@ -30,10 +33,6 @@ key_table! { pub(super) KEYS =
     max_hold: "\"1h\"" = "(none)",
 }
 
-/// Operations that a rule may be on, in the words of expressions.
-const OPERATIONS: [(&str, &str); 4] =
-    [("acquire", "acquire"), ("extend", "extend"), ("release", "release"), ("take-over", "take-over")];
-
 const CODES: [(&str, &str); 5] = [
     ("limited", "limited"),
     ("no-ttl", "no-ttl"),
@@ -47,9 +46,6 @@ const WISHES: [&str; 4] = ["ttl_default", "ttl_cap", "keep_alive", "max_hold"];
 
 /// A time that a rule may want.
 const WISH: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(36_525 * 24 * 60 * 60);
-
-/// The longest hint, in bytes: as much as an error reply shows.
-const MAX_HINT_BYTES: usize = 200;
 
 /// One checked `[[namespace.rule]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +103,7 @@ impl RuleConfig {
     /// As it is looked at.
     pub(crate) fn looked(&self) -> Looked<'_> {
         let parsed = |key: &str| self.said(key).and_then(|source| Expression::parse(source).ok());
-        let words = OPERATIONS.iter().map(|(word, _)| *word);
-        let on = words.filter(|word| self.on().split(',').any(|named| named == *word));
+        let on = OPERATIONS.into_iter().filter(|word| self.on().split(',').any(|named| named == *word));
         Looked {
             name: &self.name,
             on: on.collect(),
@@ -273,7 +268,7 @@ enum OnError {
 fn operations(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {
     let mut seen = HashSet::new();
     let on = reader.strings(section, "on", OPERATIONS.len(), |text| {
-        let word = one_of(text, &OPERATIONS)?;
+        let word = one_of(text, &OPERATIONS.map(|word| (word, word)))?;
         match seen.insert(word) {
             true => Ok(word),
             false => Err(OnError::Twice(word.to_owned())),

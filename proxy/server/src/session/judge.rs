@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::decision::{Decide, Verdict};
-use lockwarden_lock::op::{Command, LockOp, Reach, Test};
+use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Judged, Lock, Refused, judge};
 use lockwarden_policy::Chains;
@@ -28,7 +28,7 @@ use crate::ruleset::Active;
 use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::commands::opaque_scripts::Examined;
-use crate::session::judge::compare_digest::Compared;
+use crate::session::judge::compare_digest::{Compared, compares_digest};
 use crate::session::judge::gather_facts::{is_try, may_be_granted};
 use crate::session::judge::looked::Looked;
 use crate::session::transport::request_buffer::RequestBuffer;
@@ -74,14 +74,12 @@ impl Session {
                     Examined::Unsound(text) | Examined::Unknown(text) => return Ok(Looked::Wrong(text)),
                 }
             }
-            match command.op.comparison().map(|comparison| comparison.test) {
-                Some(Test::OtherDigest | Test::Digest(_)) => match Box::pin(self.compare_digest(inbox, command)).await?
-                {
+            if compares_digest(command) {
+                match Box::pin(self.compare_digest(inbox, command)).await? {
                     Compared::Judged => {}
                     Compared::Never => return Ok(Looked::NoDigest),
                     Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
-                },
-                Some(Test::Equal | Test::Differs | Test::Failed) | None => {}
+                }
             }
             if let LockOp::Wrapped { reach: Reach::Anything, .. } = &command.op {
                 let (target, why) = (command.op.target(), UnjudgedWhy::ComputedNames);

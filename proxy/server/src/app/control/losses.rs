@@ -10,7 +10,6 @@ use lockwarden_lock::data_guard::Unlocked;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
-
 use lockwarden_policy::RULES;
 
 use crate::config::{

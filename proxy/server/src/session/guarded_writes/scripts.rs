@@ -102,11 +102,8 @@ impl Client {
     /// Counts a script that may write guarded data whose names only its run tells: it is not checked.
     pub(crate) fn count_computed_data(&mut self, class: &Class<'_>, request: &Request<'_>) {
         let is_refused = matches!(class, Class::Opaque(_) | Class::Error(_) | Class::TooLong(..));
-        if self.active.load().guards.is_empty() || is_refused {
-            return;
-        }
-        let is_known = matches!(lookup(request), Lookup::Known(spec) if is_script(spec.name));
-        if !is_known {
+        let is_known = || matches!(lookup(request), Lookup::Known(spec) if is_script(spec.name));
+        if is_refused || !is_known() {
             return;
         }
         let written = self.written_by_script(request);

@@ -15,19 +15,15 @@ use crate::telemetry::vocabulary::UnjudgedWhy;
 
 impl Session {
     /// No script can compute the digest that Redis 8.4 compares. So the value is read here, and the
-    /// step compares that very value again.
+    /// step compares that very value again. Only for a command that [`compares_digest`].
     pub(crate) async fn compare_digest(
         &mut self,
         inbox: &mut RequestBuffer,
         command: &mut LockCommand,
     ) -> Result<Compared, End> {
-        match command.op.comparison().map(|comparison| comparison.test) {
-            Some(Test::OtherDigest) => return Ok(Compared::Never),
-            Some(Test::Digest(_)) if self.client.connection.block.is_some() => {
-                return Ok(Compared::Never);
-            }
-            Some(Test::Digest(_)) => {}
-            Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
+        let test = command.op.comparison().map(|comparison| comparison.test);
+        if self.client.connection.block.is_some() || !matches!(test, Some(Test::Digest(_))) {
+            return Ok(Compared::Never);
         }
         self.transport.inquire(&OwnRequest::Value(&command.op.target().key), Look::Answer);
         let answer = self.answer(inbox).await?;
@@ -67,9 +63,17 @@ impl Session {
     }
 }
 
+/// Whether a command compares a digest.
+pub(crate) fn compares_digest(command: &LockCommand) -> bool {
+    match command.op.comparison().map(|comparison| comparison.test) {
+        Some(Test::OtherDigest | Test::Digest(_)) => true,
+        Some(Test::Equal | Test::Differs | Test::Failed) | None => false,
+    }
+}
+
 /// What came of a condition on a digest.
 pub(crate) enum Compared {
-    /// It was compared, or there was none.
+    /// It was compared.
     Judged,
     /// It cannot be judged.
     Never,

@@ -143,10 +143,7 @@ impl Client {
         let mut names = std::mem::take(&mut self.refused).into_iter();
         let named = names.find(|(key, _)| *key == target.key);
         let id = named.map_or_else(refusal_id, |(_, id)| id);
-        let by = flight.permitted.locks().get(at).map_or_else(
-            || By { policy: policy_of(refused.reason, target, active), rule: None, detail: None },
-            |allowed| By::of(allowed, refused.reason, active),
-        );
+        let by = By::of(flight.permitted.locks().get(at), target, refused.reason, active);
         refusal_line(&RefusalLine {
             code: Code::Denied,
             reason: refused.reason,
@@ -231,12 +228,13 @@ pub(crate) struct By<'a> {
 
 impl<'a> By<'a> {
     /// Of a script the policies were asked beforehand what it may do; what was found only in the step has no words.
-    pub(crate) fn of(allowed: &'a Allowed, reason: Reason, active: &Active) -> By<'a> {
-        match allowed.refused_by(reason).filter(|denial| denial.rule.is_some()) {
+    pub(crate) fn of(allowed: Option<&'a Allowed>, target: &Target, reason: Reason, active: &Active) -> By<'a> {
+        let denial = allowed.and_then(|allowed| allowed.refused_by(reason));
+        match denial.filter(|denial| denial.rule.is_some()) {
             Some(denial) => {
                 By { policy: &denial.policy, rule: denial.rule.as_deref(), detail: denial.detail.as_deref() }
             }
-            None => By { policy: policy_of(reason, &allowed.lock.target, active), rule: None, detail: None },
+            None => By { policy: policy_of(reason, target, active), rule: None, detail: None },
         }
     }
 }

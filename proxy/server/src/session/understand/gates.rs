@@ -2,8 +2,6 @@
 //! another connection, a login, a question. That waits, and what it finds out may change the meaning of the command; so
 //! behind a gate that had to be opened the command is classified anew.
 
-use std::array;
-
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::pass_through::Kept;
 use lockwarden_lock::settle::Refused;
@@ -68,7 +66,7 @@ impl Session {
     #[inline]
     pub(crate) fn next_closed(
         &mut self,
-        gates: &mut array::IntoIter<Gate, 5>,
+        gates: &mut impl Iterator<Item = Gate>,
         class: &mut Class<'_>,
         request: &Request<'_>,
         inbox: &RequestBuffer,

@@ -50,7 +50,7 @@ impl Client {
         }
         if let Some(would) = one.answer.would.filter(|_| !one.enforced) {
             let reason = would.reason;
-            let By { policy, rule, detail } = By::of(one.allowed, reason, active);
+            let By { policy, rule, detail } = By::of(Some(one.allowed), one.target, reason, active);
             let detail = detail.map(str::to_owned);
             let would = Denial { reason, detail, policy: policy.into(), rule: rule.map(Into::into) };
             let id = self.would_refuse(one.target, one.name, (one.operation, mode), &would, active);
@@ -100,7 +100,7 @@ impl Client {
         refused: &StepRefused,
         active: &Active,
     ) -> (String, Verdict) {
-        let By { policy, rule, detail } = By::of(one.allowed, refused.reason, active);
+        let By { policy, rule, detail } = By::of(Some(one.allowed), one.target, refused.reason, active);
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
         details.metrics.decision(one.operation, DecisionKind::Deny, Some(refused.reason), policy, mode);
