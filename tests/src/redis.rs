@@ -177,8 +177,15 @@ impl Redis {
         self.process.as_ref().expect("the server runs").signal(libc::SIGCONT);
     }
 
+    /// Waits until so many acquires of proxies wait for a frozen server. What proxies ask by themselves each second is shorter.
+    #[track_caller]
+    pub fn acquires_wait(&self, acquires: usize) {
+        const SHORTEST: u64 = 200;
+        wait_for("the acquires to be sent to Redis", || self.connections_waiting(SHORTEST) >= acquires);
+    }
+
     /// How many connections have sent a frozen server so many bytes that it has not read.
-    pub fn connections_waiting(&self, bytes: u64) -> usize {
+    fn connections_waiting(&self, bytes: u64) -> usize {
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
         let ports = [Some(self.port), self.tls_port].into_iter().flatten();
         let ports: Vec<String> = ports.map(|port| format!(":{port:04X}")).collect();

@@ -42,7 +42,7 @@ impl Leaving {
                 client.sends("PING").gets("+PONG");
                 redis.freeze();
                 asks(&client, line);
-                reaches_redis(redis, 1);
+                redis.acquires_wait(1);
                 match self {
                     Leaving::Resets => client.resets(),
                     _ => drop(client),
@@ -59,12 +59,6 @@ impl Leaving {
             }
         }
     }
-}
-
-/// Waits until so many acquires wait for a frozen Redis. The proxy's own heartbeat is shorter.
-#[track_caller]
-fn reaches_redis(redis: &Redis, acquires: usize) {
-    wait_for("the acquire to be sent to Redis", || redis.connections_waiting(60) == acquires);
 }
 
 #[track_caller]
@@ -361,10 +355,10 @@ fn the_repetition_may_come_through_another_proxy_and_before_the_first_try_is_ans
     }
     redis.freeze();
     asks(&first, ACQUIRE);
-    reaches_redis(&redis, 1);
+    redis.acquires_wait(1);
     drop(first);
     asks(&again, ACQUIRE);
-    reaches_redis(&redis, 2);
+    redis.acquires_wait(2);
     redis.thaw();
     // Her second try may still be too early for the end of the first connection; a third is not.
     let mut heard = again.then().reply().to_string();

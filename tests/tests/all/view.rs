@@ -338,7 +338,7 @@ fn a_freeze_of_the_proxy_or_the_server_makes_no_lease_look_changed_around_it() {
     // It grants the lock once the proxy stands still.
     redis.freeze();
     let granted = alice.sends(take("lock:a"));
-    wait_for("the server to be asked", || redis.connections_waiting(100) == 1);
+    redis.acquires_wait(1);
     proxy.freeze();
     redis.thaw();
     wait_for("the grant", || !redis.is_free("lock:a"));

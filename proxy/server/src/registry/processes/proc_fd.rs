@@ -192,9 +192,15 @@ impl Search {
             }
         }
         for (inode, file) in hits {
-            if let Some(running) = opener(number, file, inode) {
-                self.remember(running.number(), std::iter::once(file));
-                hunt.found.insert(inode, (running.process(), running));
+            match opener(number, file, inode) {
+                Some(running) => {
+                    self.remember(running.number(), std::iter::once(file));
+                    hunt.found.insert(inode, (running.process(), running));
+                }
+                // It ended meanwhile. A child that had its parent's files for a moment was not the one that is looked for.
+                None => {
+                    hunt.missing.insert(inode);
+                }
             }
         }
     }
