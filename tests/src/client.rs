@@ -148,6 +148,11 @@ impl Client {
         self.stream.local_addr().expect("the socket is bound")
     }
 
+    /// The port that it is connected to.
+    pub fn port(&self) -> u16 {
+        self.stream.peer_addr().expect("the socket is connected").port()
+    }
+
     /// Sends one command line; blanks separate arguments, quotes hold them together.
     #[track_caller]
     pub fn sends(&self, line: impl AsRef<str>) -> Exchange<'_> {

@@ -184,11 +184,19 @@ impl Redis {
         wait_for("the acquires to be sent to Redis", || self.connections_waiting(SHORTEST) >= acquires);
     }
 
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        [Some(self.port), self.tls_port].into_iter().flatten()
+    }
+
+    /// Whether this client goes around every proxy.
+    pub fn is_asked_directly_by(&self, client: &Client) -> bool {
+        self.ports().any(|port| port == client.port())
+    }
+
     /// How many connections have sent a frozen server so many bytes that it has not read.
     fn connections_waiting(&self, bytes: u64) -> usize {
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        let ports = [Some(self.port), self.tls_port].into_iter().flatten();
-        let ports: Vec<String> = ports.map(|port| format!(":{port:04X}")).collect();
+        let ports: Vec<String> = self.ports().map(|port| format!(":{port:04X}")).collect();
         table
             .lines()
             .filter_map(|line| {
