@@ -22,16 +22,19 @@ const OPAQUE: &str = "local n = redis.call('del', KEYS[1]) redis.call('incr', KE
 const TTL: Duration = Duration::from_millis(600);
 
 /// The guest that traps where it is told.
-fn naughty() -> &'static str {
+pub(crate) fn naughty() -> &'static str {
     static FILE: OnceLock<String> = OnceLock::new();
-    FILE.get_or_init(|| {
-        let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-        let target = PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guests"));
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let example = ["--example", "naughty"];
-        let built = guest::build(&cargo, &root, &target, "lockwarden-policy-sdk", &example).expect("the guest builds");
-        built.join("examples/naughty.wasm").display().to_string()
-    })
+    FILE.get_or_init(|| example("naughty"))
+}
+
+/// An example of the SDK, as a module.
+pub(crate) fn example(name: &str) -> String {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let target = PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guests"));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["--example", name];
+    let built = guest::build(&cargo, &root, &target, "lockwarden-policy-sdk", &arguments).expect("the guest builds");
+    built.join(format!("examples/{name}.wasm")).display().to_string()
 }
 
 /// A proxy whose chain has the naughty policy, with this setting.

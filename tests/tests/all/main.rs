@@ -87,6 +87,7 @@ mod memory;
 mod multiplexed;
 mod opaque;
 mod outages;
+mod policy_cases;
 mod pools;
 mod prefixes;
 mod presenting;

@@ -110,6 +110,10 @@ impl Policy for Naughty {
             b"bomb" => loop {
                 self.hoard.borrow_mut().push(Vec::with_capacity(1 << 20));
             },
+            b"moody" => {
+                self.hoard.borrow_mut().push(Vec::new());
+                return Decision::deny(Code::Other, format!("asked {} times", self.hoard.borrow().len()));
+            }
             b"hoard" => self.hoard.borrow_mut().push(Vec::with_capacity(1 << 20)),
             b"recursion" => {
                 black_box(descend(u64::from(request.attempts)));

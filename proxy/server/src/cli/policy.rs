@@ -1,22 +1,18 @@
-//! `lockwarden policy`: what policies of a configuration come to, without a proxy and without Redis. `rules` looks at the rules of
-//! namespaces (`[[namespace.rule]]`): which of them never, always or no more refuse, and what two files say otherwise.
+//! `lockwarden policy`: what policies come to, without a proxy and without Redis. `rules` looks at the rules of namespaces, `test`
+//! and `run` ask a module, or the chain of a namespace, as the proxy would. Next: `policy/asking.rs`.
+
+mod asking;
+mod cases;
+mod rules;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{ArgGroup, Args, Subcommand};
-use lockwarden_lock::decision::Obligations;
-use lockwarden_rules::analysis::{Found, Looked, MAX_SAMPLES, Sample, Samples, explain, refuser, samples};
-use serde::Serialize;
+use clap::{Args, Subcommand};
+use lockwarden_lock::decision::{Fence, Obligations, TakeOverRule};
 
-use super::api_client::{ApiError, finish, load_config};
-use super::output;
-use super::output::{Format, Output};
-use crate::app::exit_code;
-use crate::config::{Config, RuleConfig};
-use crate::text::escape::spell;
-use crate::text::numbers::{counted, number};
+use super::api_client::finish;
+use crate::text::durations::toml_duration;
 
 #[derive(Args, Debug)]
 pub(super) struct PolicyArgs {
@@ -26,295 +22,56 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
+    /// Ask a module, or the policies of a namespace, what a file of cases says, and compare the answers
+    Test(asking::TestArgs),
+    /// Ask a module, or the policies of a namespace, about one request
+    Run(asking::RunArgs),
     /// What the rules of a configuration come to: those that never or always refuse, or stand behind another one
-    Rules(RulesArgs),
-}
-
-#[derive(Args, Debug)]
-#[command(group(ArgGroup::new("what").required(true)))]
-struct RulesArgs {
-    /// The configuration
-    #[arg(short, long, value_name = "FILE", env = "LOCKWARDEN_CONFIG")]
-    config: PathBuf,
-    /// Ask each rule about requests around everything that the rules say, and tell which refuse
-    #[arg(long, group = "what")]
-    explain: bool,
-    /// Show a request on which the rules of this older configuration say otherwise
-    #[arg(long, value_name = "OLD", group = "what")]
-    diff: Option<PathBuf>,
-    #[command(flatten)]
-    output: Output,
+    Rules(rules::RulesArgs),
 }
 
 /// Does what was asked.
 pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
-    let PolicyCommand::Rules(args) = &args.command;
-    finish(match &args.diff {
-        Some(old) => diff(args, old),
-        None => explained(args),
+    finish(match &args.command {
+        PolicyCommand::Test(args) => asking::test(args),
+        PolicyCommand::Run(args) => asking::run(args),
+        PolicyCommand::Rules(args) => rules::rules_of(args),
     })
 }
 
-/// The rules of one namespace, looked at.
-#[derive(Serialize)]
-struct Explained<'a> {
-    namespace: &'a str,
-    /// How many requests they were asked about.
-    requests: u64,
-    /// How many there would have been.
-    combinations: u64,
-    rules: Vec<ExplainedRule<'a>>,
-}
-
-#[derive(Serialize)]
-struct ExplainedRule<'a> {
-    rule: &'a str,
-    asked: u64,
-    /// What it refuses, or would; of a rule that refuses nothing, where it wants something.
-    holds: u64,
-    refused_before: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    behind: Option<String>,
-    #[serde(skip)]
-    refuses: bool,
-    #[serde(skip)]
-    reports: bool,
-}
-
-impl ExplainedRule<'_> {
-    fn of<'a>(rule: &Looked<'a>, found: Found) -> ExplainedRule<'a> {
-        let Found { asked, held, refused_before, behind } = found;
-        ExplainedRule {
-            rule: rule.name,
-            asked,
-            holds: held,
-            refused_before,
-            behind,
-            refuses: rule.deny.is_some(),
-            reports: rule.reports,
-        }
-    }
-
-    /// What a person should look at.
-    fn finding(&self) -> Option<String> {
-        let all = self.holds == self.asked;
-        match (self.refuses, &self.behind) {
-            (_, _) if self.holds == 0 => Some("never holds".to_owned()),
-            (true, Some(behind)) => Some(format!("refuses only what {behind} before it refuses")),
-            (true, None) if all => Some("refuses everything that it is asked about".to_owned()),
-            (_, _) => None,
-        }
-    }
-
-    fn words(&self) -> String {
-        let of = format!("{} of {}", number(self.holds), number(self.asked));
-        let mut words = match (self.refuses, self.reports) {
-            (true, false) => format!("refuses {of}"),
-            (true, true) => format!("reports {of}"),
-            (false, _) => format!("wants something of {of}"),
-        };
-        if self.refused_before > 0 && self.behind.is_none() {
-            let _ = write!(words, ", {} of which a rule before it refuses", number(self.refused_before));
-        }
-        match self.finding() {
-            Some(finding) => format!("! {finding}"),
-            None => words,
-        }
-    }
-}
-
-fn explained(args: &RulesArgs) -> Result<ExitCode, ApiError> {
-    let config = load(&args.config)?;
-    let mut all = Vec::new();
-    for namespace in config.namespaces.iter().filter(|namespace| !namespace.rules.is_empty()) {
-        let rules = looked(&namespace.rules);
-        let samples = samples(&[&rules]);
-        let found = explain(&rules, &samples);
-        all.push(Explained {
-            namespace: &namespace.name,
-            requests: asked(&samples),
-            combinations: samples.combinations(),
-            rules: rules.iter().zip(found).map(|(rule, found)| ExplainedRule::of(rule, found)).collect(),
-        });
-    }
-    output::print(&match args.output.output {
-        Format::Json => output::json(&all),
-        Format::Text if all.is_empty() => format!("{}: no namespace has rules\n", args.config.display()),
-        Format::Text => all.iter().map(in_words).collect(),
-    })?;
-    let any = all.iter().flat_map(|one| &one.rules).any(|rule| rule.finding().is_some());
-    Ok(if any { exit_code::findings() } else { ExitCode::SUCCESS })
-}
-
-fn in_words(one: &Explained<'_>) -> String {
-    let some = match one.combinations > one.requests {
-        true => format!(", which stand for {}", number(one.combinations)),
-        false => String::new(),
-    };
-    let rules = counted(one.rules.len() as u64, "rule", "rules");
-    let mut text =
-        format!("namespace {}: {rules}, asked about {} requests{some}\n", one.namespace, number(one.requests));
-    let width = one.rules.iter().map(|rule| rule.rule.len()).max().unwrap_or(0);
-    for rule in &one.rules {
-        let _ = writeln!(text, "  {:width$}  {}", rule.rule, rule.words());
-    }
-    text
-}
-
-/// A request on which two files say otherwise.
-#[derive(Serialize)]
-struct Difference {
-    namespace: String,
-    /// Of so many requests they were asked about.
-    requests: u64,
-    differs: u64,
-    request: String,
-    old: String,
-    new: String,
-}
-
-fn diff(args: &RulesArgs, old: &Path) -> Result<ExitCode, ApiError> {
-    let (before, after) = (load(old)?, load(&args.config)?);
-    let mut names: Vec<&str> = after.namespaces.iter().chain(&before.namespaces).map(|one| &*one.name).collect();
-    names.sort_unstable();
-    names.dedup();
-    let differences = names.into_iter().filter_map(|name| difference(name, rules(&before, name), rules(&after, name)));
-    let differences: Vec<Difference> = differences.collect();
-    let (was, is) = (old.display().to_string(), args.config.display().to_string());
-    let width = was.len().max(is.len());
-    output::print(&match args.output.output {
-        Format::Json => output::json(&differences),
-        Format::Text if differences.is_empty() => "the rules say the same\n".to_owned(),
-        Format::Text => differences
-            .iter()
-            .map(|one| {
-                let Difference { namespace, requests, differs, request, old, new } = one;
-                let (differs, requests) = (number(*differs), number(*requests));
-                format!(
-                    "namespace {namespace}: {differs} of {requests} requests are answered otherwise, such as {request}\n  \
-                     {was:width$}  {old}\n  {is:width$}  {new}\n"
-                )
-            })
-            .collect(),
-    })?;
-    Ok(if differences.is_empty() { ExitCode::SUCCESS } else { exit_code::findings() })
-}
-
-/// The rules of a namespace; none where there is no such namespace.
-fn rules<'a>(config: &'a Config, name: &str) -> &'a [RuleConfig] {
-    let namespace = config.namespaces.iter().find(|namespace| namespace.name == name);
-    namespace.map_or(&[], |namespace| &namespace.rules)
-}
-
-/// The first request that two sets of rules answer otherwise, and how many they do.
-fn difference(namespace: &str, before: &[RuleConfig], after: &[RuleConfig]) -> Option<Difference> {
-    let (old, new) = (looked(before), looked(after));
-    let samples = samples(&[&old, &new]);
-    let mut first = None;
-    let mut differs = 0;
-    for sample in samples.iter() {
-        let (was, is) = (Answer::of(before, &old, &sample), Answer::of(after, &new, &sample));
-        if was.code() != is.code() || was.wants != is.wants {
-            differs += 1;
-            first.get_or_insert_with(|| (sample, was.words(), is.words()));
-        }
-    }
-    let (sample, old, new) = first?;
-    let request = request(&sample);
-    Some(Difference { namespace: namespace.to_owned(), requests: asked(&samples), differs, request, old, new })
-}
-
-fn asked(samples: &Samples) -> u64 {
-    samples.combinations().min(MAX_SAMPLES)
-}
-
-/// What the rules of a namespace answer.
-struct Answer<'a> {
-    refused: Option<&'a RuleConfig>,
-    wants: Obligations,
-}
-
-impl<'a> Answer<'a> {
-    fn of(rules: &'a [RuleConfig], looked: &[Looked<'_>], sample: &Sample) -> Answer<'a> {
-        let refused = refuser(looked, sample).and_then(|by| rules.iter().find(|rule| rule.name == by.name));
-        let saying = rules.iter().zip(looked).filter(|(_, looked)| !looked.reports && looked.says_something(sample));
-        let wants = match refused {
-            Some(_) => Obligations::default(),
-            None => saying.fold(Obligations::default(), |all, (rule, _)| all.merge(rule.wants())),
-        };
-        Answer { refused, wants }
-    }
-
-    fn code(&self) -> Option<&str> {
-        self.refused.map(RuleConfig::code)
-    }
-
-    fn words(&self) -> String {
-        if let Some(rule) = self.refused {
-            return format!("refused by {}: {}", rule.name, rule.code());
-        }
-        let Obligations { ttl_default_ms, ttl_cap_ms, keep_alive_ms, max_hold_ms, .. } = self.wants;
-        let mut words = "permitted".to_owned();
-        for (key, wish) in [
-            ("ttl_default", ttl_default_ms),
-            ("ttl_cap", ttl_cap_ms),
-            ("keep_alive", keep_alive_ms),
-            ("max_hold", max_hold_ms),
-        ] {
-            if let Some(ms) = wish {
-                let _ = write!(words, ", {key} {ms} ms");
-            }
-        }
-        words
-    }
-}
-
-/// A request in words: what is usual is left out.
-fn request(sample: &Sample) -> String {
-    const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-    let Sample { operation, key, db, ttl_ms, attempts, remaining_ms, token, token_is_shared, .. } = sample;
-    let Sample { weekday, hour, minute, name, user, address, certificate, .. } = sample;
-    let day = usize::try_from(weekday - 1).ok().and_then(|place| DAYS.get(place)).copied().unwrap_or("?");
-    let mut words = format!("{operation} of {} on {day} at {hour:02}:{minute:02}", quoted(key));
-    match ttl_ms {
-        Some(ms) => write!(words, " for {ms} ms"),
-        None => write!(words, " without a TTL"),
-    }
-    .and_then(|()| match token {
-        Some(token) => write!(words, " with {}", quoted(token)),
-        None => write!(words, " without an owner token"),
-    })
-    .unwrap_or_default();
-    for (fact, is_usual, value) in [
-        ("db", *db == 0, db.to_string()),
-        ("attempts", *attempts == 1, attempts.to_string()),
-        ("remaining", *remaining_ms == 0, format!("{remaining_ms} ms")),
-        ("token.shared", !token_is_shared, token_is_shared.to_string()),
-        ("client.name", name.is_empty(), quoted(name)),
-        ("client.user", user == b"default", quoted(user)),
-        ("client.address", address == b"10.0.0.7", quoted(address)),
-        ("client.certificate", certificate.is_empty(), quoted(certificate)),
+/// `permitted`, with what is asked for, spelt as case files and rules do.
+fn wants_in_words(wants: &Obligations) -> String {
+    let Obligations { ttl_default_ms, ttl_cap_ms, keep_alive_ms, max_hold_ms, require, fence, .. } = wants;
+    let duration = |ms: &Option<u64>| ms.map(toml_duration);
+    let mut words = "permitted".to_owned();
+    for (key, wish) in [
+        ("ttl_default", duration(ttl_default_ms)),
+        ("ttl_cap", duration(ttl_cap_ms)),
+        ("keep_alive", duration(keep_alive_ms)),
+        ("max_hold", duration(max_hold_ms)),
+        ("require", require.map(|proofs| proofs.words().collect::<Vec<_>>().join(","))),
+        ("fence", fence_word(*fence).map(str::to_owned)),
+        ("current_fence_only", wants.current_fence_only.then(|| "true".to_owned())),
+        ("take_over", wants.take_over.map(|rule| take_over_word(rule).to_owned())),
     ] {
-        if !is_usual {
-            let _ = write!(words, ", {fact} {value}");
+        if let Some(wish) = wish {
+            let _ = write!(words, ", {key} {wish}");
         }
     }
     words
 }
 
-/// A text, cut where it is long.
-fn quoted(text: &[u8]) -> String {
-    const SHOWN: usize = 60;
-    match text.get(..SHOWN) {
-        Some(beginning) if text.len() > SHOWN => format!("\"{}…\" ({} bytes)", spell(beginning), text.len()),
-        _ => format!("\"{}\"", spell(text)),
+fn fence_word(fence: Fence) -> Option<&'static str> {
+    match fence {
+        Fence::None => None,
+        Fence::Hybrid => Some("hybrid"),
+        Fence::Sequential => Some("sequential"),
     }
 }
 
-fn looked(rules: &[RuleConfig]) -> Vec<Looked<'_>> {
-    rules.iter().map(RuleConfig::looked).collect()
-}
-
-fn load(file: &Path) -> Result<Config, ApiError> {
-    load_config(Some(file)).map_err(|wrong| ApiError::Usage(wrong.to_string()))
+fn take_over_word(rule: TakeOverRule) -> &'static str {
+    match rule {
+        TakeOverRule::Never => "never",
+        TakeOverRule::AfterDeadline => "after-deadline",
+    }
 }

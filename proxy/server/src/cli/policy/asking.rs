@@ -1,0 +1,293 @@
+//! `lockwarden policy test` and `run`: a module with the limits of every policy, or the chain of a namespace, loaded and asked as
+//! the proxy does.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{ArgGroup, Args};
+use lockwarden_lock::decision::Decide as _;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_policy::{
+    ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource, builtin,
+};
+use serde::Serialize;
+
+use super::cases::{Answer, Case, CaseFile, Request, Settings, place};
+use crate::app::exit_code;
+use crate::cli::api_client::{ApiError, load_config};
+use crate::cli::output;
+use crate::cli::output::{Format, Output, plain};
+use crate::config::Config;
+use crate::ruleset::load_policies;
+use crate::text::numbers::number;
+
+/// What is asked.
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("asked").required(true).args(["module", "config"])))]
+struct Subject {
+    /// A policy: a WebAssembly module, or the name of one that ships with lockwarden
+    #[arg(short, long, value_name = "FILE")]
+    module: Option<PathBuf>,
+    /// The policies and rules of a namespace in this configuration
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Which namespace, where there are several
+    #[arg(short, long, value_name = "NAME", requires = "config")]
+    namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct TestArgs {
+    /// The cases, in TOML
+    cases: PathBuf,
+    #[command(flatten)]
+    subject: Subject,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    subject: Subject,
+    /// A file of cases, whose [settings] and [request] are used
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    #[command(flatten)]
+    request: Request,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A host, and what is asked in it.
+struct Asker {
+    host: PolicyHost,
+    loaded: Asks,
+}
+
+enum Asks {
+    Module(PolicySource),
+    Chain(Arc<Generation>, NamespaceId),
+}
+
+/// What a request came to.
+struct Tried {
+    answer: Answer,
+    /// What the decision burnt.
+    fuel: u64,
+    /// Why the answer is none, whatever it says.
+    objection: Option<&'static str>,
+}
+
+impl Asker {
+    fn of(subject: &Subject) -> Result<Asker, ApiError> {
+        let host = PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))?;
+        let loaded = match (&subject.module, &subject.config) {
+            (Some(module), _) => Asks::Module(source(module)),
+            (None, config) => {
+                let config = load_config(config.as_deref()).map_err(|wrong| ApiError::Usage(wrong.to_string()))?;
+                let place = place_of(&config, subject.namespace.as_deref())?;
+                let generation = load_policies::load(&host, &config).map_err(|findings| {
+                    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                    ApiError::Usage(lines.join("\n"))
+                })?;
+                Asks::Chain(generation, place)
+            }
+        };
+        Ok(Asker { host, loaded })
+    }
+
+    /// What the limit of a decision's fuel is, where it is one.
+    fn fuel_limit(&self) -> Option<u64> {
+        match &self.loaded {
+            Asks::Module(source) => Some(source.limits.fuel),
+            Asks::Chain(..) => None,
+        }
+    }
+
+    fn fuel(&self) -> u64 {
+        self.host.counters().iter().map(|(_, counted)| counted.fuel).sum()
+    }
+
+    /// Asks twice: what depends on anything but the request and the settings answers otherwise then.
+    fn ask(&self, settings: Option<&Settings>, request: &Request) -> Result<Tried, ApiError> {
+        let (generation, namespace) = match (&self.loaded, settings) {
+            (Asks::Chain(generation, namespace), None) => (generation.clone(), *namespace),
+            (Asks::Chain(..), Some(_)) => {
+                let why = "with --config the settings are those of the configuration; leave out [settings]";
+                return Err(ApiError::Usage(why.to_owned()));
+            }
+            (Asks::Module(source), settings) => {
+                let given = settings.map(|settings| settings.0.clone()).unwrap_or_default();
+                let chain = ChainSpec { namespace: "cases".to_owned(), policies: vec![(source.name.clone(), given)] };
+                let sources = match source.module {
+                    // It is known by its name.
+                    ModuleSource::BuiltIn(_) => &[][..],
+                    ModuleSource::File(_) | ModuleSource::Bytes(_) => std::slice::from_ref(source),
+                };
+                match self.host.load(sources, &[chain]) {
+                    Ok(generation) => (Arc::new(generation), NamespaceId(0)),
+                    Err(errors) => return rejected(errors),
+                }
+            }
+        };
+        let mut chains = Chains::new();
+        chains.follow(&generation);
+        let (question, client) = (request.question(), request.describe());
+        let is_asked_for = Cell::new(false);
+        let describe = |_: u64| {
+            is_asked_for.set(true);
+            client.clone()
+        };
+        let first = chains.decide(namespace, &question, &describe);
+        let before = self.fuel();
+        let decision = chains.decide(namespace, &question, &describe);
+        let fuel = self.fuel().saturating_sub(before);
+        let objection = match (&client, is_asked_for.get()) {
+            (None, true) if decision.fault.is_none() => {
+                Some("it may ask who the client is, and nothing says so: give client = { name = \"…\" }")
+            }
+            _ if first != decision => {
+                Some("asked again it answers otherwise: a policy keeps nothing between two questions")
+            }
+            _ => None,
+        };
+        Ok(Tried { answer: Answer::Decided(decision), fuel, objection })
+    }
+}
+
+fn source(module: &Path) -> PolicySource {
+    let shipped = module.to_str().and_then(builtin);
+    let name = module.file_stem().map(|name| name.to_string_lossy().into_owned());
+    match shipped {
+        Some(shipped) => PolicySource::built_in(shipped),
+        None => PolicySource {
+            name: name.unwrap_or_default(),
+            module: ModuleSource::File(module.to_owned()),
+            sha256: None,
+            limits: Limits::default(),
+        },
+    }
+}
+
+/// The namespace that is meant.
+fn place_of(config: &Config, name: Option<&str>) -> Result<NamespaceId, ApiError> {
+    let names: Vec<&str> = config.namespaces.iter().map(|namespace| &*namespace.name).collect();
+    let place = match name {
+        Some(name) => names.iter().position(|known| *known == name),
+        None => (names.len() == 1).then_some(0),
+    };
+    let place = place.and_then(|place| u16::try_from(place).ok()).map(NamespaceId);
+    place.ok_or_else(|| match name {
+        Some(name) => ApiError::Usage(format!("no namespace is called {name}; there are {}", names.join(", "))),
+        None => ApiError::Usage(format!("say which with --namespace: there are {}", names.join(", "))),
+    })
+}
+
+/// What it means that a module was not loaded: its settings were rejected, or it is none.
+fn rejected(errors: Vec<LoadError>) -> Result<Tried, ApiError> {
+    let mut words = Vec::new();
+    for error in &errors {
+        match error {
+            LoadError::Rejected { message, .. } => words.push(message.as_str()),
+            _ => return Err(ApiError::Usage(error.to_string())),
+        }
+    }
+    Ok(Tried { answer: Answer::Rejected(words.join("; ")), fuel: 0, objection: None })
+}
+
+/// A case that was asked.
+#[derive(Serialize)]
+struct Outcome {
+    name: String,
+    line: usize,
+    passed: bool,
+    answer: String,
+    expected: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objection: Option<&'static str>,
+    fuel: u64,
+}
+
+pub(super) fn test(args: &TestArgs) -> Result<ExitCode, ApiError> {
+    let (file, text) = CaseFile::read(&args.cases).map_err(ApiError::Usage)?;
+    if file.cases.is_empty() {
+        return Err(ApiError::Usage(format!("{}: there is no [[case]] in it", args.cases.display())));
+    }
+    let asker = Asker::of(&args.subject)?;
+    let each = file.cases.iter().enumerate().map(|(at, case)| outcome(&asker, &file, at, case, &text));
+    let outcomes: Vec<Outcome> = each.collect::<Result<_, _>>()?;
+    output::print(&match args.output.output {
+        Format::Json => output::json(&outcomes),
+        Format::Text => in_words(&outcomes, &args.cases, asker.fuel_limit()),
+    })?;
+    let all = outcomes.iter().all(|outcome| outcome.passed);
+    Ok(if all { ExitCode::SUCCESS } else { exit_code::findings() })
+}
+
+fn outcome(asker: &Asker, file: &CaseFile, at: usize, case: &Case, text: &str) -> Result<Outcome, ApiError> {
+    let request = case.request.clone().or(&file.request);
+    let asked = asker.ask(case.settings.as_ref().or(file.settings.as_ref()), &request)?;
+    let expected = case.expect.get_ref();
+    Ok(Outcome {
+        name: case.name.clone().unwrap_or_else(|| format!("case {}", at + 1)),
+        line: place(text, case.expect.span().start).0,
+        passed: expected.is(&asked.answer) && asked.objection.is_none(),
+        answer: asked.answer.words(),
+        expected: expected.words(),
+        objection: asked.objection,
+        fuel: asked.fuel,
+    })
+}
+
+fn in_words(outcomes: &[Outcome], file: &Path, fuel_limit: Option<u64>) -> String {
+    let width = outcomes.iter().map(|outcome| plain(&outcome.name).chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for outcome in outcomes {
+        let word = if outcome.passed { "ok  " } else { "FAIL" };
+        let _ = writeln!(text, "{word}  {:width$}  {:>9} fuel", plain(&outcome.name), number(outcome.fuel));
+        if outcome.passed {
+            continue;
+        }
+        let place = format!("{}:{}", file.display(), outcome.line);
+        let _ = match outcome.objection {
+            Some(objection) => writeln!(text, "      {place}: {objection}"),
+            None => writeln!(text, "      {place}: {}; expected {}", plain(&outcome.answer), plain(&outcome.expected)),
+        };
+    }
+    let passed = outcomes.iter().filter(|outcome| outcome.passed).count();
+    let most = outcomes.iter().map(|outcome| outcome.fuel).max().unwrap_or(0);
+    let of = fuel_limit.map(|limit| format!(" of {}", number(limit))).unwrap_or_default();
+    let failed = outcomes.len() - passed;
+    let _ = writeln!(text, "{passed} passed, {failed} failed; most fuel {}{of}", number(most));
+    text
+}
+
+/// The answer to one request.
+#[derive(Serialize)]
+struct Told {
+    answer: String,
+    fuel: u64,
+}
+
+pub(super) fn run(args: &RunArgs) -> Result<ExitCode, ApiError> {
+    let file = match &args.settings {
+        Some(path) => CaseFile::read(path).map_err(ApiError::Usage)?.0,
+        None => CaseFile::default(),
+    };
+    let request = args.request.clone().or(&file.request);
+    let asked = Asker::of(&args.subject)?.ask(file.settings.as_ref(), &request)?;
+    if let Some(objection) = asked.objection {
+        return Err(ApiError::Usage(objection.to_owned()));
+    }
+    let told = Told { answer: asked.answer.words(), fuel: asked.fuel };
+    output::print(&match args.output.output {
+        Format::Json => output::json(&told),
+        Format::Text => format!("{}\n", plain(&told.answer)),
+    })?;
+    let is_answer = matches!(&asked.answer, Answer::Decided(decision) if decision.fault.is_none());
+    Ok(if is_answer { ExitCode::SUCCESS } else { exit_code::findings() })
+}

@@ -1,0 +1,185 @@
+//! `lockwarden policy test` and `policy run`: a module, or the rules of a namespace, is asked what a file of cases says, and neither
+//! Redis nor a proxy is there.
+
+use std::fs;
+
+use lockwarden_tests::{Finished, lockwarden, run_to_end};
+use tempfile::TempDir;
+
+use crate::documentation::{page, repository};
+use crate::failing_policies::{example, naughty};
+
+/// A folder with the example of the rules of a team.
+fn folder() -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory for the cases");
+    for name in ["team-rules.toml", "team-rules-cases.toml"] {
+        let example = repository().join("docs/examples").join(name);
+        fs::copy(example, directory.path().join(name)).expect("the example is there");
+    }
+    directory
+}
+
+fn typed(directory: &TempDir, line: &str) -> Finished {
+    let words: Vec<&str> = line.split(' ').collect();
+    run_to_end(lockwarden(&words).current_dir(directory))
+}
+
+/// What `policy test` says to these cases for a module.
+fn tested(module: &str, cases: &str) -> Finished {
+    let directory = folder();
+    fs::write(directory.path().join("cases.toml"), cases).expect("the directory is ours");
+    typed(&directory, &format!("policy test cases.toml --module {module}"))
+}
+
+#[test]
+fn the_rules_of_the_example_do_what_its_cases_say() {
+    let end = typed(&folder(), "policy test team-rules-cases.toml --config team-rules.toml");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert_eq!(end.stdout.lines().filter(|line| line.starts_with("ok    ")).count(), 5, "{end:?}");
+    assert!(end.stdout.contains("\n5 passed, 0 failed; most fuel "), "{end:?}");
+}
+
+#[test]
+fn a_rule_that_says_otherwise_fails_the_case_at_its_line() {
+    let directory = folder();
+    let rules = directory.path().join("team-rules.toml");
+    let text = fs::read_to_string(&rules).expect("it was copied");
+    fs::write(&rules, text.replace("hour >= 18", "hour >= 19")).expect("the directory is ours");
+    let end = typed(&directory, "policy test team-rules-cases.toml --config team-rules.toml");
+    assert_eq!(end.code, Some(1), "{end:?}");
+    let words = "\n      team-rules-cases.toml:22: permitted, ttl_default 5s, ttl_cap 5s, keep_alive 1d, fence hybrid; \
+                 expected deny limited by the rule hours that says \"8 to 18\"\n";
+    assert!(end.stdout.contains("FAIL  after six in Berlin") && end.stdout.contains(words), "{end:?}");
+    assert!(end.stdout.contains("4 passed, 1 failed"), "{end:?}");
+
+    let end = typed(&directory, "policy test team-rules-cases.toml --config team-rules.toml -o json");
+    let told: serde_json::Value = serde_json::from_str(&end.stdout).expect("it is JSON");
+    let failed: Vec<_> = told.as_array().expect("a list").iter().filter(|case| case["passed"] == false).collect();
+    assert_eq!(failed.len(), 1, "{told}");
+    assert_eq!((&failed[0]["name"], &failed[0]["line"]), (&"after six in Berlin".into(), &22.into()));
+}
+
+#[test]
+fn one_request_is_answered_in_a_line() {
+    let directory = folder();
+    for (line, answer) in [
+        (
+            "policy run --config team-rules.toml --key lock:sales:7 --ttl 3s --time 2026-11-23T10:00:00Z",
+            "deny limited policy=rules rule=team: name the lock lock:<team>:<thing>; teams are billing, stock\n",
+        ),
+        ("policy run --module ttl-ceiling --ttl 3h", "permitted, ttl_default 30s, ttl_cap 1h, keep_alive 1d\n"),
+        (
+            "policy run --module owner-token --operation release",
+            "permitted, require token,session,observed,identity, take_over after-deadline\n",
+        ),
+    ] {
+        let end = typed(&directory, line);
+        assert_eq!((end.code, &*end.stdout), (Some(0), answer), "{line}: {end:?}");
+    }
+}
+
+#[test]
+fn settings_and_faults_of_a_module_are_expected_like_answers() {
+    let cases = r#"
+[request]
+client = { name = "worker-1", address = "10.0.0.7" }
+[[case]]
+request = { key = "who" }
+expect = { deny = "other", hint = "worker-1/default/10.0.0.7" }
+[[case]]
+request = { key = "loop" }
+expect = { fault = "fuel" }
+[[case]]
+request = { key = "bomb" }
+expect = { fault = "memory" }
+[[case]]
+settings = { configure = "reject" }
+expect = { rejects = "no thanks" }
+[[case]]
+settings = { require = ["token", "session"], fence = "sequential" }
+expect = { permit = { require = ["session", "token"], fence = "sequential" } }
+"#;
+    let end = tested(naughty(), cases);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains("5 passed, 0 failed; most fuel 1,000,000 of 1,000,000\n"), "{end:?}");
+}
+
+/// The example of `docs/policy-authors.md`.
+#[test]
+fn the_policy_of_the_page_about_writing_them_does_what_its_cases_say() {
+    let cases = repository().join("policies/sdk/examples/team_naming_cases.toml");
+    let cases = fs::read_to_string(cases).expect("the example has cases");
+    let end = tested(&example("team_naming"), &cases);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains("3 passed, 0 failed; most fuel "), "{end:?}");
+    let shown = page("docs/policy-authors.md");
+    assert!(shown.contains(cases.split_once("\n\n").expect("a heading").1), "the page shows these cases");
+}
+
+#[test]
+fn what_depends_on_more_than_the_request_and_the_settings_fails() {
+    let moody = "[[case]]\nrequest = { key = \"moody\", client = {} }\nexpect = { deny = \"other\" }\n";
+    let end = tested(naughty(), moody);
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stdout.contains("cases.toml:3: asked again it answers otherwise"), "{end:?}");
+
+    let nobody = "[[case]]\nrequest = { key = \"who\" }\nexpect = { deny = \"other\", hint = \"nobody\" }\n";
+    let end = tested(naughty(), nobody);
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stdout.contains("cases.toml:3: it may ask who the client is, and nothing says so"), "{end:?}");
+}
+
+#[test]
+fn a_slip_in_a_file_of_cases_is_an_error_at_its_place() {
+    let case = |request: &str, expect: &str| format!("[[case]]\nrequest = {{ {request} }}\nexpect = {expect}\n");
+    for (cases, words) in [
+        (
+            case("kay = \"lock:a\"", "\"permit\""),
+            "cases.toml:2:13 error: unknown field `kay`, expected one of `operation`, `db`, ",
+        ),
+        (case("ttl = \"3 parsecs\"", "\"permit\""), "cases.toml:2:19 error: `3 parsecs`: unknown time unit"),
+        (case("operation = \"take\"", "\"permit\""), "`take` is none of acquire, extend, release, take-over"),
+        (case("traits = [\"shared\"]", "\"permit\""), "`shared` is none of conditional, "),
+        (case("time = 2026-11-23", "\"permit\""), "`2026-11-23` is no time in UTC; write 2026-11-23T10:00:00Z"),
+        (case("", "\"allow\""), "cases.toml:3:10 error: expected \"permit\", or one of "),
+        (case("", "{ deny = \"late\" }"), "`late` is none of not-owner, "),
+        (case("", "{ deny = \"limited\", rejects = \"x\" }"), "expected \"permit\", or one of "),
+        (case("", "{ permit = { ttl_cup = \"5s\" } }"), "unknown field `ttl_cup`, expected one of `ttl_default`, "),
+        (case("", "{ hint = \"x\" }"), "hint and rule say more of a deny"),
+        ("[[case]]\nname = \"nothing is expected\"\n".to_owned(), "cases.toml:1:1 error: missing field `expect`"),
+        (
+            "[settings]\nteams = { a = 1 }\n".to_owned(),
+            "teams must be a text, a number, true or false, or a list of such",
+        ),
+        ("[request]\ndb = -1\n".to_owned(), "cases.toml:2:6 error: invalid value: integer `-1`, expected u32"),
+        (String::new(), "cases.toml: there is no [[case]] in it"),
+        ("[[case]\n".to_owned(), "cases.toml:1:8 error: "),
+    ] {
+        let end = tested("ttl-ceiling", &cases);
+        assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{cases}: {end:?}");
+        assert!(end.stderr.contains(words), "{cases}: {end:?}");
+        assert_eq!(end.stderr.lines().count(), 1, "{cases}: {end:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_said_in_a_line() {
+    let directory = folder();
+    fs::write(directory.path().join("settings.toml"), "[settings]\nceiling = \"1s\"\n").expect("the directory is ours");
+    fs::write(directory.path().join("foreign.wasm"), b"\0asm\x01\0\0\0").expect("the directory is ours");
+    for (line, words) in [
+        ("policy run --module gone.wasm", "policy gone: cannot read gone.wasm: No such file or directory"),
+        ("policy run --module settings.toml", "settings.toml is no WebAssembly component or module"),
+        ("policy run --module foreign.wasm", "foreign.wasm"),
+        ("policy run --config team-rules.toml --namespace teams", "no namespace is called teams; there are team"),
+        (
+            "policy run --config team-rules.toml --settings settings.toml",
+            "with --config the settings are those of the configuration",
+        ),
+        ("policy test gone.toml --module fencing", "gone.toml: No such file or directory"),
+    ] {
+        let end = typed(&directory, line);
+        assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{line}: {end:?}");
+        assert!(end.stderr.contains(words), "{line}: {end:?}");
+    }
+}
