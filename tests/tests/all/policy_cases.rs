@@ -117,6 +117,36 @@ fn the_policy_of_the_page_about_writing_them_does_what_its_cases_say() {
 }
 
 #[test]
+fn what_answers_cost_is_measured_and_a_limit_that_is_near_is_marked() {
+    let directory = folder();
+    let end = typed(&directory, "policy bench team-rules-cases.toml --config team-rules.toml --count 200 -o json");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let told: serde_json::Value = serde_json::from_str(&end.stdout).expect("it is JSON");
+    let costs = told.as_array().expect("a list");
+    assert_eq!(costs.len(), 5, "{told}");
+    for cost in costs {
+        let number = |name: &str| cost[name].as_u64().unwrap_or_else(|| panic!("{name}: {cost}"));
+        assert!(number("fuel") > 0 && number("max_fuel") >= number("fuel"), "{cost}");
+        assert!(number("p99_ns") >= number("p50_ns") && number("memory_bytes") >= 1 << 16, "{cost}");
+    }
+
+    let benched = |per_byte: u64| {
+        let key = "x".repeat(1_000);
+        let cases = format!(
+            "[settings]\nper_byte = {per_byte}\n[[case]]\nrequest = {{ key = \"{key}\", client = {{}} }}\nexpect = \"permit\"\n"
+        );
+        fs::write(directory.path().join("cases.toml"), cases).expect("the directory is ours");
+        typed(&directory, &format!("policy bench cases.toml --count 3 --module {}", naughty()))
+    };
+    let end = benched(200);
+    assert_eq!(end.code, Some(2), "the longest key burns more than there is: {end:?}");
+    assert!(end.stderr.contains("with a key of 1024 bytes") && end.stderr.contains("fuel"), "{end:?}");
+    let end = benched(60);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains(" of 1,000,000 !"), "{end:?}");
+}
+
+#[test]
 fn what_depends_on_more_than_the_request_and_the_settings_fails() {
     let moody = "[[case]]\nrequest = { key = \"moody\", client = {} }\nexpect = { deny = \"other\" }\n";
     let end = tested(naughty(), moody);

@@ -1,4 +1,4 @@
-//! `lockwarden policy test` and `run`: a module with the limits of every policy, or the chain of a namespace, loaded and asked as
+//! `lockwarden policy test`, `bench` and `run`: a module with the limits of every policy, or the chain of a namespace, loaded and asked as
 //! the proxy does.
 
 use std::cell::Cell;
@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{ArgGroup, Args};
 use lockwarden_lock::decision::Decide as _;
@@ -19,7 +20,7 @@ use super::cases::{Answer, Case, CaseFile, Request, Settings, place};
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_config};
 use crate::cli::output;
-use crate::cli::output::{Format, Output, plain};
+use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
 use crate::config::Config;
 use crate::ruleset::load_policies;
 use crate::text::numbers::number;
@@ -50,10 +51,23 @@ pub(super) struct TestArgs {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct BenchArgs {
+    /// The cases, in TOML
+    cases: PathBuf,
+    #[command(flatten)]
+    subject: Subject,
+    /// How often each request is asked
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    count: u32,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     subject: Subject,
-    /// A file of cases, whose [settings] and [request] are used
+    /// A file of cases, of which `settings` and `request` are used
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     #[command(flatten)]
@@ -108,12 +122,13 @@ impl Asker {
         }
     }
 
+    /// What all decisions so far have burnt.
     fn fuel(&self) -> u64 {
         self.host.counters().iter().map(|(_, counted)| counted.fuel).sum()
     }
 
-    /// Asks twice: what depends on anything but the request and the settings answers otherwise then.
-    fn ask(&self, settings: Option<&Settings>, request: &Request) -> Result<Tried, ApiError> {
+    /// The chains that are asked under these settings, or in which words they were rejected.
+    fn chains(&self, settings: Option<&Settings>) -> Result<Result<(Chains, NamespaceId), String>, ApiError> {
         let (generation, namespace) = match (&self.loaded, settings) {
             (Asks::Chain(generation, namespace), None) => (generation.clone(), *namespace),
             (Asks::Chain(..), Some(_)) => {
@@ -130,12 +145,21 @@ impl Asker {
                 };
                 match self.host.load(sources, &[chain]) {
                     Ok(generation) => (Arc::new(generation), NamespaceId(0)),
-                    Err(errors) => return rejected(errors),
+                    Err(errors) => return rejected(errors).map(Err),
                 }
             }
         };
         let mut chains = Chains::new();
         chains.follow(&generation);
+        Ok(Ok((chains, namespace)))
+    }
+
+    /// Asks twice: what depends on anything but the request and the settings answers otherwise then.
+    fn ask(&self, settings: Option<&Settings>, request: &Request) -> Result<Tried, ApiError> {
+        let (mut chains, namespace) = match self.chains(settings)? {
+            Ok(chains) => chains,
+            Err(words) => return Ok(Tried { answer: Answer::Rejected(words), fuel: 0, objection: None }),
+        };
         let (question, client) = (request.question(), request.describe());
         let is_asked_for = Cell::new(false);
         let describe = |_: u64| {
@@ -187,16 +211,13 @@ fn place_of(config: &Config, name: Option<&str>) -> Result<NamespaceId, ApiError
     })
 }
 
-/// What it means that a module was not loaded: its settings were rejected, or it is none.
-fn rejected(errors: Vec<LoadError>) -> Result<Tried, ApiError> {
-    let mut words = Vec::new();
-    for error in &errors {
-        match error {
-            LoadError::Rejected { message, .. } => words.push(message.as_str()),
-            _ => return Err(ApiError::Usage(error.to_string())),
-        }
-    }
-    Ok(Tried { answer: Answer::Rejected(words.join("; ")), fuel: 0, objection: None })
+/// In which words settings were rejected, where that is why a module was not loaded.
+fn rejected(errors: Vec<LoadError>) -> Result<String, ApiError> {
+    let words = errors.into_iter().map(|error| match error {
+        LoadError::Rejected { message, .. } => Ok(message),
+        other => Err(ApiError::Usage(other.to_string())),
+    });
+    Ok(words.collect::<Result<Vec<_>, _>>()?.join("; "))
 }
 
 /// A case that was asked.
@@ -213,12 +234,9 @@ struct Outcome {
 }
 
 pub(super) fn test(args: &TestArgs) -> Result<ExitCode, ApiError> {
-    let (file, text) = CaseFile::read(&args.cases).map_err(ApiError::Usage)?;
-    if file.cases.is_empty() {
-        return Err(ApiError::Usage(format!("{}: there is no [[case]] in it", args.cases.display())));
-    }
+    let (file, text) = read_cases(&args.cases)?;
     let asker = Asker::of(&args.subject)?;
-    let each = file.cases.iter().enumerate().map(|(at, case)| outcome(&asker, &file, at, case, &text));
+    let each = asked(&file).map(|case| outcome(&asker, case, &text));
     let outcomes: Vec<Outcome> = each.collect::<Result<_, _>>()?;
     output::print(&match args.output.output {
         Format::Json => output::json(&outcomes),
@@ -228,12 +246,30 @@ pub(super) fn test(args: &TestArgs) -> Result<ExitCode, ApiError> {
     Ok(if all { ExitCode::SUCCESS } else { exit_code::findings() })
 }
 
-fn outcome(asker: &Asker, file: &CaseFile, at: usize, case: &Case, text: &str) -> Result<Outcome, ApiError> {
-    let request = case.request.clone().or(&file.request);
-    let asked = asker.ask(case.settings.as_ref().or(file.settings.as_ref()), &request)?;
+fn read_cases(path: &Path) -> Result<(CaseFile, String), ApiError> {
+    let (file, text) = CaseFile::read(path).map_err(ApiError::Usage)?;
+    match file.cases.is_empty() {
+        true => Err(ApiError::Usage(format!("{}: there is no [[case]] in it", path.display()))),
+        false => Ok((file, text)),
+    }
+}
+
+/// A case with what the file says of all: its name, request and settings.
+type WholeCase<'f> = (String, Request, Option<&'f Settings>, &'f Case);
+
+fn asked(file: &CaseFile) -> impl Iterator<Item = WholeCase<'_>> {
+    file.cases.iter().enumerate().map(|(at, case)| {
+        let name = case.name.clone().unwrap_or_else(|| format!("case {}", at + 1));
+        let settings = case.settings.as_ref().or(file.settings.as_ref());
+        (name, case.request.clone().or(&file.request), settings, case)
+    })
+}
+
+fn outcome(asker: &Asker, (name, request, settings, case): WholeCase<'_>, text: &str) -> Result<Outcome, ApiError> {
+    let asked = asker.ask(settings, &request)?;
     let expected = case.expect.get_ref();
     Ok(Outcome {
-        name: case.name.clone().unwrap_or_else(|| format!("case {}", at + 1)),
+        name,
         line: place(text, case.expect.span().start).0,
         passed: expected.is(&asked.answer) && asked.objection.is_none(),
         answer: asked.answer.words(),
@@ -264,6 +300,88 @@ fn in_words(outcomes: &[Outcome], file: &Path, fuel_limit: Option<u64>) -> Strin
     let failed = outcomes.len() - passed;
     let _ = writeln!(text, "{passed} passed, {failed} failed; most fuel {}{of}", number(most));
     text
+}
+
+/// What the request of a case costs.
+#[derive(Serialize)]
+struct Cost {
+    name: String,
+    /// Of the decision, in nanoseconds.
+    p50_ns: u64,
+    p99_ns: u64,
+    /// Burnt by the decision in the middle of all, and by the costliest.
+    fuel: u64,
+    max_fuel: u64,
+    /// Linear memory of the instances that answer, in bytes.
+    memory_bytes: u64,
+}
+
+pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
+    let (file, _) = read_cases(&args.cases)?;
+    let asker = Asker::of(&args.subject)?;
+    let mut costs = Vec::new();
+    for (name, request, settings, _) in asked(&file) {
+        // A case about settings that are not taken has no request.
+        if let Ok((chains, namespace)) = asker.chains(settings)? {
+            costs.push(asker.cost(name, &request, chains, namespace, args.count));
+        }
+    }
+    let limit = asker.fuel_limit();
+    output::print(&match args.output.output {
+        Format::Json => output::json(&costs),
+        Format::Text => Table::of(&costs)
+            .left("CASE", |cost| cost.name.clone())
+            .right("P50", |cost| micros(cost.p50_ns))
+            .right("P99", |cost| micros(cost.p99_ns))
+            .right("FUEL", |cost| cost.fuel)
+            .right("MAX FUEL", |cost| near_the_limit(cost.max_fuel, limit))
+            .right("MEMORY", |cost| format!("{} KiB", number(cost.memory_bytes.div_ceil(1024))))
+            .show(Screen::there_is()),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Asker {
+    /// Asks so often. The first question, which makes the instances, does not count.
+    fn cost(&self, name: String, request: &Request, mut chains: Chains, namespace: NamespaceId, count: u32) -> Cost {
+        let (question, client) = (request.question(), request.describe());
+        let describe = |_: u64| client.clone();
+        chains.decide(namespace, &question, &describe);
+        let (mut times, mut fuels) = (Vec::new(), Vec::new());
+        let mut before = self.fuel();
+        for _ in 0..count {
+            let begun = Instant::now();
+            chains.decide(namespace, &question, &describe);
+            times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            let burnt = self.fuel();
+            fuels.push(burnt.saturating_sub(before));
+            before = burnt;
+        }
+        times.sort_unstable();
+        fuels.sort_unstable();
+        let at = |sorted: &[u64], percent: usize| sorted.get((sorted.len() - 1) * percent / 100).copied().unwrap_or(0);
+        let memory = self.host.counters().iter().map(|(_, counted)| counted.memory_bytes).sum::<usize>();
+        Cost {
+            name,
+            p50_ns: at(&times, 50),
+            p99_ns: at(&times, 99),
+            fuel: at(&fuels, 50),
+            max_fuel: at(&fuels, 100),
+            memory_bytes: memory as u64,
+        }
+    }
+}
+
+fn micros(nanos: u64) -> String {
+    format!("{}.{:02} µs", nanos / 1_000, nanos % 1_000 / 10)
+}
+
+/// A policy that burns more than half of its fuel is one whose limit a longer key may reach.
+fn near_the_limit(fuel: u64, limit: Option<u64>) -> (String, Paint) {
+    match limit {
+        Some(limit) if fuel > limit / 2 => (format!("{} of {} !", number(fuel), number(limit)), Paint::Doubtful),
+        Some(_) | None => (number(fuel), Paint::Plain),
+    }
 }
 
 /// The answer to one request.

@@ -20,7 +20,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use toml::Spanned;
 
-use super::{fence_word, take_over_word, wants_in_words};
+use super::wording::{fence_word, take_over_word, wants_in_words};
 
 /// The longest file of cases, bytes.
 const MAX_FILE: u64 = 1 << 20;

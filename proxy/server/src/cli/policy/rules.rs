@@ -10,7 +10,7 @@ use lockwarden_lock::decision::Obligations;
 use lockwarden_rules::analysis::{Found, Looked, MAX_SAMPLES, Sample, Samples, explain, refuser, samples};
 use serde::Serialize;
 
-use super::wants_in_words;
+use super::wording::wants_in_words;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_config};
 use crate::cli::output;
