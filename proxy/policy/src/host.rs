@@ -19,7 +19,7 @@ use crate::engine::{self, POOLED_INSTANCES};
 use crate::error::{HostError, LoadError};
 use crate::generation::{Chain, Generation, PolicyInfo};
 use crate::instance::{Kind, Member};
-use crate::loader::{self, Compiled};
+use crate::loader::{self, Compiled, ModuleInfo};
 use crate::meter::{Meters, Observer, PolicyCounters};
 use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, RULES, builtin};
 use crate::ticker::Ticker;
@@ -120,6 +120,14 @@ impl PolicyHost {
             policies,
             meters: self.meters.clone(),
         })
+    }
+
+    /// What a module says of itself. It is read and compiled, and nothing of it is run.
+    ///
+    /// # Errors
+    /// Why it could not be loaded.
+    pub fn inspect(&self, source: &PolicySource) -> Result<ModuleInfo, LoadError> {
+        loader::inspect(&self.engine, source)
     }
 
     /// What every policy did since the host was made, by name.

@@ -28,6 +28,7 @@ pub use engine::MAX_MEMORY_BYTES;
 pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo};
 pub use host::{ChainSpec, PolicyHost};
+pub use loader::ModuleInfo;
 pub use meter::{Observer, PolicyCounters};
 pub use source::{
     BUILT_IN_NAMES, BuiltIn, DEFAULT_CHAIN, Limits, ModuleSource, PolicySource, RULES, builtin, builtins,

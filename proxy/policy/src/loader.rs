@@ -2,12 +2,14 @@
 //! of a core module, look at what it imports, compile, link. It runs no guest code. Next:
 //! `host.rs`, which configures and checks what came out of here.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Module};
 
@@ -36,23 +38,8 @@ pub(crate) fn compile(
     kept: &impl Fn(&[u8; 32]) -> Option<Arc<Compiled>>,
 ) -> Result<Arc<Compiled>, LoadError> {
     check_limits(source)?;
-    let about = About {
-        policy: &source.name,
-        place: match &source.module {
-            ModuleSource::BuiltIn(_) => "the built-in module".to_owned(),
-            ModuleSource::File(path) => path.display().to_string(),
-            ModuleSource::Bytes(_) => "the module".to_owned(),
-        },
-    };
-    let read;
-    let bytes: &[u8] = match &source.module {
-        ModuleSource::BuiltIn(policy) => policy.module,
-        ModuleSource::Bytes(bytes) => bytes,
-        ModuleSource::File(path) => {
-            read = about.read(path)?;
-            &read
-        }
-    };
+    let about = About::of(source);
+    let bytes = &*about.bytes(source)?;
     let sha256: [u8; 32] = digest_of(bytes);
     if let Some(wanted) = source.sha256.filter(|wanted| *wanted != sha256) {
         return Err(LoadError::Pin {
@@ -73,6 +60,51 @@ pub(crate) fn compile(
     let asks_clients = about.imports(engine, &component)?;
     let policy = link(engine, &component).map_err(|error| about.misfit(&error))?;
     Ok(Arc::new(Compiled { policy, asks_clients, sha256 }))
+}
+
+/// What a module says of itself, without running any of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleInfo {
+    /// The SHA-256 of its bytes, in hex: what `sha256` of a `[[policy]]` pins.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: usize,
+    /// Whether it is a component, and no module that is made one.
+    pub is_component: bool,
+    /// The version of the contract that it was built for; `None` where it uses no part that has one.
+    pub contract: Option<String>,
+    /// The functions of the proxy that it may call, as `clients.describe`.
+    pub calls: Vec<String>,
+}
+
+/// Reads and compiles a module as for a chain, and looks at it.
+pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleInfo, LoadError> {
+    let about = About::of(source);
+    let bytes = &*about.bytes(source)?;
+    let component = about.component(engine, bytes)?;
+    about.imports(engine, &component)?;
+    link(engine, &component).map_err(|error| about.misfit(&error))?;
+    let component_type = component.component_type();
+    let (mut contract, mut calls) = (None, Vec::new());
+    for (name, import) in component_type.imports(engine) {
+        // `lockwarden:policy/clients@1.1.0`: checked to be so above.
+        let Some((interface, version)) = name.trim_start_matches(OURS).split_once('@') else {
+            continue;
+        };
+        contract.get_or_insert_with(|| one_line(version));
+        if let ComponentItem::ComponentInstance(instance) = import.ty {
+            let functions =
+                instance.exports(engine).filter(|(_, item)| matches!(item.ty, ComponentItem::ComponentFunc(_)));
+            calls.extend(functions.map(|(function, _)| one_line(&format!("{interface}.{function}"))));
+        }
+    }
+    Ok(ModuleInfo {
+        sha256: hex(&digest_of(bytes)),
+        bytes: bytes.len(),
+        is_component: is_component(bytes),
+        contract,
+        calls,
+    })
 }
 
 fn check_limits(source: &PolicySource) -> Result<(), LoadError> {
@@ -99,7 +131,24 @@ struct About<'a> {
     place: String,
 }
 
-impl About<'_> {
+impl<'s> About<'s> {
+    fn of(source: &'s PolicySource) -> About<'s> {
+        let place = match &source.module {
+            ModuleSource::BuiltIn(_) => "the built-in module".to_owned(),
+            ModuleSource::File(path) => path.display().to_string(),
+            ModuleSource::Bytes(_) => "the module".to_owned(),
+        };
+        About { policy: &source.name, place }
+    }
+
+    fn bytes(&self, source: &'s PolicySource) -> Result<Cow<'s, [u8]>, LoadError> {
+        match &source.module {
+            ModuleSource::BuiltIn(policy) => Ok(Cow::Borrowed(policy.module)),
+            ModuleSource::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            ModuleSource::File(path) => self.read(path).map(Cow::Owned),
+        }
+    }
+
     fn read(&self, path: &Path) -> Result<Vec<u8>, LoadError> {
         let failed = |source| LoadError::Read { policy: self.policy.to_owned(), file: path.to_owned(), source };
         let mut bytes = Vec::new();
@@ -118,7 +167,7 @@ impl About<'_> {
     fn component(&self, engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
         let component = match bytes.get(..8) {
             Some(b"\0asm\x01\0\0\0") => &self.encode(engine, bytes)?,
-            Some(b"\0asm\x0d\0\x01\0") => bytes,
+            Some(_) if is_component(bytes) => bytes,
             _ => {
                 return Err(LoadError::NotWasm { policy: self.policy.to_owned(), place: self.place.clone() });
             }
@@ -184,8 +233,15 @@ impl About<'_> {
     }
 }
 
+/// How the names of all interfaces of the contract begin.
+const OURS: &str = "lockwarden:policy/";
+
 fn is_ours(import: &str) -> bool {
-    import.starts_with("lockwarden:policy/")
+    import.starts_with(OURS)
+}
+
+fn is_component(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\0asm\x0d\0\x01\0")
 }
 
 /// Each name once, as one line, in order of appearance; a dozen says enough.

@@ -178,7 +178,7 @@ fn a_damaged_rust_is_mended_or_the_machine_is_told_what_to_type() {
 }
 
 /// Of a minimal Debian, where there is neither `kill` nor `ps`.
-const EVERYWHERE: [&str; 9] = ["bash", "chroot", "find", "gzip", "id", "mkfifo", "setpriv", "sh", "tar"];
+const EVERYWHERE: [&str; 10] = ["bash", "chroot", "find", "gzip", "id", "mkfifo", "setpriv", "sh", "sha256sum", "tar"];
 /// With what is built already or was asked for: Rust, npm, and the libraries of `make test-clients`.
 const COMES_ALONG: [&str; 3] = ["cargo", "java", "node"];
 

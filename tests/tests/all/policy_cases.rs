@@ -213,3 +213,59 @@ fn what_cannot_be_asked_is_said_in_a_line() {
         assert!(end.stderr.contains(words), "{line}: {end:?}");
     }
 }
+
+#[test]
+fn a_module_is_inspected_and_nothing_of_it_is_run() {
+    let directory = folder();
+    let end = typed(&directory, &format!("policy inspect {}", naughty()));
+    assert_eq!(end.code, Some(0), "{end:?}");
+    for words in [
+        " bytes, a module, which is made a component when it is loaded\nsha256    ",
+        "\ncontract  lockwarden:policy 1.1.0\n",
+        "\ncalls     clients.describe, clients.certificate\n",
+    ] {
+        assert!(end.stdout.contains(words), "{words}: {end:?}");
+    }
+    let digest = run_to_end(std::process::Command::new("sha256sum").arg(naughty())).stdout;
+    let digest = digest.split(' ').next().unwrap_or_default();
+    assert!(end.stdout.contains(&format!("\nsha256    {digest}\n")), "{digest}: {end:?}");
+    let end = typed(&directory, "policy inspect fencing");
+    assert!(end.stdout.contains("\ncalls     nothing\n"), "{end:?}");
+}
+
+/// Cut anywhere, changed anywhere, or something else from the start.
+#[test]
+fn of_a_file_that_is_no_policy_one_line_says_so() {
+    let directory = folder();
+    let whole = fs::read(naughty()).expect("the guest is built");
+    let mut files: Vec<Vec<u8>> = (0..12).map(|part| whole[..whole.len() * part / 12].to_vec()).collect();
+    files.extend((1..8).map(|part| {
+        let mut changed = whole.clone();
+        let at = changed.len() * part / 8;
+        changed[at..at + 64].fill(0xff);
+        changed
+    }));
+    files.extend([
+        b"\0asm\x0d\0\x01\0".to_vec(),
+        b"\0asm\x0d\0\x01\0\xff\xff\xff\xff\x0f".to_vec(),
+        b"\0asm\x01\0\0\0\x05\xff\xff\xff\xff\x0f".to_vec(),
+        b"\0asm\x02\0\0\0".to_vec(),
+        b"\x1f\x8b\x08\0".to_vec(),
+        b"(module (import \"wasi_snapshot_preview1\" \"fd_write\" (func)))".to_vec(),
+        b"\x1b[2J\n".to_vec(),
+    ]);
+    for (number, bytes) in files.iter().enumerate() {
+        fs::write(directory.path().join("bad.wasm"), bytes).expect("the directory is ours");
+        let end = typed(&directory, "policy inspect bad.wasm");
+        // What was changed may be data, and then it is a policy as before.
+        if end.code == Some(0) && bytes.len() == whole.len() {
+            continue;
+        }
+        assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{number}: {end:?}");
+        assert_eq!(end.stderr.lines().count(), 1, "{number}: {end:?}");
+        assert!(end.stderr.starts_with("lockwarden: policy bad: bad.wasm "), "{number}: {end:?}");
+    }
+    let end = typed(&directory, "policy inspect /dev/zero");
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(end.stderr.contains("/dev/zero"), "{end:?}");
+}

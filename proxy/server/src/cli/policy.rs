@@ -3,7 +3,9 @@
 
 mod asking;
 mod cases;
+mod inspecting;
 mod rules;
+mod source;
 mod wording;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ enum PolicyCommand {
     Bench(asking::BenchArgs),
     /// Ask a module, or the policies of a namespace, about one request
     Run(Box<asking::RunArgs>),
+    /// Tell what a module is, what it may call and its digest, and run nothing of it
+    Inspect(inspecting::InspectArgs),
     /// What the rules of a configuration come to: those that never or always refuse, or stand behind another one
     Rules(rules::RulesArgs),
 }
@@ -36,6 +40,7 @@ pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
         PolicyCommand::Test(args) => asking::test(args),
         PolicyCommand::Bench(args) => asking::bench(args),
         PolicyCommand::Run(args) => asking::run(args),
+        PolicyCommand::Inspect(args) => inspecting::inspect(args),
         PolicyCommand::Rules(args) => rules::rules_of(args),
     })
 }

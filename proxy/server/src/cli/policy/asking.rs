@@ -11,12 +11,11 @@ use std::time::Instant;
 use clap::{ArgGroup, Args};
 use lockwarden_lock::decision::Decide as _;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_policy::{
-    ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource, builtin,
-};
+use lockwarden_policy::{ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyHost, PolicySource};
 use serde::Serialize;
 
 use super::cases::{Answer, Case, CaseFile, Request, Settings, place};
+use super::source::source;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_config};
 use crate::cli::output;
@@ -180,20 +179,6 @@ impl Asker {
             _ => None,
         };
         Ok(Tried { answer: Answer::Decided(decision), fuel, objection })
-    }
-}
-
-fn source(module: &Path) -> PolicySource {
-    let shipped = module.to_str().and_then(builtin);
-    let name = module.file_stem().map(|name| name.to_string_lossy().into_owned());
-    match shipped {
-        Some(shipped) => PolicySource::built_in(shipped),
-        None => PolicySource {
-            name: name.unwrap_or_default(),
-            module: ModuleSource::File(module.to_owned()),
-            sha256: None,
-            limits: Limits::default(),
-        },
     }
 }
 
