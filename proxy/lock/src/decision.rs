@@ -217,6 +217,17 @@ pub enum Fence {
     Sequential,
 }
 
+impl Fence {
+    /// The word in records and case files; `None` where grants are not numbered.
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Fence::None => None,
+            Fence::Hybrid => Some("hybrid"),
+            Fence::Sequential => Some("sequential"),
+        }
+    }
+}
+
 /// Whether GETSET may replace a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TakeOverRule {
@@ -224,6 +235,16 @@ pub enum TakeOverRule {
     Never,
     /// A lease whose value is a deadline that has passed on Redis's clock may be taken over.
     AfterDeadline,
+}
+
+impl TakeOverRule {
+    /// The word in records and case files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            TakeOverRule::Never => "never",
+            TakeOverRule::AfterDeadline => "after-deadline",
+        }
+    }
 }
 
 /// What the proxy must do in the same atomic step as the operation. The default says nothing.

@@ -88,7 +88,7 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
     let (mut contract, mut calls) = (None, Vec::new());
     for (name, import) in component_type.imports(engine) {
         // `lockwarden:policy/clients@1.1.0`: checked to be so above.
-        let Some((interface, version)) = name.trim_start_matches(OURS).split_once('@') else {
+        let Some((interface, version)) = name.strip_prefix(OURS).and_then(|name| name.split_once('@')) else {
             continue;
         };
         contract.get_or_insert_with(|| one_line(version));

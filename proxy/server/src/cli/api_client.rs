@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -13,6 +14,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use lockwarden_policy::{Generation, PolicyHost};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
@@ -22,7 +24,8 @@ use crate::app::control::Source;
 use crate::app::exit_code;
 use crate::backend::BackendError;
 use crate::config;
-use crate::config::{Overrides, Secret};
+use crate::config::{Overrides, Report, Secret};
+use crate::ruleset::load_policies;
 use crate::text::numbers::percent;
 use crate::text::terminal::complain;
 
@@ -337,6 +340,20 @@ fn load(args: &ApiArgs) -> Result<config::Config, ApiError> {
 pub(super) fn load_config(file: Option<&Path>) -> Result<config::Config, config::Unusable> {
     let source = Source { file: file.map(Path::to_owned), overrides: Overrides::default() };
     source.load().usable()
+}
+
+/// What policies are loaded into.
+pub(super) fn policy_host() -> Result<PolicyHost, ApiError> {
+    PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))
+}
+
+/// The configuration, and its policies in a host as the proxy would load them.
+pub(super) fn load_policies_of(file: &Path) -> Result<(PolicyHost, config::Config, Arc<Generation>), ApiError> {
+    let config = load_config(Some(file)).map_err(|wrong| ApiError::Usage(wrong.to_string()))?;
+    let host = policy_host()?;
+    let loaded = load_policies::load(&host, &config);
+    let generation = loaded.map_err(|wrong| ApiError::Usage(Report(&wrong).to_string()))?;
+    Ok((host, config, generation))
 }
 
 fn configured(config: Option<&config::Config>) -> Result<Place, AdminAddressError> {

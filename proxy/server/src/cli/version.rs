@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockwarden_policy::PolicyHost;
 use serde::Serialize;
 
-use super::api_client::{ApiError, finish, load_config};
+use super::api_client::{ApiError, finish, load_policies_of};
 use super::output;
 use super::output::{Format, Output, plain};
-use crate::config::Report;
-use crate::ruleset::{activate, load_policies};
+use crate::ruleset::activate;
 use crate::view::api::{PolicyDigest, Version};
 
 #[derive(Args, Debug)]
@@ -56,10 +54,7 @@ fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
 
 /// The policies that a configuration names, loaded as the proxy would, and its hash.
 fn configured(file: &Path) -> Result<(Vec<PolicyDigest>, String), ApiError> {
-    let config = load_config(Some(file)).map_err(|wrong| ApiError::Usage(wrong.to_string()))?;
-    let host = PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))?;
-    let loaded = load_policies::load(&host, &config);
-    let generation = loaded.map_err(|wrong| ApiError::Usage(Report(&wrong).to_string()))?;
+    let (_host, config, generation) = load_policies_of(file)?;
     let policies = generation.policies().iter().map(PolicyDigest::of);
     let meaning = activate::meaning(&config, &generation);
     Ok((policies.collect(), meaning.hash().to_owned()))

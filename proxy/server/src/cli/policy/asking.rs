@@ -17,11 +17,10 @@ use serde::Serialize;
 use super::cases::{Answer, Case, CaseFile, Request, Settings, place};
 use super::source::source;
 use crate::app::exit_code;
-use crate::cli::api_client::{ApiError, load_config};
+use crate::cli::api_client::{ApiError, load_policies_of, policy_host};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
 use crate::config::Config;
-use crate::ruleset::load_policies;
 use crate::text::numbers::number;
 
 /// What is asked.
@@ -97,20 +96,15 @@ struct Tried {
 
 impl Asker {
     fn of(subject: &Subject) -> Result<Asker, ApiError> {
-        let host = PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))?;
-        let loaded = match (&subject.module, &subject.config) {
-            (Some(module), _) => Asks::Module(source(module)),
-            (None, config) => {
-                let config = load_config(config.as_deref()).map_err(|wrong| ApiError::Usage(wrong.to_string()))?;
+        match (&subject.module, &subject.config) {
+            (Some(module), _) => Ok(Asker { host: policy_host()?, loaded: Asks::Module(source(module)) }),
+            (None, Some(file)) => {
+                let (host, config, generation) = load_policies_of(file)?;
                 let place = place_of(&config, subject.namespace.as_deref())?;
-                let generation = load_policies::load(&host, &config).map_err(|findings| {
-                    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
-                    ApiError::Usage(lines.join("\n"))
-                })?;
-                Asks::Chain(generation, place)
+                Ok(Asker { host, loaded: Asks::Chain(generation, place) })
             }
-        };
-        Ok(Asker { host, loaded })
+            (None, None) => Err(ApiError::Usage("say --module or --config".to_owned())),
+        }
     }
 
     /// What the limit of a decision's fuel is, where it is one.

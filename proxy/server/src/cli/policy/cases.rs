@@ -20,7 +20,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use toml::Spanned;
 
-use super::wording::{fence_word, take_over_word, wants_in_words};
+use super::wording::wants_in_words;
 
 /// The longest file of cases, bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -299,14 +299,14 @@ impl FromText for FaultKind {
 impl FromText for Fence {
     fn from_text(text: &str) -> Result<Fence, String> {
         let all = [Fence::Hybrid, Fence::Sequential];
-        named(text, all.into_iter().filter_map(|fence| Some((fence, fence_word(fence)?))))
+        named(text, all.into_iter().filter_map(|fence| Some((fence, fence.word()?))))
     }
 }
 
 impl FromText for TakeOverRule {
     fn from_text(text: &str) -> Result<TakeOverRule, String> {
         let all = [TakeOverRule::Never, TakeOverRule::AfterDeadline];
-        named(text, all.into_iter().map(|rule| (rule, take_over_word(rule))))
+        named(text, all.into_iter().map(|rule| (rule, rule.word())))
     }
 }
 

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use lockwarden_policy::PolicyHost;
 use serde::Serialize;
 
 use super::source::source;
-use crate::cli::api_client::ApiError;
+use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
 use crate::text::numbers::number;
@@ -32,8 +31,7 @@ struct Inspected {
 }
 
 pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, ApiError> {
-    let host = PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))?;
-    let found = host.inspect(&source(&args.module)).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let found = policy_host()?.inspect(&source(&args.module)).map_err(|error| ApiError::Usage(error.to_string()))?;
     let inspected = Inspected {
         module: args.module.display().to_string(),
         sha256: found.sha256,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lockwarden_lock::decision::{Fence, Obligations, TakeOverRule};
+use lockwarden_lock::decision::Obligations;
 
 use crate::text::durations::toml_duration;
 
@@ -17,28 +17,13 @@ pub(super) fn wants_in_words(wants: &Obligations) -> String {
         ("keep_alive", duration(keep_alive_ms)),
         ("max_hold", duration(max_hold_ms)),
         ("require", require.map(|proofs| proofs.words().collect::<Vec<_>>().join(","))),
-        ("fence", fence_word(*fence).map(str::to_owned)),
+        ("fence", fence.word().map(str::to_owned)),
         ("current_fence_only", wants.current_fence_only.then(|| "true".to_owned())),
-        ("take_over", wants.take_over.map(|rule| take_over_word(rule).to_owned())),
+        ("take_over", wants.take_over.map(|rule| rule.word().to_owned())),
     ] {
         if let Some(wish) = wish {
             let _ = write!(words, ", {key} {wish}");
         }
     }
     words
-}
-
-pub(super) fn fence_word(fence: Fence) -> Option<&'static str> {
-    match fence {
-        Fence::None => None,
-        Fence::Hybrid => Some("hybrid"),
-        Fence::Sequential => Some("sequential"),
-    }
-}
-
-pub(super) fn take_over_word(rule: TakeOverRule) -> &'static str {
-    match rule {
-        TakeOverRule::Never => "never",
-        TakeOverRule::AfterDeadline => "after-deadline",
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockwarden_lock::decision::{Decision, Fence, TakeOverRule, Verdict};
+use lockwarden_lock::decision::{Decision, Verdict};
 
 use super::{Answer, Client, Question, Record, VERSION};
 use crate::telemetry::events::{Asked, Caller, DEFAULT_USER, EventKind, LockEvent};
@@ -165,16 +165,9 @@ impl Answer {
             keep_alive_ms: wants.keep_alive_ms,
             max_hold_ms: wants.max_hold_ms,
             require: wants.require.map(|proofs| proofs.words().map(str::to_owned).collect()),
-            fence: match wants.fence {
-                Fence::None => None,
-                Fence::Hybrid => Some("hybrid".to_owned()),
-                Fence::Sequential => Some("sequential".to_owned()),
-            },
+            fence: wants.fence.word().map(str::to_owned),
             current_fence_only: wants.current_fence_only,
-            take_over: wants.take_over.map(|rule| match rule {
-                TakeOverRule::Never => "never".to_owned(),
-                TakeOverRule::AfterDeadline => "after-deadline".to_owned(),
-            }),
+            take_over: wants.take_over.map(|rule| rule.word().to_owned()),
             ..Answer::default()
         };
         match &decision.verdict {
