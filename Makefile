@@ -33,7 +33,7 @@ installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-clients test-estate soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-languages test-clients test-estate soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -125,6 +125,13 @@ test-unix: setup ## run the integration tests with Redis behind its unix socket;
 test-tls: setup ## run the integration tests over TLS on both sides; some: ONLY="wire:: blocks::"
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_TEST_BACKEND=tls cargo test $(locked) --workspace --test all -- --skip documentation:: --skip limits:: --skip bench:: --skip tls:: $(ONLY)
+
+test-languages: setup ## build and ask policies in JavaScript and Python, too, whose tools (500 MB) it installs below target
+	cargo build $(locked) --workspace --bins --tests --examples
+	python3 -m venv $(built)/languages
+	$(built)/languages/bin/pip install --quiet componentize-py==0.25.1
+	npm install --silent --prefix $(built)/languages --no-save @bytecodealliance/componentize-js@0.23.0
+	cargo test $(locked) --workspace --test all -- policy_languages:: --nocapture
 
 test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
 	cargo build $(locked) --workspace --bins --examples

@@ -100,6 +100,7 @@ set_up_tests() {
     has git || need git git
     has redis-cli || need redis-tools redis-cli
     has ip || need iproute2 ip
+    { has clang && has wasm-ld; } || need 'clang lld' 'clang and wasm-ld'
     { has psql && { has initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; } || need postgresql PostgreSQL
     has go || need 'golang-go ca-certificates' Go
     php -r "exit(extension_loaded('redis') ? 0 : 1);" 2>/dev/null || need 'php-cli php-redis' phpredis

@@ -23,6 +23,7 @@ mod zone;
 pub use evaluate::Steps;
 pub use facts::{Client, FACTS, FactInfo, Facts, MAX_TEXT_BYTES, OPERATIONS};
 pub use problem::{Problem, What};
+pub use token_class::{class as token_class, stand_ins};
 pub use zone::{BadZone, Zone};
 
 use syntax::Test;

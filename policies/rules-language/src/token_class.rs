@@ -1,5 +1,8 @@
 //! What an owner token looks like. Only its form is told, never what it says.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// Every class, `none` where a command carries no owner token.
 pub(crate) const CLASSES: [&str; 6] = ["none", "uuid", "hex", "number", "deadline", "other"];
 
@@ -8,7 +11,8 @@ pub(crate) const CLASSES: [&str; 6] = ["none", "uuid", "hex", "number", "deadlin
 const MAX_LOOKED_AT: usize = 128;
 
 /// The class of an owner token.
-pub(crate) fn class(token: Option<&[u8]>) -> &'static str {
+#[must_use]
+pub fn class(token: Option<&[u8]>) -> &'static str {
     let Some(token) = token else {
         return "none";
     };
@@ -26,6 +30,30 @@ pub(crate) fn class(token: Option<&[u8]>) -> &'static str {
     } else {
         "other"
     }
+}
+
+/// Two owner tokens of this class and length, equal in nothing else: a decision that differs between them depends on what an owner
+/// token says. None where there is none of such a length.
+#[must_use]
+pub fn stand_ins(class: &str, length: usize) -> Option<[Vec<u8>; 2]> {
+    let of = |digit: u8| {
+        let mut token = vec![digit; length];
+        match (class, length) {
+            ("uuid", 36) => [8, 13, 18, 23].into_iter().for_each(|place| token[place] = b'-'),
+            ("deadline", 12..) if length != 13 => token[10] = b'.',
+            // Only digits would be a deadline.
+            ("number", 10 | 13) => token[0] = b'-',
+            _ => {}
+        }
+        token
+    };
+    let digits = match class {
+        "number" | "deadline" => [b'1', b'2'],
+        "uuid" | "hex" => [b'a', b'b'],
+        _ => [b'x', b'y'],
+    };
+    let both = digits.map(of);
+    both.iter().all(|token| self::class(Some(token)) == class).then_some(both)
 }
 
 /// The most bytes that finding out the class looks at.
@@ -55,6 +83,34 @@ fn is_deadline(token: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stand_ins_are_of_the_class() {
+        for token in [
+            &b"1"[..],
+            b"-1",
+            b"-123456789",
+            b"12345678901234567890",
+            b"1764154800",
+            b"1764154800123",
+            b"1764154800.25",
+            b"1764154800.2512345",
+            b"1764154800123.2512345",
+            b"6f9619ff-8b86-d011-b42d-00c04fc964ff",
+            b"6F9619FF8B86D011B42D00C04FC964FF",
+            b"6f9619ff8b86d011",
+            b"worker-1",
+            &[b'a'; 129],
+        ] {
+            let [one, other] = stand_ins(class(Some(token)), token.len()).expect("there is one");
+            assert_eq!((one.len(), class(Some(&one))), (token.len(), class(Some(token))), "{token:?}");
+            assert_ne!(one, other);
+        }
+        assert_eq!(stand_ins("other", 0), Some([vec![], vec![]]));
+        assert_eq!(stand_ins("uuid", 7), None);
+        assert_eq!(stand_ins("deadline", 3), None);
+        assert_eq!(stand_ins("none", 3), None);
+    }
 
     #[test]
     fn an_owner_token_is_told_by_its_form() {

@@ -61,6 +61,8 @@ impl Guest {
     /// # Errors
     /// The policy's own error, or that it was configured before.
     pub fn configure<P: Policy>(slot: &Slot<P>, settings: Vec<Setting>) -> Result<Operations, String> {
+        #[cfg(all(target_family = "wasm", feature = "debug"))]
+        crate::debugging::say_panics();
         let policy = P::configure(&mut Settings::new(settings))?;
         let judged = policy.judges();
         match slot.0.set(policy) {

@@ -41,6 +41,7 @@ use alloc::string::String;
 mod answers;
 #[doc(hidden)]
 pub mod bindings;
+mod debugging;
 mod export;
 mod nearest;
 mod settings;
@@ -52,6 +53,7 @@ use lol_alloc::{AssumeSingleThreaded, FreeListAllocator};
 pub use bindings::lockwarden::policy::types::{
     Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting, TakeOverRule, Traits,
 };
+pub use debugging::say;
 pub use export::{Guest, Policy, Slot};
 
 /// What [`export_policy!`] names in a crate that may have no standard library; not for use by hand.

@@ -30,6 +30,7 @@ pub struct Chains {
     live: Vec<Vec<Slot>>,
     request: Option<v1::Request>,
     without_rules: bool,
+    without_breakers: bool,
 }
 
 /// The place of one policy of one chain.
@@ -56,6 +57,13 @@ impl Chains {
     #[must_use]
     pub fn without_rules() -> Chains {
         Chains { without_rules: true, ..Chains::default() }
+    }
+
+    /// Chains whose policies are asked each question, however many they have failed: where no client waits, and each answer
+    /// is to depend on its question alone.
+    #[must_use]
+    pub fn without_breakers() -> Chains {
+        Chains { without_breakers: true, ..Chains::default() }
     }
 
     /// Answers by this generation from now on. Does nothing if it does so already; otherwise drops
@@ -97,7 +105,7 @@ impl Decide for Chains {
             if is_left_out || !member.judged.contains(operation) {
                 continue;
             }
-            let answer = ask(member, slot, &mut asked, describe);
+            let answer = ask(member, slot, &mut asked, describe, !self.without_breakers);
             if member.kind == Kind::Reports {
                 // What it wants is not asked for, and a fault of it is only counted.
                 if let Ok(v1::Answer::Deny { reason, rule, detail }) = answer {
@@ -165,6 +173,7 @@ fn ask(
     slot: &mut Slot,
     asked: &mut Asked<'_>,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    may_break: bool,
 ) -> Result<v1::Answer, FaultKind> {
     // Operations are numbered in the order in which they are listed.
     let place = asked.operation() as usize;
@@ -187,7 +196,7 @@ fn ask(
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         member.meter.evaluated(nanos);
     }
-    if wary || answer.is_err() {
+    if wary || (may_break && answer.is_err()) {
         // The first failure was not timed.
         let used = cpu_before.map(|before| thread_time().saturating_sub(before));
         let used = used.unwrap_or(member.limits.deadline);
@@ -243,6 +252,9 @@ fn attempt(
     let budget = Budget::decide(&member.limits);
     let answer = instance.ask(member, budget, asked, client);
     slot.tally.burnt(instance.burnt(budget));
+    if member.asks_clients {
+        slot.tally.asked_who(instance.take_client_questions());
+    }
     if answer.is_err() {
         slot.instance = None;
     }

@@ -64,10 +64,7 @@ pub enum LoadError {
         found: String,
     },
     /// Not a module of WebAssembly.
-    #[error(
-        "policy {policy}: {place} is no WebAssembly component or module; \
-         build it with --target wasm32-unknown-unknown"
-    )]
+    #[error("policy {policy}: {place} is no WebAssembly component or module; lockwarden policy build makes one")]
     NotWasm {
         /// The policy.
         policy: String,
@@ -77,7 +74,7 @@ pub enum LoadError {
     /// It wants something that policies do not get.
     #[error(
         "policy {policy}: {place} imports {}; a policy may import nothing but \
-         lockwarden:policy (no WASI: build it with --target wasm32-unknown-unknown)",
+         lockwarden:policy (no WASI: lockwarden policy build leaves it out)",
         imports.join(", ")
     )]
     ForeignImports {
@@ -87,6 +84,14 @@ pub enum LoadError {
         place: String,
         /// The names of what it wants.
         imports: Vec<String>,
+    },
+    /// It was built for its author, with what a proxy does not have.
+    #[error("policy {policy}: {place} was built for debugging; build it without --debug")]
+    ForDebugging {
+        /// The policy.
+        policy: String,
+        /// Where its module is.
+        place: String,
     },
     /// It was built for another version of the contract.
     #[error("policy {policy}: {place} was built for {found}; this proxy speaks lockwarden:policy 1.x")]

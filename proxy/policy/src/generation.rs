@@ -32,8 +32,10 @@ pub struct PolicyInfo {
     pub name: Arc<str>,
     /// The SHA-256 of its module, in hex.
     pub sha256: String,
+    /// Whether it ships with the proxy.
+    pub ships: bool,
     /// Its version, where it has one: the proxy's, for those that ship with it.
-    pub version: Option<&'static str>,
+    pub version: Option<Arc<str>>,
     /// Whether it may ask who clients are.
     pub asks_clients: bool,
 }

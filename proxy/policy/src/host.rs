@@ -21,6 +21,7 @@ use crate::generation::{Chain, Generation, PolicyInfo};
 use crate::instance::{Kind, Member};
 use crate::loader::{self, Compiled, ModuleInfo};
 use crate::meter::{Meters, Observer, PolicyCounters};
+use crate::said::Said;
 use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, RULES, builtin};
 use crate::ticker::Ticker;
 
@@ -33,6 +34,8 @@ pub struct PolicyHost {
     generations: AtomicU64,
     /// What the last load compiled, by the digest of the module.
     compiled: Mutex<BTreeMap<[u8; 32], Arc<Compiled>>>,
+    /// What policies say that were built for debugging; only an author's host loads them.
+    said: Option<Arc<Said>>,
 }
 
 /// The chain of one namespace.
@@ -54,7 +57,15 @@ impl PolicyHost {
     /// # Errors
     /// If this machine cannot run it.
     pub fn new() -> Result<PolicyHost, HostError> {
-        PolicyHost::start(None)
+        PolicyHost::start(None, None)
+    }
+
+    /// Starts the engine for an author, who hears what policies say that were built for debugging.
+    ///
+    /// # Errors
+    /// If this machine cannot run it.
+    pub fn for_author(said: Arc<Said>) -> Result<PolicyHost, HostError> {
+        PolicyHost::start(None, Some(said))
     }
 
     /// Starts the engine with an observer that is told about evaluations and failures.
@@ -62,10 +73,10 @@ impl PolicyHost {
     /// # Errors
     /// If this machine cannot run it.
     pub fn with_observer(observer: Arc<dyn Observer>) -> Result<PolicyHost, HostError> {
-        PolicyHost::start(Some(observer))
+        PolicyHost::start(Some(observer), None)
     }
 
-    fn start(observer: Option<Arc<dyn Observer>>) -> Result<PolicyHost, HostError> {
+    fn start(observer: Option<Arc<dyn Observer>>, said: Option<Arc<Said>>) -> Result<PolicyHost, HostError> {
         let new = engine::start()?;
         Ok(PolicyHost {
             ticker: Ticker::start(&new.engine)?,
@@ -74,6 +85,7 @@ impl PolicyHost {
             meters: Arc::new(Meters::new(observer)),
             generations: AtomicU64::new(0),
             compiled: Mutex::default(),
+            said,
         })
     }
 
@@ -149,8 +161,10 @@ impl PolicyHost {
         let kept = compiled.unwrap_or_else(PoisonError::into_inner).clone();
         let kept = |sha256: &[u8; 32]| kept.get(sha256).cloned();
         thread::scope(|threads| {
-            let compiling: Vec<_> =
-                sources.iter().map(|source| threads.spawn(|| loader::compile(&self.engine, source, &kept))).collect();
+            let compiling: Vec<_> = sources
+                .iter()
+                .map(|source| threads.spawn(|| loader::compile(&self.engine, source, self.said.as_ref(), &kept)))
+                .collect();
             let compiled = compiling.into_iter().map(ScopedJoinHandle::join);
             compiled.map(|compiled| compiled.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         })
@@ -160,9 +174,12 @@ impl PolicyHost {
         PolicyInfo {
             name: self.meters.of(&source.name).policy().clone(),
             sha256: hex(&compiled.sha256),
+            ships: matches!(source.module, ModuleSource::BuiltIn(_)),
             version: match &source.module {
-                ModuleSource::BuiltIn(policy) => Some(policy.version),
-                ModuleSource::File(_) | ModuleSource::Bytes(_) => None,
+                ModuleSource::BuiltIn(policy) => Some(policy.version.into()),
+                ModuleSource::File(_) | ModuleSource::Bytes(_) => {
+                    compiled.metadata.as_ref().map(|metadata| metadata.version.as_str().into())
+                }
             },
             asks_clients: compiled.asks_clients,
         }

@@ -156,6 +156,14 @@ impl Instance {
         Ok(answer)
     }
 
+    /// How often it has asked who the client is since that was last counted.
+    pub(crate) fn take_client_questions(&mut self) -> u64 {
+        match self.store.data().client_questions {
+            0 => 0,
+            _ => std::mem::take(&mut self.store.data_mut().client_questions),
+        }
+    }
+
     /// What the last call burnt of its budget.
     pub(crate) fn burnt(&self, budget: Budget) -> u64 {
         // The store counts fuel, so there is an amount.

@@ -9,6 +9,7 @@ mod chains;
 mod check;
 mod deadline;
 mod digest;
+mod encoding;
 mod engine;
 mod error;
 mod generation;
@@ -17,7 +18,10 @@ mod instance;
 #[cfg(debug_assertions)]
 mod kept;
 mod loader;
+mod metadata;
 mod meter;
+mod packaging;
+mod said;
 mod source;
 mod store;
 mod sync;
@@ -29,7 +33,10 @@ pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo};
 pub use host::{ChainSpec, PolicyHost};
 pub use loader::ModuleInfo;
+pub use metadata::{Metadata, NeededLimits};
 pub use meter::{Observer, PolicyCounters};
+pub use packaging::{CONTRACT, DEBUGGING, package};
+pub use said::Said;
 pub use source::{
     BUILT_IN_NAMES, BuiltIn, DEFAULT_CHAIN, Limits, ModuleSource, PolicySource, RULES, builtin, builtins,
 };

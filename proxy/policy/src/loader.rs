@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -15,9 +15,12 @@ use wasmtime::{Engine, Module};
 
 use crate::bindings::v1;
 use crate::digest::{hex, sha256 as digest_of};
+use crate::encoding::{component_of, is_component, is_module};
 use crate::engine::MAX_MEMORY_BYTES;
 use crate::error::{LoadError, one_line};
-use crate::source::{ModuleSource, PolicySource};
+use crate::metadata::{Metadata, NeededLimits};
+use crate::said::{self, Said};
+use crate::source::{Limits, ModuleSource, PolicySource};
 use crate::store::State;
 
 /// The largest file that is read: guests in interpreted languages have about 20 MB.
@@ -29,12 +32,15 @@ pub(crate) struct Compiled {
     /// Whether it may ask who the client is.
     pub(crate) asks_clients: bool,
     pub(crate) sha256: [u8; 32],
+    /// What its author says of it, where that can be read.
+    pub(crate) metadata: Option<Metadata>,
 }
 
-/// Compiles a policy, unless its module was `kept`.
+/// Compiles a policy, unless its module was `kept`. One that was built for debugging is taken where what it says is heard.
 pub(crate) fn compile(
     engine: &Engine,
     source: &PolicySource,
+    said: Option<&Arc<Said>>,
     kept: &impl Fn(&[u8; 32]) -> Option<Arc<Compiled>>,
 ) -> Result<Arc<Compiled>, LoadError> {
     check_limits(source)?;
@@ -57,9 +63,10 @@ pub(crate) fn compile(
         ModuleSource::BuiltIn(_) => crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?,
         _ => about.component(engine, bytes)?,
     };
-    let asks_clients = about.imports(engine, &component)?;
-    let policy = link(engine, &component).map_err(|error| about.misfit(&error))?;
-    Ok(Arc::new(Compiled { policy, asks_clients, sha256 }))
+    let asks_clients = about.imports(engine, &component, said.is_some())?;
+    let policy = link(engine, &component, said).map_err(|error| about.misfit(&error))?;
+    let metadata = Metadata::read(bytes).unwrap_or_default();
+    Ok(Arc::new(Compiled { policy, asks_clients, sha256, metadata }))
 }
 
 /// What a module says of itself, without running any of it.
@@ -75,6 +82,10 @@ pub struct ModuleInfo {
     pub contract: Option<String>,
     /// The functions of the proxy that it may call, as `clients.describe`.
     pub calls: Vec<String>,
+    /// Whether it was built for debugging, so that no proxy loads it.
+    pub is_for_debugging: bool,
+    /// What its author says of it, or why that cannot be read.
+    pub metadata: Result<Option<Metadata>, String>,
 }
 
 /// Reads and compiles a module as for a chain, and looks at it.
@@ -82,11 +93,12 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
     let about = About::of(source);
     let bytes = &*about.bytes(source)?;
     let component = about.component(engine, bytes)?;
-    about.imports(engine, &component)?;
-    link(engine, &component).map_err(|error| about.misfit(&error))?;
+    about.imports(engine, &component, true)?;
+    link(engine, &component, Some(&Arc::default())).map_err(|error| about.misfit(&error))?;
     let component_type = component.component_type();
-    let (mut contract, mut calls) = (None, Vec::new());
+    let (mut contract, mut calls, mut is_for_debugging) = (None, Vec::new(), false);
     for (name, import) in component_type.imports(engine) {
+        is_for_debugging |= is_debugging(name);
         // `lockwarden:policy/clients@1.1.0`: checked to be so above.
         let Some((interface, version)) = name.strip_prefix(OURS).and_then(|name| name.split_once('@')) else {
             continue;
@@ -104,7 +116,28 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
         is_component: is_component(bytes),
         contract,
         calls,
+        is_for_debugging,
+        metadata: Metadata::read(bytes),
     })
+}
+
+impl PolicySource {
+    /// The same with the limits that its author says it needs, where it says any. What cannot be read says nothing.
+    #[must_use]
+    pub fn with_needed_limits(mut self) -> PolicySource {
+        let about = About::of(&self);
+        let metadata = about.bytes(&self).ok().and_then(|bytes| Metadata::read(&bytes).ok().flatten());
+        let NeededLimits { memory_bytes, fuel, deadline_ms } =
+            metadata.map(|metadata| metadata.limits).unwrap_or_default();
+        let usual = self.limits;
+        self.limits = Limits {
+            memory_bytes: memory_bytes.unwrap_or(usual.memory_bytes),
+            fuel: fuel.unwrap_or(usual.fuel),
+            deadline: deadline_ms.map_or(usual.deadline, Duration::from_millis),
+            output_bytes: usual.output_bytes,
+        };
+        self
+    }
 }
 
 fn check_limits(source: &PolicySource) -> Result<(), LoadError> {
@@ -119,8 +152,11 @@ fn check_limits(source: &PolicySource) -> Result<(), LoadError> {
     Err(LoadError::Limits { policy: source.name.clone(), detail })
 }
 
-fn link(engine: &Engine, component: &Component) -> wasmtime::Result<v1::PolicyPre<State>> {
+fn link(engine: &Engine, component: &Component, said: Option<&Arc<Said>>) -> wasmtime::Result<v1::PolicyPre<State>> {
     let mut linker: Linker<State> = Linker::new(engine);
+    if let Some(said) = said {
+        said::add_to_linker(&mut linker, said)?;
+    }
     v1::clients::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
     v1::PolicyPre::new(linker.instantiate_pre(component)?)
 }
@@ -165,9 +201,9 @@ impl<'s> About<'s> {
     }
 
     fn component(&self, engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
-        let component = match bytes.get(..8) {
-            Some(b"\0asm\x01\0\0\0") => &self.encode(engine, bytes)?,
-            Some(_) if is_component(bytes) => bytes,
+        let component = match bytes {
+            _ if is_module(bytes) => &self.encode(engine, bytes)?,
+            _ if is_component(bytes) => bytes,
             _ => {
                 return Err(LoadError::NotWasm { policy: self.policy.to_owned(), place: self.place.clone() });
             }
@@ -177,18 +213,10 @@ impl<'s> About<'s> {
 
     /// Makes a component of a core module.
     fn encode(&self, engine: &Engine, module: &[u8]) -> Result<Vec<u8>, LoadError> {
-        // The encoder is made for the output of compilers and panics at half a module; a file may be anything.
         Module::validate(engine, module).map_err(|error| self.misfit(&error))?;
-        let encoded = catch_unwind(AssertUnwindSafe(|| {
-            wit_component::ComponentEncoder::default()
-                .validate(true)
-                .module(module)
-                .and_then(|encoder| encoder.encode())
-        }));
-        let detail = match encoded {
-            Ok(Ok(component)) => return Ok(component),
-            Ok(Err(error)) => format!("{error:#}"),
-            Err(_) => "it cannot be made a component".to_owned(),
+        let detail = match component_of(module, &[]) {
+            Ok(component) => return Ok(component),
+            Err(detail) => detail,
         };
         // The encoder names one import at a time; the module knows them all.
         let foreign: Vec<String> = match Module::from_binary(engine, module) {
@@ -202,9 +230,13 @@ impl<'s> About<'s> {
     }
 
     /// Refuses foreign imports; says whether the component may ask who clients are.
-    fn imports(&self, engine: &Engine, component: &Component) -> Result<bool, LoadError> {
+    fn imports(&self, engine: &Engine, component: &Component, may_say: bool) -> Result<bool, LoadError> {
         let component_type = component.component_type();
-        let imports: Vec<String> = component_type.imports(engine).map(|(name, _)| name.to_owned()).collect();
+        let imports = component_type.imports(engine).map(|(name, _)| name.to_owned());
+        let (debugging, imports): (Vec<String>, Vec<String>) = imports.partition(|name| is_debugging(name));
+        if !debugging.is_empty() && !may_say {
+            return Err(LoadError::ForDebugging { policy: self.policy.to_owned(), place: self.place.clone() });
+        }
         let foreign: Vec<String> = imports.iter().filter(|name| !is_ours(name)).cloned().collect();
         if !foreign.is_empty() {
             return Err(self.foreign(dedup(foreign)));
@@ -240,8 +272,9 @@ fn is_ours(import: &str) -> bool {
     import.starts_with(OURS)
 }
 
-fn is_component(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"\0asm\x0d\0\x01\0")
+/// Whether only a policy imports this that was built for debugging.
+fn is_debugging(import: &str) -> bool {
+    import == said::INTERFACE
 }
 
 /// Each name once, as one line, in order of appearance; a dozen says enough.

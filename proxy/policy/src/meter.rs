@@ -25,6 +25,8 @@ pub struct PolicyCounters {
     pub calls: u64,
     /// Fuel burnt in decisions.
     pub fuel: u64,
+    /// How often it has asked who a client is.
+    pub client_questions: u64,
     /// Linear memory of all live instances, in bytes.
     pub memory_bytes: usize,
     /// For how many threads, chains and operations it is not asked now.
@@ -97,6 +99,7 @@ struct Tallies {
 struct Counters {
     calls: AtomicU64,
     fuel: AtomicU64,
+    client_questions: AtomicU64,
 }
 
 impl Counters {
@@ -130,13 +133,19 @@ impl Tally {
     pub(crate) fn burnt(&self, fuel: u64) {
         Counters::add(&self.counters.fuel, fuel);
     }
+
+    pub(crate) fn asked_who(&self, times: u64) {
+        Counters::add(&self.counters.client_questions, times);
+    }
 }
 
 impl Drop for Tally {
     fn drop(&mut self) {
         let mut tallies = self.meter.tallies();
         tallies.live.retain(|live| !Arc::ptr_eq(live, &self.counters));
-        for (ended, ours) in [(&tallies.ended.calls, &self.counters.calls), (&tallies.ended.fuel, &self.counters.fuel)]
+        let (ended, ours) = (&tallies.ended, &*self.counters);
+        for (ended, ours) in
+            [(&ended.calls, &ours.calls), (&ended.fuel, &ours.fuel), (&ended.client_questions, &ours.client_questions)]
         {
             Counters::add(ended, ours.load(Ordering::Relaxed));
         }
@@ -222,6 +231,7 @@ impl Meter {
         PolicyCounters {
             calls: sum(|counters| &counters.calls),
             fuel: sum(|counters| &counters.fuel),
+            client_questions: sum(|counters| &counters.client_questions),
             memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
             open_breakers: self.open_breakers.load(Ordering::Relaxed),
             failures: std::array::from_fn(|i| self.failures[i].load(Ordering::Relaxed)),

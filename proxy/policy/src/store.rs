@@ -26,6 +26,8 @@ pub(crate) struct State {
     overdue: Option<Overdue>,
     /// The client of the call that is running, if the policy may ask: its handle and its answer.
     pub(crate) client: Option<(u64, ClientDescription)>,
+    /// How often it has asked since that was last counted.
+    pub(crate) client_questions: u64,
 }
 
 impl State {
@@ -39,6 +41,7 @@ impl State {
             deadline,
             overdue: None,
             client: None,
+            client_questions: 0,
         }
     }
 
@@ -111,6 +114,7 @@ impl ResourceLimiter for State {
 
 impl v1::clients::Host for State {
     fn describe(&mut self, client: u64) -> Option<v1::clients::Identity> {
+        self.client_questions += 1;
         let (handle, description) = self.client.as_ref()?;
         (*handle == client).then(|| v1::clients::Identity {
             name: description.name.clone(),
@@ -120,6 +124,7 @@ impl v1::clients::Host for State {
     }
 
     fn certificate(&mut self, client: u64) -> Option<String> {
+        self.client_questions += 1;
         let (handle, description) = self.client.as_ref()?;
         let certificate = description.certificate.as_ref();
         certificate.filter(|_| *handle == client).cloned()

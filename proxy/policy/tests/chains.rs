@@ -342,7 +342,7 @@ fn built_in_policies_are_described() {
     let digests: BTreeSet<&str> = generation.policies().iter().map(|policy| policy.digest()).collect();
     assert_eq!(digests.len(), 3);
     for policy in generation.policies() {
-        assert_eq!(policy.version, Some(env!("CARGO_PKG_VERSION")));
+        assert_eq!(policy.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
         assert!(!policy.asks_clients, "{} imports what it does not call", policy.name);
     }
     let chain: Vec<&str> = generation.chain(NamespaceId(0)).map(|name| &**name).collect();

@@ -70,7 +70,7 @@ pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use network::network as parse_network;
 pub(crate) use overrides::Overrides;
-pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
+pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule, policy_deadline, policy_memory, policy_name};
 pub(crate) use present::{Advertise, HostPort, Present, SentinelFace};
 pub(crate) use rule::RuleConfig;
 pub(crate) use secret::{

@@ -256,7 +256,7 @@ impl Active {
             let info = generation.policies().iter().find(|info| &*info.name == name)?;
             Some(Policy {
                 name: name.to_owned(),
-                version: info.version.map(str::to_owned),
+                version: info.version.as_deref().map(str::to_owned),
                 digest: info.digest().to_owned(),
             })
         };

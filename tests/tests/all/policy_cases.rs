@@ -107,13 +107,17 @@ expect = { permit = { require = ["session", "token"], fence = "sequential" } }
 /// The example of `docs/policy-authors.md`.
 #[test]
 fn the_policy_of_the_page_about_writing_them_does_what_its_cases_say() {
-    let cases = repository().join("policies/sdk/examples/team_naming_cases.toml");
+    let cases = repository().join("policies/examples/cases.toml");
     let cases = fs::read_to_string(cases).expect("the example has cases");
     let end = tested(&example("team_naming"), &cases);
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(end.stdout.contains("3 passed, 0 failed; most fuel "), "{end:?}");
+    assert!(end.stdout.contains("8 passed, 0 failed; most fuel "), "{end:?}");
     let shown = page("docs/policy-authors.md");
     assert!(shown.contains(cases.split_once("\n\n").expect("a heading").1), "the page shows these cases");
+    let go = fs::read_to_string(repository().join("policies/examples/go/main.go")).expect("there is one in Go");
+    let (_, shown_of_it) = go.split_once("\n)\n\n").expect("imports");
+    let (shown_of_it, _) = shown_of_it.split_once("\n\nfunc main()").expect("an end");
+    assert!(shown.contains(shown_of_it), "the page shows this policy");
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn what_depends_on_more_than_the_request_and_the_settings_fails() {
     let nobody = "[[case]]\nrequest = { key = \"who\" }\nexpect = { deny = \"other\", hint = \"nobody\" }\n";
     let end = tested(naughty(), nobody);
     assert_eq!(end.code, Some(1), "{end:?}");
-    assert!(end.stdout.contains("cases.toml:3: it may ask who the client is, and nothing says so"), "{end:?}");
+    assert!(end.stdout.contains("cases.toml:3: it asks who the client is, and nothing says so"), "{end:?}");
 }
 
 #[test]

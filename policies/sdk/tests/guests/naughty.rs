@@ -25,6 +25,8 @@ struct Naughty {
     per_byte: u64,
     /// Operations that it refuses.
     deny: Vec<Operation>,
+    /// How owner tokens begin that it refuses.
+    deny_token: Option<String>,
     hoard: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -72,6 +74,7 @@ impl Policy for Naughty {
         let per_byte = settings.number("per_byte", 0);
         let spin_on = settings.choices("spin_on", &OPERATIONS).unwrap_or_default();
         let deny = settings.choices("deny", &OPERATIONS).unwrap_or_default();
+        let deny_token = settings.text("deny_token");
         settings.finish()?;
         Ok(Naughty {
             wants: Obligations {
@@ -86,6 +89,7 @@ impl Policy for Naughty {
             spin_on,
             per_byte,
             deny,
+            deny_token,
             hoard: RefCell::default(),
         })
     }
@@ -103,6 +107,10 @@ impl Policy for Naughty {
         if self.deny.contains(&request.operation) {
             let (code, words) = self.deny_as;
             return Decision::deny(code, words);
+        }
+        let begins = |token: &Vec<u8>| self.deny_token.as_ref().is_some_and(|text| token.starts_with(text.as_bytes()));
+        if request.owner_token.as_ref().is_some_and(begins) {
+            return Decision::deny(Code::Other, "not that one");
         }
         match request.key.as_slice() {
             b"loop" => spin(),

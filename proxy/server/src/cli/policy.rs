@@ -2,10 +2,16 @@
 //! `bench` and `run` ask a module, or the chain of a namespace, as the proxy would. Next: `policy/asking.rs`.
 
 mod asking;
+mod building;
 mod cases;
+mod creating;
+mod effect;
 mod inspecting;
+mod project;
+mod replaying;
 mod rules;
 mod source;
+mod toml_file;
 mod wording;
 
 use std::process::ExitCode;
@@ -22,6 +28,10 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
+    /// Make the folder of a policy to begin with, in one of several languages
+    New(creating::NewArgs),
+    /// Build the policy of a folder with the tool chain of its language
+    Build(building::BuildArgs),
     /// Ask a module, or the policies of a namespace, what a file of cases says, and compare the answers
     Test(asking::TestArgs),
     /// Measure what the answers to a file of cases cost
@@ -30,6 +40,8 @@ enum PolicyCommand {
     Run(Box<asking::RunArgs>),
     /// Tell what a module is, what it may call and its digest, and run nothing of it
     Inspect(inspecting::InspectArgs),
+    /// Ask the policies of a configuration what an audit trail says that was asked, and tell what they answer otherwise
+    Replay(replaying::ReplayArgs),
     /// What the rules of a configuration come to: those that never or always refuse, or stand behind another one
     Rules(rules::RulesArgs),
 }
@@ -37,10 +49,13 @@ enum PolicyCommand {
 /// Does what was asked.
 pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
     finish(match &args.command {
+        PolicyCommand::New(args) => creating::create(args),
+        PolicyCommand::Build(args) => building::build(args),
         PolicyCommand::Test(args) => asking::test(args),
         PolicyCommand::Bench(args) => asking::bench(args),
         PolicyCommand::Run(args) => asking::run(args),
         PolicyCommand::Inspect(args) => inspecting::inspect(args),
+        PolicyCommand::Replay(args) => replaying::replay(args),
         PolicyCommand::Rules(args) => rules::rules_of(args),
     })
 }

@@ -79,9 +79,8 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     });
     let module = reader.required(section, "module", module);
     let sha256 = reader.parsed(section, "sha256", value::sha256);
-    let shortest = Duration::from_millis(1);
-    let deadline = reader.parsed(section, "deadline", |text| value::duration(text, shortest..=MAX_DEADLINE));
-    let memory = reader.parsed(section, "memory", |text| value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES));
+    let deadline = reader.parsed(section, "deadline", policy_deadline);
+    let memory = reader.parsed(section, "memory", policy_memory);
     let fuel = reader.integer(section, "fuel", 1..=i64::MAX as u64);
     reader.unknown_keys(section, belongs_on_top);
 
@@ -97,9 +96,24 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     })
 }
 
+/// The longest time of one decision.
+pub(crate) fn policy_deadline(text: &str) -> Result<Duration, ValueError> {
+    value::duration(text, Duration::from_millis(1)..=MAX_DEADLINE)
+}
+
+/// The most linear memory of an instance, in bytes.
+pub(crate) fn policy_memory(text: &str) -> Result<usize, ValueError> {
+    value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES)
+}
+
+/// A name that a policy of one's own may have.
+pub(crate) fn policy_name(text: &str) -> Result<String, NameError> {
+    unused_name(text, &[])
+}
+
 /// Why a text is not the name of a new policy.
 #[derive(Debug, thiserror::Error)]
-enum NameError {
+pub(crate) enum NameError {
     #[error(transparent)]
     Spelling(#[from] ValueError),
     #[error("{} ships with the proxy; choose another name", quoted(.0))]

@@ -39,7 +39,7 @@ pub(super) struct AddressOrOffError(AddressError);
 
 /// Why a text is not the value that a key wants.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ValueError {
+pub(crate) enum ValueError {
     #[error("{} is not true or false", quoted(.0))]
     Boolean(String),
     #[error(

@@ -148,7 +148,7 @@ pub(crate) fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> V
     policies
         .map(|policy| PolicyInfo {
             name: &policy.name,
-            version: policy.version.unwrap_or(""),
+            version: policy.version.as_deref().unwrap_or_default(),
             digest: policy.digest(),
             mode: policy_mode(config, &policy.name),
         })

@@ -137,6 +137,7 @@ fn about(error: &LoadError) -> (Option<&str>, Option<&str>) {
         | LoadError::Pin { policy, .. }
         | LoadError::NotWasm { policy, .. }
         | LoadError::ForeignImports { policy, .. }
+        | LoadError::ForDebugging { policy, .. }
         | LoadError::Version { policy, .. }
         | LoadError::NotAPolicy { policy, .. }
         | LoadError::Limits { policy, .. }

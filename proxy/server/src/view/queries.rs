@@ -231,7 +231,7 @@ fn policies(service: &ViewService) -> Vec<api::Policy> {
             let failures = FaultKind::ALL.into_iter();
             api::Policy {
                 name: policy.name.to_string(),
-                version: policy.version.unwrap_or("").to_owned(),
+                version: policy.version.as_deref().unwrap_or_default().to_owned(),
                 digest: policy.digest().to_owned(),
                 mode: policy_mode(&active, &policy.name).to_owned(),
                 evaluations: counters.map_or(0, |counters| counters.calls),

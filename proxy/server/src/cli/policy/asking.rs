@@ -1,7 +1,6 @@
 //! `lockwarden policy test`, `bench` and `run`: a module with the limits of every policy, or the chain of a namespace, loaded and asked as
 //! the proxy does.
 
-use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,23 +10,28 @@ use std::time::Instant;
 use clap::{ArgGroup, Args};
 use lockwarden_lock::decision::Decide as _;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_policy::{ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyHost, PolicySource};
+use lockwarden_policy::{ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyHost, PolicySource, Said};
 use serde::Serialize;
 
-use super::cases::{Answer, Case, CaseFile, Request, Settings, place};
-use super::source::source;
+use super::cases::{Answer, Case, CaseFile, Request, Settings};
+use super::source::{built_here, source};
+use super::toml_file::{self, place};
 use crate::app::exit_code;
-use crate::cli::api_client::{ApiError, load_policies_of, policy_host};
+use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
 use crate::config::Config;
 use crate::text::numbers::number;
 
+/// The file of cases in the folder of a policy.
+const CASES: &str = "cases.toml";
+
 /// What is asked.
 #[derive(Args, Debug)]
-#[command(group(ArgGroup::new("asked").required(true).args(["module", "config"])))]
+#[command(group(ArgGroup::new("asked").args(["module", "config"])))]
 struct Subject {
-    /// A policy: a WebAssembly module, or the name of one that ships with lockwarden
+    /// A policy: a WebAssembly module, or the name of one that ships with lockwarden; if neither is said, what was built in
+    /// this folder
     #[arg(short, long, value_name = "FILE")]
     module: Option<PathBuf>,
     /// The policies and rules of a namespace in this configuration
@@ -41,6 +45,7 @@ struct Subject {
 #[derive(Args, Debug)]
 pub(super) struct TestArgs {
     /// The cases, in TOML
+    #[arg(default_value = CASES)]
     cases: PathBuf,
     #[command(flatten)]
     subject: Subject,
@@ -51,6 +56,7 @@ pub(super) struct TestArgs {
 #[derive(Args, Debug)]
 pub(super) struct BenchArgs {
     /// The cases, in TOML
+    #[arg(default_value = CASES)]
     cases: PathBuf,
     #[command(flatten)]
     subject: Subject,
@@ -65,7 +71,7 @@ pub(super) struct BenchArgs {
 pub(super) struct RunArgs {
     #[command(flatten)]
     subject: Subject,
-    /// A file of cases, of which `settings` and `request` are used
+    /// A file of cases, of which `settings` and `request` are used; for what was built in this folder, its cases.toml
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     #[command(flatten)]
@@ -78,6 +84,8 @@ pub(super) struct RunArgs {
 struct Asker {
     host: PolicyHost,
     loaded: Asks,
+    /// What a policy says that was built for debugging.
+    said: Arc<Said>,
 }
 
 enum Asks {
@@ -92,19 +100,24 @@ struct Tried {
     fuel: u64,
     /// Why the answer is none, whatever it says.
     objection: Option<&'static str>,
+    /// What it said meanwhile.
+    said: String,
 }
 
 impl Asker {
     fn of(subject: &Subject) -> Result<Asker, ApiError> {
-        match (&subject.module, &subject.config) {
-            (Some(module), _) => Ok(Asker { host: policy_host()?, loaded: Asks::Module(source(module)) }),
-            (None, Some(file)) => {
-                let (host, config, generation) = load_policies_of(file)?;
-                let place = place_of(&config, subject.namespace.as_deref())?;
-                Ok(Asker { host, loaded: Asks::Chain(generation, place) })
-            }
-            (None, None) => Err(ApiError::Usage("say --module or --config".to_owned())),
+        let said = Arc::<Said>::default();
+        if let Some(file) = &subject.config {
+            let (host, config, generation) = load_policies_of(file)?;
+            let place = place_of(&config, subject.namespace.as_deref())?;
+            return Ok(Asker { host, loaded: Asks::Chain(generation, place), said });
         }
+        let module = match &subject.module {
+            Some(module) => source(module),
+            None => source(&built_here()?),
+        };
+        let host = PolicyHost::for_author(said.clone()).map_err(|error| ApiError::Usage(error.to_string()))?;
+        Ok(Asker { host, loaded: Asks::Module(module), said })
     }
 
     /// What the limit of a decision's fuel is, where it is one.
@@ -118,6 +131,11 @@ impl Asker {
     /// What all decisions so far have burnt.
     fn fuel(&self) -> u64 {
         self.host.counters().iter().map(|(_, counted)| counted.fuel).sum()
+    }
+
+    /// How often policies have asked who the client is.
+    fn client_questions(&self) -> u64 {
+        self.host.counters().iter().map(|(_, counted)| counted.client_questions).sum()
     }
 
     /// The chains that are asked under these settings, or in which words they were rejected.
@@ -138,11 +156,11 @@ impl Asker {
                 };
                 match self.host.load(sources, &[chain]) {
                     Ok(generation) => (Arc::new(generation), NamespaceId(0)),
-                    Err(errors) => return rejected(errors).map(Err),
+                    Err(errors) => return rejected(errors, &self.said.take()).map(Err),
                 }
             }
         };
-        let mut chains = Chains::new();
+        let mut chains = Chains::without_breakers();
         chains.follow(&generation);
         Ok(Ok((chains, namespace)))
     }
@@ -151,28 +169,29 @@ impl Asker {
     fn ask(&self, settings: Option<&Settings>, request: &Request) -> Result<Tried, ApiError> {
         let (mut chains, namespace) = match self.chains(settings)? {
             Ok(chains) => chains,
-            Err(words) => return Ok(Tried { answer: Answer::Rejected(words), fuel: 0, objection: None }),
+            Err(words) => {
+                return Ok(Tried { answer: Answer::Rejected(words), fuel: 0, objection: None, said: String::new() });
+            }
         };
         let (question, client) = (request.question(), request.describe());
-        let is_asked_for = Cell::new(false);
-        let describe = |_: u64| {
-            is_asked_for.set(true);
-            client.clone()
-        };
+        let describe = |_: u64| client.clone();
+        self.said.take();
+        let asked_before = self.client_questions();
         let first = chains.decide(namespace, &question, &describe);
+        let said = self.said.take();
         let before = self.fuel();
-        let decision = chains.decide(namespace, &question, &describe);
+        let second = chains.decide(namespace, &question, &describe);
         let fuel = self.fuel().saturating_sub(before);
-        let objection = match (&client, is_asked_for.get()) {
-            (None, true) if decision.fault.is_none() => {
-                Some("it may ask who the client is, and nothing says so: give client = { name = \"…\" }")
+        let objection = match &client {
+            None if second.fault.is_none() && self.client_questions() > asked_before => {
+                Some("it asks who the client is, and nothing says so: give client = { name = \"…\" }")
             }
-            _ if first != decision => {
+            _ if first != second => {
                 Some("asked again it answers otherwise: a policy keeps nothing between two questions")
             }
             _ => None,
         };
-        Ok(Tried { answer: Answer::Decided(decision), fuel, objection })
+        Ok(Tried { answer: Answer::Decided(second), fuel, objection, said })
     }
 }
 
@@ -190,13 +209,21 @@ fn place_of(config: &Config, name: Option<&str>) -> Result<NamespaceId, ApiError
     })
 }
 
-/// In which words settings were rejected, where that is why a module was not loaded.
-fn rejected(errors: Vec<LoadError>) -> Result<String, ApiError> {
+/// In which words settings were rejected, where that is why a module was not loaded. What it said last says why it failed.
+fn rejected(errors: Vec<LoadError>, said: &str) -> Result<String, ApiError> {
     let words = errors.into_iter().map(|error| match error {
         LoadError::Rejected { message, .. } => Ok(message),
-        other => Err(ApiError::Usage(other.to_string())),
+        other if said.is_empty() => Err(ApiError::Usage(other.to_string())),
+        other => Err(ApiError::Usage(format!("{other}\n{}", in_lines(said)))),
     });
     Ok(words.collect::<Result<Vec<_>, _>>()?.join("; "))
+}
+
+/// What a policy said, a line each: the first ones, which say why.
+fn in_lines(said: &str) -> String {
+    const SHOWN: usize = 12;
+    let lines = said.lines().filter(|line| !line.trim().is_empty()).take(SHOWN);
+    lines.map(|line| format!("      | {}\n", plain(line))).collect()
 }
 
 /// A case that was asked.
@@ -209,12 +236,14 @@ struct Outcome {
     expected: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     objection: Option<&'static str>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    said: String,
     fuel: u64,
 }
 
 pub(super) fn test(args: &TestArgs) -> Result<ExitCode, ApiError> {
-    let (file, text) = read_cases(&args.cases)?;
     let asker = Asker::of(&args.subject)?;
+    let (file, text) = read_cases(&args.cases)?;
     let each = asked(&file).map(|case| outcome(&asker, case, &text));
     let outcomes: Vec<Outcome> = each.collect::<Result<_, _>>()?;
     output::print(&match args.output.output {
@@ -226,7 +255,7 @@ pub(super) fn test(args: &TestArgs) -> Result<ExitCode, ApiError> {
 }
 
 fn read_cases(path: &Path) -> Result<(CaseFile, String), ApiError> {
-    let (file, text) = CaseFile::read(path).map_err(ApiError::Usage)?;
+    let (file, text) = toml_file::read::<CaseFile>(path)?;
     match file.cases.is_empty() {
         true => Err(ApiError::Usage(format!("{}: there is no [[case]] in it", path.display()))),
         false => Ok((file, text)),
@@ -254,6 +283,7 @@ fn outcome(asker: &Asker, (name, request, settings, case): WholeCase<'_>, text: 
         answer: asked.answer.words(),
         expected: expected.words(),
         objection: asked.objection,
+        said: asked.said,
         fuel: asked.fuel,
     })
 }
@@ -264,6 +294,7 @@ fn in_words(outcomes: &[Outcome], file: &Path, fuel_limit: Option<u64>) -> Strin
     for outcome in outcomes {
         let word = if outcome.passed { "ok  " } else { "FAIL" };
         let _ = writeln!(text, "{word}  {:width$}  {:>9} fuel", plain(&outcome.name), number(outcome.fuel));
+        text.push_str(&in_lines(&outcome.said));
         if outcome.passed {
             continue;
         }
@@ -296,8 +327,8 @@ struct Cost {
 }
 
 pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
-    let (file, _) = read_cases(&args.cases)?;
     let asker = Asker::of(&args.subject)?;
+    let (file, _) = read_cases(&args.cases)?;
     let mut costs = Vec::new();
     for (name, request, settings, _) in asked(&file) {
         // A case about settings that are not taken has no request.
@@ -367,12 +398,17 @@ fn near_the_limit(fuel: u64, limit: Option<u64>) -> (String, Paint) {
 #[derive(Serialize)]
 struct Told {
     answer: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    said: String,
     fuel: u64,
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, ApiError> {
-    let file = match &args.settings {
-        Some(path) => CaseFile::read(path).map_err(ApiError::Usage)?.0,
+    let is_built_here = args.subject.module.is_none() && args.subject.config.is_none();
+    let its_own = Path::new(CASES);
+    let file: CaseFile = match &args.settings {
+        Some(path) => toml_file::read(path)?.0,
+        None if is_built_here && its_own.exists() => toml_file::read(its_own)?.0,
         None => CaseFile::default(),
     };
     let request = args.request.clone().or(&file.request);
@@ -380,10 +416,10 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, ApiError> {
     if let Some(objection) = asked.objection {
         return Err(ApiError::Usage(objection.to_owned()));
     }
-    let told = Told { answer: asked.answer.words(), fuel: asked.fuel };
+    let told = Told { answer: asked.answer.words(), said: asked.said, fuel: asked.fuel };
     output::print(&match args.output.output {
         Format::Json => output::json(&told),
-        Format::Text => format!("{}\n", plain(&told.answer)),
+        Format::Text => format!("{}\n{}", plain(&told.answer), in_lines(&told.said)),
     })?;
     let is_answer = matches!(&asked.answer, Answer::Decided(decision) if decision.fault.is_none());
     Ok(if is_answer { ExitCode::SUCCESS } else { exit_code::findings() })

@@ -2,9 +2,6 @@
 //! that passes. Knows no policy; `asking.rs` does.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::Path;
 use std::str::FromStr;
 
 use clap::Args;
@@ -21,9 +18,6 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use toml::Spanned;
 
 use super::wording::wants_in_words;
-
-/// The longest file of cases, bytes.
-const MAX_FILE: u64 = 1 << 20;
 
 /// A file of cases.
 #[derive(Debug, Default, Deserialize)]
@@ -49,33 +43,6 @@ pub(super) struct Case {
     #[serde(default)]
     pub(super) request: Request,
     pub(super) expect: Spanned<Expected>,
-}
-
-impl CaseFile {
-    /// Reads a file; an error says where.
-    pub(super) fn read(path: &Path) -> Result<(CaseFile, String), String> {
-        let shown = path.display();
-        let mut text = String::new();
-        let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
-        read.map_err(|error| format!("{shown}: {error}"))?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(format!("{shown}: a file of cases has at most 1 MiB"));
-        }
-        match toml::from_str(&text) {
-            Ok(file) => Ok((file, text)),
-            Err(error) => {
-                let (line, column) = place(&text, error.span().map_or(0, |span| span.start));
-                Err(format!("{shown}:{line}:{column} error: {}", error.message()))
-            }
-        }
-    }
-}
-
-/// Line and column of a place in a text, from 1.
-pub(super) fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
 /// Names and values as a policy gets them.
@@ -237,7 +204,7 @@ impl Request {
 pub(super) struct Spelt<T>(T);
 
 /// What can be read from a text.
-trait FromText: Sized {
+pub(super) trait FromText: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_policy::Metadata;
 use serde::Serialize;
 
+use super::project::limits_in_toml;
 use super::source::source;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
@@ -28,10 +30,20 @@ struct Inspected {
     component: bool,
     contract: Option<String>,
     calls: Vec<String>,
+    for_debugging: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Metadata>,
+    /// Why what its author says cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata_error: Option<String>,
 }
 
 pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, ApiError> {
     let found = policy_host()?.inspect(&source(&args.module)).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let (metadata, metadata_error) = match found.metadata {
+        Ok(metadata) => (metadata, None),
+        Err(why) => (None, Some(why)),
+    };
     let inspected = Inspected {
         module: args.module.display().to_string(),
         sha256: found.sha256,
@@ -39,6 +51,9 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, ApiError> {
         component: found.is_component,
         contract: found.contract,
         calls: found.calls,
+        for_debugging: found.is_for_debugging,
+        metadata,
+        metadata_error,
     };
     output::print(&match args.output.output {
         Format::Json => output::json(&inspected),
@@ -48,13 +63,32 @@ pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, ApiError> {
 }
 
 fn in_words(inspected: &Inspected) -> String {
-    let Inspected { module, sha256, bytes, component, contract, calls } = inspected;
+    let Inspected { module, sha256, bytes, component, contract, calls, .. } = inspected;
     let kind = if *component { "a component" } else { "a module, which is made a component when it is loaded" };
     let contract = contract.as_deref().unwrap_or("of any version");
     let calls = if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") };
-    format!(
+    let mut text = format!(
         "{}: {} bytes, {kind}\nsha256    {sha256}\ncontract  lockwarden:policy {contract}\ncalls     {calls}\n",
         plain(module),
         number(*bytes as u64),
-    )
+    );
+    if inspected.for_debugging {
+        text.push_str("debugging it says to test and run what it prints; no proxy loads it\n");
+    }
+    if let Some(why) = &inspected.metadata_error {
+        text.push_str(&format!("author    what its author says of it cannot be read: {}\n", plain(why)));
+    }
+    if let Some(Metadata { name, version, summary, author, limits }) = &inspected.metadata {
+        text.push_str(&format!("policy    {} {}\n", plain(name), plain(version)));
+        for (what, said) in [("summary", summary), ("author", author)] {
+            if let Some(said) = said {
+                text.push_str(&format!("{what:9} {}\n", plain(said)));
+            }
+        }
+        let limits: Vec<String> = limits_in_toml(limits).into_iter().map(|(key, of)| format!("{key} = {of}")).collect();
+        if !limits.is_empty() {
+            text.push_str(&format!("needs     {}\n", limits.join(", ")));
+        }
+    }
+    text
 }

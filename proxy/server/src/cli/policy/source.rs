@@ -1,20 +1,42 @@
 //! A policy that is named on the command line.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lockwarden_policy::{Limits, ModuleSource, PolicySource, builtin};
 
-/// The file of this name, or the policy that ships with lockwarden, with the limits of one that names none.
+use super::project::{FILE, Project};
+use crate::cli::api_client::ApiError;
+
+/// The file of this name, or the policy that ships with lockwarden.
 pub(super) fn source(module: &Path) -> PolicySource {
-    let shipped = module.to_str().and_then(builtin);
-    let name = module.file_stem().map(|name| name.to_string_lossy().into_owned());
-    match shipped {
+    match module.to_str().and_then(builtin) {
         Some(shipped) => PolicySource::built_in(shipped),
-        None => PolicySource {
-            name: name.unwrap_or_default(),
-            module: ModuleSource::File(module.to_owned()),
-            sha256: None,
-            limits: Limits::default(),
-        },
+        None => file_source(module),
+    }
+}
+
+/// A module with the limits that its author says it needs, which its `[[policy]]` will give it.
+pub(super) fn file_source(module: &Path) -> PolicySource {
+    let name = module.file_stem().map(|name| name.to_string_lossy().into_owned());
+    let source = PolicySource {
+        name: name.unwrap_or_default(),
+        module: ModuleSource::File(module.to_owned()),
+        sha256: None,
+        limits: Limits::default(),
+    };
+    source.with_needed_limits()
+}
+
+/// What was built in this folder.
+pub(super) fn built_here() -> Result<PathBuf, ApiError> {
+    let here = Path::new("");
+    if !here.join(FILE).exists() {
+        let why = format!("say --module or --config; or go to the folder of a policy, where {FILE} is");
+        return Err(ApiError::Usage(why));
+    }
+    let module = Project::read(here)?.module(here);
+    match module.exists() {
+        true => Ok(module),
+        false => Err(ApiError::Usage(format!("{} is not there: lockwarden policy build", module.display()))),
     }
 }

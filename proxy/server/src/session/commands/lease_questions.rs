@@ -110,7 +110,7 @@ fn answerable(question: Question, is_queued: bool, active: &Active) -> Result<(L
 fn numbers_leases(namespace: NamespaceId, active: &Active) -> bool {
     let ships = |name: &str| {
         let mut policies = active.generation.policies().iter();
-        policies.any(|policy| &*policy.name == name && policy.version.is_some())
+        policies.any(|policy| &*policy.name == name && policy.ships)
     };
     let mut chain = active.generation.chain(namespace);
     chain.any(|name| &**name == "fencing" || !ships(name))

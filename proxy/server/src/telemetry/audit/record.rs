@@ -154,6 +154,9 @@ pub(crate) struct Question {
     pub(crate) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_length: Option<usize>,
+    /// What it looks like: `uuid`, `hex`, `number`, `deadline` or `other`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_class: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) proofs: Vec<String>,

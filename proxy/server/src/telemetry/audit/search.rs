@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use memchr::memmem::Finder;
@@ -48,54 +49,56 @@ fn records(
     files: &[PathBuf],
 ) -> Result<(Vec<Record>, usize), Unreadable> {
     let finder = Finder::new(word);
-    let wanted = |lines: &mut dyn BufRead| records_in(lines, &finder, &is_it);
-    let (mut found, mut read) = (Vec::new(), 0);
-    for path in files {
-        if path.as_os_str() == "-" {
-            let there = wanted(&mut io::stdin().lock());
-            found.extend(there.map_err(|source| Unreadable { path: path.clone(), source })?);
-            read += 1;
-            continue;
+    let mut found = Vec::new();
+    let read = each_line(files, &mut |line| {
+        // Most lines are about other leases, and need no parser to say so.
+        if finder.find(line).is_some() {
+            let record = serde_json::from_slice::<Record>(line).ok();
+            found.extend(record.filter(|record| is_it(record)));
         }
-        read += 1;
-        let there = File::open(path).and_then(|file| wanted(&mut BufReader::new(file)));
-        found.extend(there.map_err(|source| Unreadable { path: path.clone(), source })?);
-        for full in (1..).map(|n| rotated(path, n)) {
-            match File::open(&full).and_then(|file| wanted(&mut BufReader::new(file))) {
-                Ok(there) => {
-                    found.extend(there);
-                    read += 1;
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                Err(source) => return Err(Unreadable { path: full, source }),
-            }
-        }
-    }
+        ControlFlow::Continue(())
+    })?;
     found.sort_by_key(|record| (record.at, record.seq));
     found.dedup();
     Ok((found, read))
 }
 
-fn records_in(
-    lines: &mut dyn BufRead,
-    finder: &Finder<'_>,
-    is_it: &dyn Fn(&Record) -> bool,
-) -> io::Result<Vec<Record>> {
-    let (mut line, mut found) = (Vec::new(), Vec::new());
+/// Hands over each line of these files and of the full ones beside them, of each the oldest first, until that breaks; says how many
+/// files there were. `-` is standard input.
+pub(crate) fn each_line(
+    files: &[PathBuf],
+    each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<usize, Unreadable> {
+    let mut read = 0;
+    for named in files {
+        let is_stdin = named.as_os_str() == "-";
+        let full = (1..).map(|n| rotated(named, n)).take_while(|full| !is_stdin && full.exists());
+        let mut all: Vec<PathBuf> = full.collect();
+        all.reverse();
+        all.push(named.clone());
+        for path in all {
+            let done = match is_stdin {
+                true => lines_of(&mut io::stdin().lock(), each),
+                false => File::open(&path).and_then(|file| lines_of(&mut BufReader::new(file), each)),
+            };
+            read += 1;
+            if done.map_err(|source| Unreadable { path, source })?.is_break() {
+                return Ok(read);
+            }
+        }
+    }
+    Ok(read)
+}
+
+fn lines_of(lines: &mut dyn BufRead, each: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<ControlFlow<()>> {
+    let mut line = Vec::new();
     loop {
         line.clear();
         if (&mut *lines).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
-            return Ok(found);
+            return Ok(ControlFlow::Continue(()));
         }
-        // Most lines are about other leases, and need no parser to say so.
-        if finder.find(&line).is_none() {
-            continue;
-        }
-        let Ok(record) = serde_json::from_slice::<Record>(&line) else {
-            continue;
-        };
-        if is_it(&record) {
-            found.push(record);
+        if each(&line).is_break() {
+            return Ok(ControlFlow::Break(()));
         }
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::token::stored_form;
+use lockwarden_rules::token_class;
 
 use super::fingerprint::{Fingerprint, Fingerprints};
 
@@ -16,6 +17,8 @@ pub(crate) struct Asked {
     pub(crate) operation: Operation,
     /// The value that the command stores or proves.
     pub(crate) owner_token: Option<Fingerprint>,
+    /// What it looks like.
+    pub(crate) token_class: &'static str,
     /// The TTL that the command asks for.
     pub(crate) ttl_ms: Option<u64>,
     /// Proofs that hold as far as the proxy has seen.
@@ -67,6 +70,7 @@ impl Decide for Recorder<'_> {
         self.asked.push(Asked {
             operation: question.operation,
             owner_token: token,
+            token_class: token_class(question.owner_token),
             ttl_ms: question.ttl_ms.map(|asked| asked.0),
             proofs: question.proofs,
             traits: question.traits,

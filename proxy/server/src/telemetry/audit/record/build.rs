@@ -142,6 +142,7 @@ impl Question {
             operation: asked.operation.word().to_owned(),
             token: asked.owner_token.map(|token| token.to_string()),
             token_length: asked.owner_token.map(|token| token.length),
+            token_class: asked.owner_token.map(|_| asked.token_class.to_owned()),
             ttl_ms: asked.ttl_ms,
             proofs: asked.proofs.words().map(str::to_owned).collect(),
             traits: asked.traits.words().map(str::to_owned).collect(),
@@ -155,7 +156,7 @@ impl Question {
 }
 
 impl Answer {
-    fn of(decision: &Decision) -> Answer {
+    pub(crate) fn of(decision: &Decision) -> Answer {
         let wants = &decision.obligations;
         let fault = decision.fault.as_ref();
         let answer = Answer {

@@ -1,5 +1,4 @@
-//! A policy of one team: its locks are called `lock:<team>:<thing>`, and nobody polls for one faster
-//! than he should. The whole example of `docs/policy-authors.md`.
+//! A policy of one team: its locks are called `lock:<team>:<thing>`, and no client polls for one without end.
 
 use lockwarden_policy_sdk::{Code, Decision, Operations, Policy, Request, Settings, export_policy};
 

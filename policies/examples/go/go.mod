@@ -1,0 +1,3 @@
+module example.com/team-naming
+
+go 1.24

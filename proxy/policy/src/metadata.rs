@@ -1,0 +1,190 @@
+//! What the author of a policy says of it, in a section of its module: read without running anything, shown, and believed in
+//! nothing. Next: `packaging.rs`, which writes it.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use wasmparser::{Parser, Payload};
+
+use crate::error::one_line;
+
+/// The section's name.
+const SECTION: &str = "lockwarden:policy";
+
+/// The largest that is read.
+const MAX_BYTES: usize = 64 << 10;
+
+/// The only form there is so far; a later one keeps what this one has.
+const FORM: u32 = 1;
+
+/// What the author says of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// Its name.
+    pub name: String,
+    /// Its version, as its author counts.
+    pub version: String,
+    /// What it is for, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// Who is to be asked about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    /// What it needs beyond the usual limits.
+    #[serde(default, skip_serializing_if = "NeededLimits::is_usual")]
+    pub limits: NeededLimits,
+}
+
+/// What its `[[policy]]` has to be given; `None` is as usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeededLimits {
+    /// Linear memory, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<usize>,
+    /// Of one decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fuel: Option<u64>,
+    /// Of one decision, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+}
+
+impl NeededLimits {
+    fn is_usual(&self) -> bool {
+        *self == NeededLimits::default()
+    }
+}
+
+/// The section as it is written.
+#[derive(Serialize, Deserialize)]
+struct Section<'a> {
+    v: u32,
+    #[serde(flatten)]
+    metadata: Cow<'a, Metadata>,
+}
+
+impl Metadata {
+    /// Reads what a module or component says of itself; `None` if that is nothing.
+    ///
+    /// # Errors
+    /// Why the section that is there cannot be read, in a line.
+    pub fn read(module: &[u8]) -> Result<Option<Metadata>, String> {
+        let payloads = Parser::new(0).parse_all(module).map_while(Result::ok);
+        let sections = payloads.filter_map(|payload| match payload {
+            Payload::CustomSection(section) if section.name() == SECTION => Some(section.data()),
+            _ => None,
+        });
+        // What is appended later is the newer one.
+        let Some(text) = sections.last() else {
+            return Ok(None);
+        };
+        if text.len() > MAX_BYTES {
+            return Err(format!("it has {} bytes, of which {MAX_BYTES} are read", text.len()));
+        }
+        let section: Section<'_> = serde_json::from_slice(text).map_err(|error| one_line(&error.to_string()))?;
+        match section.v {
+            FORM => Ok(Some(section.metadata.into_owned().in_lines())),
+            other => Err(format!("it has form {other}, and this lockwarden reads form {FORM}")),
+        }
+    }
+
+    /// Appends the section to a module or component.
+    ///
+    /// # Errors
+    /// If it is longer than what is read.
+    pub(crate) fn append_to(&self, module: &mut Vec<u8>) -> Result<(), String> {
+        let section = Section { v: FORM, metadata: Cow::Borrowed(self) };
+        let text = serde_json::to_vec(&section).map_err(|error| error.to_string())?;
+        if text.len() > MAX_BYTES {
+            return Err(format!("name, version, summary and author have more than {MAX_BYTES} bytes"));
+        }
+        let mut body = Vec::with_capacity(text.len() + SECTION.len() + 1);
+        put_bytes(&mut body, SECTION.as_bytes());
+        body.extend_from_slice(&text);
+        // A custom section.
+        module.push(0);
+        put_bytes(module, &body);
+        Ok(())
+    }
+
+    /// Texts of a file, as lines that can be shown.
+    fn in_lines(self) -> Metadata {
+        Metadata {
+            name: one_line(&self.name),
+            version: one_line(&self.version),
+            summary: self.summary.as_deref().map(one_line),
+            author: self.author.as_deref().map(one_line),
+            limits: self.limits,
+        }
+    }
+}
+
+/// Bytes behind their length, which WebAssembly writes as LEB128.
+fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    let mut rest = bytes.len();
+    loop {
+        let low = u8::try_from(rest & 0x7f).unwrap_or(0x7f);
+        rest >>= 7;
+        to.push(if rest == 0 { low } else { low | 0x80 });
+        if rest == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY_MODULE: &[u8] = b"\0asm\x01\0\0\0";
+
+    fn with(text: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_bytes(&mut body, SECTION.as_bytes());
+        body.extend_from_slice(text);
+        let mut module = EMPTY_MODULE.to_vec();
+        module.push(0);
+        put_bytes(&mut module, &body);
+        module
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let metadata = Metadata {
+            name: "team".to_owned(),
+            version: "1.2.0".to_owned(),
+            summary: Some("s".repeat(300)),
+            limits: NeededLimits { fuel: Some(5_000_000), ..NeededLimits::default() },
+            ..Metadata::default()
+        };
+        for module in [EMPTY_MODULE, b"\0asm\x0d\0\x01\0"] {
+            let mut module = module.to_vec();
+            assert_eq!(Metadata::read(&module), Ok(None));
+            metadata.append_to(&mut module).unwrap();
+            let read = Metadata::read(&module).unwrap().unwrap();
+            assert_eq!((read.name, read.version, read.limits), ("team".into(), "1.2.0".into(), metadata.limits));
+            wasmparser::validate(&module).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_in_a_line() {
+        for (text, words) in [
+            (&b"{"[..], "EOF while parsing"),
+            (b"\xff", "expected value"),
+            (br#"{"v":2,"name":"x","version":"1"}"#, "it has form 2, and this lockwarden reads form 1"),
+            (br#"{"v":1,"name":"x"}"#, "missing field `version`"),
+            (&[b' '; MAX_BYTES + 1], "it has 65537 bytes, of which 65536 are read"),
+        ] {
+            let error = Metadata::read(&with(text)).unwrap_err();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        // Cut anywhere it is no section, and what may come in a later version is passed over.
+        let whole = with(br#"{"v":1,"name":"a\nb","version":"1","colour":"red"}"#);
+        for length in 0..whole.len() {
+            assert!(Metadata::read(&whole[..length]).is_ok_and(|read| read.is_none()), "{length}");
+        }
+        assert_eq!(Metadata::read(&whole).unwrap().unwrap().name, "a b");
+    }
+}

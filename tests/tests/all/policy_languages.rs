@@ -1,0 +1,295 @@
+//! `lockwarden policy new` and `build`: a policy in each language begins with a folder that builds, answers what its cases say, and
+//! is loaded by a proxy; the SDK of each language hands over everything that the contract has. A language whose tools are not on the
+//! machine is skipped and says so; `make test-languages` installs those of interpreted ones.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use lockwarden_tests::{Finished, Proxy, Redis, installed, lockwarden, run_to_end};
+use tempfile::TempDir;
+
+use crate::documentation::repository;
+
+const CASES: &str = "policies/examples/cases.toml";
+
+/// A folder that `policy new` made.
+struct Folder {
+    /// Kept until the end.
+    _above: TempDir,
+    path: PathBuf,
+}
+
+impl Folder {
+    fn new(language: &str, name: &str) -> Folder {
+        let above = tempfile::tempdir().expect("a directory");
+        let mut command = lockwarden(&["policy", "new", name, "--lang", language]);
+        let end = run_to_end(command.current_dir(above.path()));
+        assert_eq!(end.code, Some(0), "{end:?}");
+        let next = format!("next: cd {name}; lockwarden policy build; lockwarden policy test\n");
+        assert!(end.stdout.ends_with(&next), "{end:?}");
+        let path = above.path().join(name);
+        Folder { _above: above, path }
+    }
+
+    /// The policy that asks the SDK for all that it has.
+    fn probe(language: &str) -> Folder {
+        let folder = Folder::new(language, "probe");
+        let policies = repository().join("tests/policies");
+        let mut files = vec![policies.join("cases.toml")];
+        let own = fs::read_dir(policies.join(language)).expect("there is one in this language");
+        files.extend(own.map(|entry| entry.expect("it can be read").path()));
+        for file in files {
+            fs::copy(&file, folder.path.join(file.file_name().expect("a name"))).expect("the folder is ours");
+        }
+        folder
+    }
+
+    /// A compiler takes as long as it takes.
+    fn typed(&self, line: &str) -> Finished {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = lockwarden(&line.split(' ').collect::<Vec<_>>());
+        command.current_dir(&self.path).env("PATH", format!("{}/bin:{path}", languages().display()));
+        let end = command.output().expect("it can be run");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Finished { code: end.status.code(), stdout: text(end.stdout), stderr: text(end.stderr) }
+    }
+
+    fn builds(&self) {
+        let end = self.typed("policy build");
+        assert_eq!(end.code, Some(0), "{end:?}");
+        assert!(end.stdout.contains("\n[[policy]]\nname     = \""), "{end:?}");
+    }
+
+    /// All cases pass.
+    fn passes(&self, cases: &str) {
+        let count = cases.matches("[[case]]").count();
+        let end = self.typed("policy test");
+        assert_eq!(end.code, Some(0), "{end:?}");
+        assert!(end.stdout.contains(&format!("\n{count} passed, 0 failed; most fuel ")), "{end:?}");
+    }
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).expect("it is in the repository")
+}
+
+/// A new policy answers what the cases of every language say, and one that says nothing by itself tells why it panics.
+fn a_new_policy_is_good(language: &str, panic: &str, prepare: impl Fn(&Folder)) {
+    let folder = Folder::new(language, "my-policy");
+    prepare(&folder);
+    folder.builds();
+    folder.passes(&text(CASES));
+    let end = folder.typed("policy inspect my-policy.wasm");
+    assert!(
+        end.stdout.contains("\npolicy    my-policy 0.1.0\nsummary   Locks carry the name of their team"),
+        "{end:?}"
+    );
+
+    let probe = Folder::probe(language);
+    prepare(&probe);
+    probe.builds();
+    probe.passes(&text("tests/policies/cases.toml"));
+    let end = probe.typed("policy run --key panics");
+    assert_eq!((end.code, &*end.stdout), (Some(1), "no answer of probe: trap\n"), "{end:?}");
+    let end = probe.typed("policy build --debug");
+    assert!(
+        end.stdout.ends_with("built for debugging: what it prints is shown by test and run, and no proxy loads it\n")
+    );
+    let end = probe.typed("policy run --key panics");
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stdout.starts_with(&format!("no answer of probe: trap\n      | {panic}\n")), "{end:?}");
+    probe.passes(&text("tests/policies/cases.toml"));
+}
+
+#[test]
+fn a_policy_in_c() {
+    if installed(&["clang", "wasm-ld"]) {
+        a_new_policy_is_good("c", "it is over", |_| {});
+    }
+}
+
+#[test]
+fn a_policy_in_go() {
+    if installed(&["go"]) {
+        a_new_policy_is_good("go", "panic: it is over", |_| {});
+    }
+}
+
+/// Where `make test-languages` puts the tools of interpreted languages.
+fn languages() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target directory");
+    target.join("languages")
+}
+
+/// A tool that `make test-languages` installs; without it, says so.
+fn tool(name: &str) -> Option<PathBuf> {
+    let tool = languages().join(name);
+    if !tool.exists() {
+        eprintln!("skipped: no {}; make test-languages installs it", tool.display());
+        return None;
+    }
+    Some(tool)
+}
+
+#[test]
+fn a_policy_in_python() {
+    if tool("bin/componentize-py").is_some() {
+        a_new_policy_is_good("python", "ValueError: it is over", |_| {});
+    }
+}
+
+#[test]
+fn a_policy_in_javascript() {
+    let Some(modules) = tool("node_modules") else { return };
+    a_new_policy_is_good("javascript", "Error: it is over", |folder| {
+        let end = folder.typed("policy build");
+        assert_eq!((end.code, &*end.stderr), (Some(2), "lockwarden: what builds it is not in .: npm install\n"));
+        symlink(&modules, folder.path.join("node_modules")).expect("the folder is ours");
+    });
+}
+
+/// The crate of a new policy stands alone, with its copy of the SDK.
+#[test]
+fn a_policy_in_rust() {
+    let folder = Folder::new("rust", "my-policy");
+    // Built once for all runs of this test.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new-policy");
+    fs::create_dir_all(&target).expect("the directory is ours");
+    symlink(&target, folder.path.join("target")).expect("the folder is ours");
+    folder.builds();
+    folder.passes(&text(CASES));
+
+    let source = folder.path.join("src/lib.rs");
+    let policy = fs::read_to_string(&source).expect("it was written");
+    let decide = "fn decide(&self, request: &Request) -> Decision {\n";
+    assert!(policy.contains(decide), "{policy}");
+    let said =
+        "lockwarden_policy_sdk::say(\"now\\n\"); assert!(request.key.len() > 9, \"a key of {}\", request.key.len());";
+    fs::write(&source, policy.replace(decide, &format!("{decide}{said}"))).expect("the folder is ours");
+    folder.builds();
+    let end = folder.typed("policy run --key lock:boom");
+    assert_eq!((end.code, &*end.stdout), (Some(1), "no answer of my-policy: trap\n"), "{end:?}");
+    let end = folder.typed("policy build --debug");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let end = folder.typed("policy run --key lock:boom");
+    assert!(
+        end.stdout.starts_with("no answer of my-policy: trap\n      | now\n      | panicked at src/lib.rs:"),
+        "{end:?}"
+    );
+    assert!(end.stdout.ends_with("\n      | a key of 9\n"), "{end:?}");
+    let end = folder.typed("policy test");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains("ok    a team's own lock  ") && end.stdout.contains("\n      | now\n"), "{end:?}");
+}
+
+/// From `policy new` to a lock that is refused, and what is shown of the policy meanwhile.
+#[test]
+fn a_proxy_serves_what_was_built_and_not_what_was_built_for_debugging() {
+    if !installed(&["clang", "wasm-ld"]) {
+        return;
+    }
+    let folder = Folder::new("c", "my-policy");
+    folder.builds();
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .namespace("policies", "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"my-policy\"]")
+        .setting("my-policy", "teams", "[\"billing\", \"stock\"]")
+        .more(&format!("[[policy]]\nname = \"my-policy\"\nmodule = \"{}/my-policy.wasm\"\n", folder.path.display()))
+        .start();
+    let client = proxy.client();
+    client.sends("SET lock:billing:7 a NX PX 3000").gets("+OK");
+    let refused = client.sends("SET lock:sales:7 a NX PX 3000").gets_error("LOCKDENIED limited");
+    assert!(refused.contains(" policy=my-policy ") && refused.contains("teams are billing, stock"), "{refused}");
+    proxy.counts("lockwarden_policy_info{policy=\"my-policy\",version=\"0.1.0\"}", 1.0);
+
+    let source = folder.path.join("policy.c");
+    let policy = fs::read_to_string(&source).expect("it was written");
+    let policy = policy.replace("    return lw_permit();", "    lw_say(request->key);\n    return lw_permit();");
+    fs::write(&source, policy).expect("the folder is ours");
+    let end = folder.typed("policy build --debug");
+    assert!(end.stdout.contains("\nbuilt for debugging: "), "{end:?}");
+    let text = fs::read(proxy.config()).expect("the file is there");
+    let (status, answer) = proxy.reloads(&text, "/reload");
+    assert_eq!(status, 422, "{answer}");
+    assert!(answer.contains("my-policy.wasm was built for debugging; build it without --debug"), "{answer}");
+    client.sends("SET lock:stock:7 a NX PX 3000").gets("+OK");
+}
+
+#[test]
+fn what_is_wrong_with_a_folder_is_said_in_a_line() {
+    let folder = Folder::new("c", "my-policy");
+    let good = fs::read_to_string(folder.path.join("policy.toml")).expect("it was written");
+    for (from, to, words) in [
+        (
+            "name     = ",
+            "nome     = ",
+            "policy.toml:2:1 error: unknown field `nome`, expected one of `name`, `version`, ",
+        ),
+        ("\"c\"", "\"cobol\"", "policy.toml:5:12 error: unknown variant `cobol`, expected one of `rust`, `go`, `c`, "),
+        ("\"my-policy\"", "\"My Policy\"", "policy.toml:2:12 error: \"My Policy\""),
+        ("\"my-policy\"", "\"fencing\"", "\"fencing\" ships with the proxy; choose another name"),
+        ("\"0.1.0\"", "1", "policy.toml:3:12 error: invalid type: integer `1`, expected a string"),
+        ("language", "limits = { memory = \"65MiB\" }\nlanguage", "\"65MiB\""),
+        ("language", "limits = { fuel = 0 }\nlanguage", "expected a nonzero u64"),
+        ("language", "limits = { deadline = \"1h\" }\nlanguage", "\"1h\""),
+        (
+            "language",
+            "limits = { cpu = 1 }\nlanguage",
+            "unknown field `cpu`, expected one of `memory`, `fuel`, `deadline`",
+        ),
+    ] {
+        fs::write(folder.path.join("policy.toml"), good.replace(from, to)).expect("the folder is ours");
+        let end = folder.typed("policy build");
+        assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{to}: {end:?}");
+        assert!(end.stderr.contains(words) && end.stderr.lines().count() == 1, "{to}: {end:?}");
+    }
+    fs::write(folder.path.join("policy.toml"), good).expect("the folder is ours");
+
+    let end = folder.typed("policy test");
+    assert_eq!(
+        (end.code, &*end.stderr),
+        (Some(2), "lockwarden: my-policy.wasm is not there: lockwarden policy build\n")
+    );
+    let mut without_tools = lockwarden(&["policy", "build"]);
+    let end = run_to_end(without_tools.current_dir(&folder.path).env("PATH", "/nowhere"));
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(end.stderr.contains("clang is not on this machine: install clang and lld, packages of "), "{end:?}");
+
+    let above = folder.path.parent().expect("it is in one");
+    for (line, words) in [
+        ("policy test", "say --module or --config; or go to the folder of a policy, where policy.toml is"),
+        ("policy build", "policy.toml: No such file or directory"),
+        ("policy new my-policy", "my-policy: File exists"),
+        ("policy new fencing", "the last part is the policy's name: \"fencing\" ships with the proxy"),
+        ("policy new gone/my-policy", "gone/my-policy: No such file or directory"),
+        ("policy new Größe", "the last part is the policy's name: "),
+    ] {
+        let end = run_to_end(lockwarden(&line.split(' ').collect::<Vec<_>>()).current_dir(above));
+        assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{line}: {end:?}");
+        assert!(end.stderr.contains(words) && end.stderr.lines().count() == 1, "{line}: {end:?}");
+    }
+}
+
+/// What the compiler says is shown as it is, and the module of before is not taken for a new one.
+#[test]
+fn a_policy_that_does_not_compile_ends_with_the_compilers_words() {
+    if !installed(&["clang", "wasm-ld"]) {
+        return;
+    }
+    let folder = Folder::new("c", "my-policy");
+    folder.builds();
+    let before = fs::read(folder.path.join("my-policy.wasm")).expect("it was built");
+    fs::write(folder.path.join("policy.c"), "#include \"lockwarden.h\"\nnonsense;\n").expect("the folder is ours");
+    let end = folder.typed("policy build");
+    assert_eq!((end.code, &*end.stdout), (Some(1), ""), "{end:?}");
+    assert!(end.stderr.contains("policy.c:2:1: ") && end.stderr.contains("lockwarden: clang ended with "), "{end:?}");
+    assert_eq!(fs::read(folder.path.join("my-policy.wasm")).expect("it is still there"), before);
+
+    // It compiles, and is no policy.
+    fs::write(folder.path.join("policy.c"), "int number;\n").expect("the folder is ours");
+    let end = folder.typed("policy build");
+    assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{end:?}");
+    assert!(end.stderr.contains("my-policy.wasm: "), "{end:?}");
+    assert_eq!(fs::read(folder.path.join("my-policy.wasm")).expect("it is still there"), before);
+}
