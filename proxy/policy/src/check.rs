@@ -17,8 +17,8 @@ pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
     let mut asked = Vec::with_capacity(chain.members.len());
     for member in &mut chain.members {
         match answers(&chain.namespace, member) {
-            Ok((judged, answers)) => {
-                member.judged = judged;
+            Ok(Tried { judged, most_fuel, answers }) => {
+                (member.judged, member.most_fuel) = (judged, most_fuel);
                 asked.push((&*member, answers));
             }
             Err(error) => errors.push(*error),
@@ -56,10 +56,17 @@ const STRICT_TRIES: u32 = 3;
 /// What a policy wants, sample by sample; a denial wants nothing, nor does a policy that is not asked.
 type Answers = Vec<(Operation, Obligations)>;
 
-fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers), Box<LoadError>> {
+/// What came of trying a policy out.
+struct Tried {
+    judged: v1::Operations,
+    most_fuel: u64,
+    answers: Answers,
+}
+
+fn answers(namespace: &str, member: &Member) -> Result<Tried, Box<LoadError>> {
     let mut instance = configured(namespace, member)?;
     let judged = instance.judged();
-    let mut answers = Vec::new();
+    let (mut answers, mut most_fuel) = (Vec::new(), 0);
     let mut request = v1::empty_request();
     for question in samples() {
         if !judged.contains(v1::as_set(question.operation)) {
@@ -96,13 +103,14 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
                 Err(failure) => return Err(refused(failure)),
             }
         }
+        most_fuel = most_fuel.max(instance.burnt(patient));
         let wants = match answer {
             v1::Answer::Permit(obligations) => obligations,
             v1::Answer::Deny { .. } => Obligations::default(),
         };
         answers.push((question.operation, wants));
     }
-    Ok((judged, answers))
+    Ok(Tried { judged, most_fuel, answers })
 }
 
 fn configured(namespace: &str, member: &Member) -> Result<Instance, Box<LoadError>> {

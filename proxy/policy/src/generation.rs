@@ -4,8 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use lockwarden_lock::decision::Operation;
 use lockwarden_lock::namespace::NamespaceId;
 
+use crate::bindings::v1;
 use crate::instance::{Kind, Member};
 use crate::meter::{Meters, PolicyCounters};
 
@@ -40,6 +42,19 @@ pub struct PolicyInfo {
     pub asks_clients: bool,
 }
 
+/// What is known of a policy under the settings of one namespace, since it was asked sample requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriedPolicy {
+    /// Its name.
+    pub name: Arc<str>,
+    /// About which operations it is asked.
+    pub judges: Vec<Operation>,
+    /// The most fuel that a sample request burnt, the longest key and owner token among them.
+    pub most_fuel: u64,
+    /// What one decision may burn.
+    pub fuel_limit: u64,
+}
+
 impl PolicyInfo {
     /// The first twelve digits of the digest: what metrics and records carry.
     #[must_use]
@@ -66,6 +81,18 @@ impl Generation {
         let chain = self.chains.get(usize::from(namespace.0));
         let members = chain.into_iter().flat_map(|chain| &chain.members);
         members.filter(|member| member.kind != Kind::Reports).map(|member| member.meter.policy())
+    }
+
+    /// What trying out the policies of a namespace has shown, in the order of its chain.
+    pub fn tried(&self, namespace: NamespaceId) -> impl Iterator<Item = TriedPolicy> {
+        let chain = self.chains.get(usize::from(namespace.0));
+        let members = chain.into_iter().flat_map(|chain| &chain.members);
+        members.filter(|member| member.kind != Kind::Reports).map(|member| TriedPolicy {
+            name: member.meter.policy().clone(),
+            judges: Operation::ALL.into_iter().filter(|one| member.judged.contains(v1::as_set(*one))).collect(),
+            most_fuel: member.most_fuel,
+            fuel_limit: member.limits.fuel,
+        })
     }
 
     /// What every policy did since the host was made, by name; also those of earlier generations.

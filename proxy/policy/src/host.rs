@@ -201,6 +201,7 @@ impl PolicyHost {
                         compiled: compiled.clone(),
                         settings,
                         judged: v1::Operations::all(),
+                        most_fuel: 0,
                         limits: source.limits,
                         meter: self.meters.of(name),
                         ticker: self.ticker.clone(),

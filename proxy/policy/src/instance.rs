@@ -21,6 +21,8 @@ pub(crate) struct Member {
     pub(crate) settings: Vec<v1::Setting>,
     /// What it said it judges when it was tried out; it permits everything else.
     pub(crate) judged: v1::Operations,
+    /// The most that one of the samples burnt when it was tried out.
+    pub(crate) most_fuel: u64,
     pub(crate) limits: Limits,
     pub(crate) meter: Arc<Meter>,
     pub(crate) ticker: Arc<Ticker>,

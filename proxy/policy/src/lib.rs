@@ -30,7 +30,7 @@ mod ticker;
 pub use chains::Chains;
 pub use engine::MAX_MEMORY_BYTES;
 pub use error::{HostError, LoadError};
-pub use generation::{Generation, PolicyInfo};
+pub use generation::{Generation, PolicyInfo, TriedPolicy};
 pub use host::{ChainSpec, PolicyHost};
 pub use loader::ModuleInfo;
 pub use metadata::{Metadata, NeededLimits};

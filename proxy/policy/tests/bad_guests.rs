@@ -345,7 +345,7 @@ fn a_file_that_is_no_policy_is_refused_in_one_line() {
     let is_directory = load(ModuleSource::File(directory.path().to_owned()));
     assert_one_error(&is_directory, &["policy mine", "cannot read"]);
     let no_wasm = load(ModuleSource::File(text));
-    assert_one_error(&no_wasm, &["policy mine", "notes.txt is no WebAssembly", "--target wasm32"]);
+    assert_one_error(&no_wasm, &["policy mine", "notes.txt is no WebAssembly", "lockwarden policy build"]);
     assert_one_error(&load(ModuleSource::Bytes(Vec::new())), &["is no WebAssembly"]);
     for empty in [b"\0asm\x01\0\0\0", b"\0asm\x0d\0\x01\0"] {
         let lines = load(ModuleSource::Bytes(empty.to_vec()));

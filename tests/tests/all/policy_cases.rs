@@ -197,6 +197,43 @@ fn a_slip_in_a_file_of_cases_is_an_error_at_its_place() {
 }
 
 #[test]
+fn the_policies_of_a_configuration_are_loaded_and_told_with_what_they_judge() {
+    let directory = folder();
+    let end = typed(&directory, "policy check --config team-rules.toml");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let cells =
+        |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
+    let lines: Vec<Vec<String>> = end.stdout.lines().map(cells).collect();
+    assert_eq!(lines[0], ["NAMESPACE", "POLICY", "VERSION", "SHA256", "MOST FUEL", "JUDGES"]);
+    let judged: Vec<[&str; 2]> = lines[1..].iter().map(|line| [&*line[1], &*line[5]]).collect();
+    let expected = [
+        ["owner-token", "extend, release, take-over, write"],
+        ["fencing", "acquire, take-over"],
+        ["ttl-ceiling", "acquire, extend, take-over"],
+        ["rules", "acquire, extend, take-over"],
+    ];
+    assert_eq!(judged, expected, "{end:?}");
+
+    // Above half of what there is: a longer key would take the rest.
+    let naughty = |per_byte: u64| {
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\nbackend = \"redis://127.0.0.1:1\"\n[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n\
+             [[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\npolicies = [\"naughty\"]\n\
+             [namespace.settings.naughty]\nper_byte = {per_byte}\n",
+            naughty()
+        );
+        fs::write(directory.path().join("naughty.toml"), config).expect("the directory is ours");
+        typed(&directory, "policy check --config naughty.toml")
+    };
+    let end = naughty(60);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains(" of 1,000,000 !"), "{end:?}");
+    let end = naughty(200);
+    assert_eq!((end.code, &*end.stdout), (Some(2), ""), "{end:?}");
+    assert!(end.stderr.contains("with a key of 1024 bytes"), "{end:?}");
+}
+
+#[test]
 fn what_cannot_be_asked_is_said_in_a_line() {
     let directory = folder();
     fs::write(directory.path().join("settings.toml"), "[settings]\nceiling = \"1s\"\n").expect("the directory is ours");

@@ -4,6 +4,7 @@
 mod asking;
 mod building;
 mod cases;
+mod checking;
 mod creating;
 mod effect;
 mod inspecting;
@@ -38,6 +39,8 @@ enum PolicyCommand {
     Bench(asking::BenchArgs),
     /// Ask a module, or the policies of a namespace, about one request
     Run(Box<asking::RunArgs>),
+    /// Load the policies of a configuration as a proxy does, and tell what each judges and what it needs
+    Check(checking::CheckArgs),
     /// Tell what a module is, what it may call and its digest, and run nothing of it
     Inspect(inspecting::InspectArgs),
     /// Ask the policies of a configuration what an audit trail says that was asked, and tell what they answer otherwise
@@ -54,6 +57,7 @@ pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
         PolicyCommand::Test(args) => asking::test(args),
         PolicyCommand::Bench(args) => asking::bench(args),
         PolicyCommand::Run(args) => asking::run(args),
+        PolicyCommand::Check(args) => checking::check(args),
         PolicyCommand::Inspect(args) => inspecting::inspect(args),
         PolicyCommand::Replay(args) => replaying::replay(args),
         PolicyCommand::Rules(args) => rules::rules_of(args),

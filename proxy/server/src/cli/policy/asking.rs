@@ -387,7 +387,7 @@ fn micros(nanos: u64) -> String {
 }
 
 /// A policy that burns more than half of its fuel is one whose limit a longer key may reach.
-fn near_the_limit(fuel: u64, limit: Option<u64>) -> (String, Paint) {
+pub(super) fn near_the_limit(fuel: u64, limit: Option<u64>) -> (String, Paint) {
     match limit {
         Some(limit) if fuel > limit / 2 => (format!("{} of {} !", number(fuel), number(limit)), Paint::Doubtful),
         Some(_) | None => (number(fuel), Paint::Plain),
