@@ -1,4 +1,4 @@
-/* What a policy in C is written with: the types of the contract lockwarden:policy 1.1, the settings, and the way in and out
+/* What a policy in C is written with: the types of the contract lockwarden:policy 1.2, the settings, and the way in and out
  * of the module. It needs clang and wasm-ld, and neither a C library nor a generator:
  *
  *     clang --target=wasm32 -O2 -nostdlib -mbulk-memory -Wl,--no-entry -o policy.wasm policy.c
@@ -177,8 +177,9 @@ static inline lw_optional_ms lw_ms(uint64_t ms) { return (lw_optional_ms){1, ms}
 
 /* --- Who the client is. Calling these makes the module import them. --- */
 
-__attribute__((import_module("lockwarden:policy/clients@1.1.0"), import_name("describe"))) void lw_describe_(uint64_t client, void *result);
-__attribute__((import_module("lockwarden:policy/clients@1.1.0"), import_name("certificate"))) void lw_certificate_(uint64_t client, void *result);
+__attribute__((import_module("lockwarden:policy/clients@1.2.0"), import_name("describe"))) void lw_describe_(uint64_t client, void *result);
+__attribute__((import_module("lockwarden:policy/clients@1.2.0"), import_name("certificate"))) void lw_certificate_(uint64_t client, void *result);
+__attribute__((import_module("lockwarden:policy/clients@1.2.0"), import_name("application"))) void lw_application_(uint64_t client, void *result);
 static inline bool lw_describe(const lw_request *request, lw_identity *identity) {
     struct {
         uint8_t is_set;
@@ -188,12 +189,21 @@ static inline bool lw_describe(const lw_request *request, lw_identity *identity)
     *identity = result.identity;
     return result.is_set;
 }
+typedef struct {
+    uint8_t is_set;
+    lw_bytes name;
+} lw_optional_name;
+/* The verified name in its certificate. */
 static inline bool lw_certificate(const lw_request *request, lw_bytes *name) {
-    struct {
-        uint8_t is_set;
-        lw_bytes name;
-    } result = {0};
+    lw_optional_name result = {0};
     lw_certificate_(request->client, &result);
+    *name = result.name;
+    return result.is_set;
+}
+/* What the proxy calls its application. */
+static inline bool lw_application(const lw_request *request, lw_bytes *name) {
+    lw_optional_name result = {0};
+    lw_application_(request->client, &result);
     *name = result.name;
     return result.is_set;
 }

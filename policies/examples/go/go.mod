@@ -1,3 +1,3 @@
-module example.com/team-naming
+module example.com/policy
 
 go 1.24

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"example.com/team-naming/lockwarden"
+	"example.com/policy/lockwarden"
 )
 
 type teamNaming struct {

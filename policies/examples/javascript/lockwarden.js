@@ -1,6 +1,6 @@
 // What a policy in JavaScript is written with: answers and settings. A policy exports `configure`, which is given the settings
 // and answers with the operations that it judges ({ acquire: true }), and `decide`, which answers one request. Both are typed
-// by the contract lockwarden:policy 1.1, with names in camelCase: request.ownerToken, obligations.ttlCapMs (times are
+// by the contract lockwarden:policy 1.2, with names in camelCase: request.ownerToken, obligations.ttlCapMs (times are
 // milliseconds, as BigInt: 5000n). There is no console, clock, random number or network, and nothing is kept between requests.
 
 /** Permits the operation, with these obligations. */

@@ -1,7 +1,7 @@
 """What a policy in Python is written with: answers and settings.
 
 A policy is a class `WitWorld` with `configure`, which is given the settings and answers with the operations that it judges,
-and `decide`, which answers one request. Both are typed by the contract lockwarden:policy 1.1, with names in snake_case:
+and `decide`, which answers one request. Both are typed by the contract lockwarden:policy 1.2, with names in snake_case:
 request.owner_token, obligations(ttl_cap_ms=5000); times are milliseconds. There is no clock, random number, file or network,
 and nothing is kept between requests.
 """

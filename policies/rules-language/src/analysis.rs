@@ -50,6 +50,8 @@ pub struct Sample {
     pub address: Vec<u8>,
     /// The name in the certificate.
     pub certificate: Vec<u8>,
+    /// What the application is called.
+    pub application: Vec<u8>,
 }
 
 impl Sample {
@@ -70,6 +72,7 @@ impl Sample {
                 user: &self.user,
                 address: &self.address,
                 certificate: &self.certificate,
+                application: &self.application,
             },
         };
         // The fifth day of 1970 was a Monday.
@@ -96,6 +99,7 @@ pub struct Samples {
     users: Vec<Vec<u8>>,
     addresses: Vec<Vec<u8>>,
     certificates: Vec<Vec<u8>>,
+    applications: Vec<Vec<u8>>,
 }
 
 impl Samples {
@@ -132,6 +136,7 @@ impl Samples {
             users: seen.texts(Words::ClientUser, b"default"),
             addresses: seen.texts(Words::ClientAddress, b"10.0.0.7"),
             certificates: seen.texts(Words::ClientCertificate, b""),
+            applications: seen.texts(Words::ClientApplication, b""),
         }
     }
 
@@ -141,7 +146,7 @@ impl Samples {
         self.sizes().into_iter().fold(1, |all, size| all.saturating_mul(size as u64))
     }
 
-    fn sizes(&self) -> [usize; 15] {
+    fn sizes(&self) -> [usize; 16] {
         [
             self.operations.len(),
             self.keys.len(),
@@ -158,6 +163,7 @@ impl Samples {
             self.users.len(),
             self.addresses.len(),
             self.certificates.len(),
+            self.applications.len(),
         ]
     }
 
@@ -172,7 +178,7 @@ impl Samples {
                 true => number.wrapping_add(1).wrapping_mul(STEP) % all,
                 false => number,
             };
-            let mut places = [0; 15];
+            let mut places = [0; 16];
             for (place, size) in places.iter_mut().zip(sizes) {
                 let size = size.max(1) as u64;
                 *place = usize::try_from(rest % size).unwrap_or(0);
@@ -182,7 +188,7 @@ impl Samples {
         })
     }
 
-    fn at(&self, places: [usize; 15]) -> Sample {
+    fn at(&self, places: [usize; 16]) -> Sample {
         let [
             operation,
             key,
@@ -199,6 +205,7 @@ impl Samples {
             user,
             address,
             certificate,
+            application,
         ] = places;
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let time = |number: u64| i64::try_from(number).unwrap_or(0);
@@ -218,6 +225,7 @@ impl Samples {
             user: self.users[user].clone(),
             address: self.addresses[address].clone(),
             certificate: self.certificates[certificate].clone(),
+            application: self.applications[application].clone(),
         }
     }
 }

@@ -123,6 +123,7 @@ impl Text {
             Text::Fact(Words::ClientUser) => client.user,
             Text::Fact(Words::ClientAddress) => client.address,
             Text::Fact(Words::ClientCertificate) => client.certificate,
+            Text::Fact(Words::ClientApplication) => client.application,
         };
         all.get(..MAX_TEXT_BYTES).unwrap_or(all)
     }

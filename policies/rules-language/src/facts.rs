@@ -41,6 +41,8 @@ pub struct Client<'a> {
     pub address: &'a [u8],
     /// The name in its certificate.
     pub certificate: &'a [u8],
+    /// What the proxy calls its application.
+    pub application: &'a [u8],
 }
 
 /// A fact that is a condition by itself.
@@ -73,6 +75,7 @@ pub(crate) enum Words {
     ClientUser,
     ClientAddress,
     ClientCertificate,
+    ClientApplication,
 }
 
 /// A fact by its type.
@@ -119,9 +122,12 @@ impl Words {
         match self {
             Words::Operation => Some(&OPERATIONS),
             Words::TokenClass => Some(&crate::token_class::CLASSES),
-            Words::Key | Words::ClientName | Words::ClientUser | Words::ClientAddress | Words::ClientCertificate => {
-                None
-            }
+            Words::Key
+            | Words::ClientName
+            | Words::ClientUser
+            | Words::ClientAddress
+            | Words::ClientCertificate
+            | Words::ClientApplication => None,
         }
     }
 
@@ -138,7 +144,7 @@ impl Words {
 pub const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
 
 /// Every fact, in the order of the documentation.
-pub const FACTS: [FactInfo; 17] = [
+pub const FACTS: [FactInfo; 18] = [
     about("key", Fact::Text(Words::Key), "the lock key"),
     about("operation", Fact::Text(Words::Operation), "what the command means: acquire, extend, release or take-over"),
     about("db", Fact::Number(Quantity::Db), "the logical database"),
@@ -164,14 +170,19 @@ pub const FACTS: [FactInfo; 17] = [
         Fact::Text(Words::ClientCertificate),
         "the name in its certificate, which was verified",
     ),
+    about(
+        "client.application",
+        Fact::Text(Words::ClientApplication),
+        "what [[application]] calls it; else its name, user, certificate, process or address",
+    ),
 ];
 
 const fn about(name: &'static str, fact: Fact, about: &'static str) -> FactInfo {
     FactInfo { name, about, fact }
 }
 
-/// Facts of the next minor version of the contract: a proxy that has them tells them to policies.
-pub(crate) const NOT_YET: [&str; 3] = ["client.application", "tries.application", "held.count"];
+/// Facts that a later version of the contract will tell.
+pub(crate) const NOT_YET: [&str; 2] = ["tries.application", "held.count"];
 
 pub(crate) fn named(name: &str) -> Option<Fact> {
     FACTS.iter().find(|known| known.name == name).map(|known| known.fact)

@@ -64,6 +64,8 @@ pub struct Asks {
     pub client: bool,
     /// The name in its certificate.
     pub certificate: bool,
+    /// What its application is called.
+    pub application: bool,
     /// The time of day or the day of the week.
     pub calendar: bool,
 }

@@ -410,6 +410,7 @@ impl<'a> Parser<'a> {
         match fact {
             Fact::Text(Words::ClientName | Words::ClientUser | Words::ClientAddress) => self.asks.client = true,
             Fact::Text(Words::ClientCertificate) => self.asks.certificate = true,
+            Fact::Text(Words::ClientApplication) => self.asks.application = true,
             Fact::Number(Quantity::Hour | Quantity::Minute | Quantity::Weekday) => self.asks.calendar = true,
             Fact::Flag(_) | Fact::Number(_) | Fact::Duration(_) | Fact::Text(_) => {}
         }

@@ -160,10 +160,9 @@ impl fmt::Display for Problem {
             What::Missing(what) => write!(f, "{what} is missing here"),
             What::Sign(is, write) => write!(f, "write {write}, not {is}"),
             What::Fact(name) => write!(f, "no fact is called {name}"),
-            What::NotYet(name) => write!(
-                f,
-                "{name} cannot be asked yet: policies are told it from lockwarden:policy 1.2 on, and this proxy speaks 1.1"
-            ),
+            What::NotYet(name) => {
+                write!(f, "{name} cannot be asked yet: a later version of lockwarden:policy will tell it")
+            }
             What::Method(name) => write!(f, "there is no method {name}; there are {METHOD_NAMES}"),
             What::Call(name) => write!(f, "{name} is a method: write .{name}(…)"),
             What::NotText(is) => write!(f, "this is {}, and only texts have methods", is.words()),

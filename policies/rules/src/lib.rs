@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::cell::OnceCell;
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, Traits, certificate, describe,
-    export_policy,
+    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, Traits, application, certificate,
+    describe, export_policy,
 };
 use lockwarden_rules::{Client, Expression, Facts, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Zone};
 
@@ -92,7 +92,7 @@ impl Policy for Rules {
         let Some((word, operation)) = known_as(request.operation) else {
             return Decision::permit();
         };
-        let (described, certified) = (OnceCell::new(), OnceCell::new());
+        let (described, certified, called) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         let mut wants = Obligations::default();
         for rule in self.rules.iter().filter(|rule| rule.on.contains(operation)) {
             let mut client = Client::default();
@@ -107,6 +107,11 @@ impl Policy for Rules {
                 && let Some(name) = certified.get_or_init(|| certificate(request))
             {
                 client.certificate = name.as_bytes();
+            }
+            if rule.asks(|asks| asks.application)
+                && let Some(name) = called.get_or_init(|| application(request))
+            {
+                client.application = name.as_bytes();
             }
             let facts = Facts {
                 key: &request.key,

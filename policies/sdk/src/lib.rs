@@ -105,4 +105,16 @@ pub fn certificate(request: &Request) -> Option<String> {
     }
 }
 
+/// What the proxy calls the client's application, if the request is the one that is being decided. A policy that calls this
+/// needs a proxy that speaks `lockwarden:policy` 1.2; natively, in tests, there is none.
+pub fn application(request: &Request) -> Option<String> {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::clients::application(request.client);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = request;
+        None
+    }
+}
+
 pub use bindings::lockwarden::policy::clients::Identity as ClientIdentity;

@@ -203,6 +203,8 @@ pub struct ClientDescription {
     pub address: String,
     /// The name in its certificate, which was verified.
     pub certificate: Option<String>,
+    /// What its application is called.
+    pub application: String,
 }
 
 /// Whether a grant is numbered, and how.

@@ -128,7 +128,8 @@ impl Instance {
         let mut store = Store::new(member.compiled.policy.engine(), state);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut store| Ok(store.data_mut().epoch_moved()));
-        store.set_hostcall_fuel(hostcall_fuel(&member.limits));
+        let said = if member.compiled.is_for_debugging { SAID_BYTES } else { 0 };
+        store.set_hostcall_fuel(hostcall_fuel(&member.limits).saturating_add(said));
         prepare(&mut store, budget).map_err(NotStarted::Failed)?;
         let (exports, judged) = configured(member, &mut store)?;
         Ok(Instance { store, exports, judged })
@@ -172,6 +173,9 @@ impl Instance {
         budget.fuel.saturating_sub(self.store.get_fuel().unwrap_or(0))
     }
 }
+
+/// The longest text that a policy which was built for debugging may say at once.
+const SAID_BYTES: usize = 1 << 20;
 
 /// The host's allowance for what a guest hands over in one call: its texts and the fixed parts.
 fn hostcall_fuel(limits: &Limits) -> usize {

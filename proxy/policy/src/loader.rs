@@ -32,6 +32,8 @@ pub(crate) struct Compiled {
     /// Whether it may ask who the client is.
     pub(crate) asks_clients: bool,
     pub(crate) sha256: [u8; 32],
+    /// Whether it may say what it prints.
+    pub(crate) is_for_debugging: bool,
     /// What its author says of it, where that can be read.
     pub(crate) metadata: Option<Metadata>,
 }
@@ -64,9 +66,10 @@ pub(crate) fn compile(
         _ => about.component(engine, bytes)?,
     };
     let asks_clients = about.imports(engine, &component, said.is_some())?;
+    let is_for_debugging = component.component_type().imports(engine).any(|(name, _)| is_debugging(name));
     let policy = link(engine, &component, said).map_err(|error| about.misfit(&error))?;
     let metadata = Metadata::read(bytes).unwrap_or_default();
-    Ok(Arc::new(Compiled { policy, asks_clients, sha256, metadata }))
+    Ok(Arc::new(Compiled { policy, asks_clients, sha256, is_for_debugging, metadata }))
 }
 
 /// What a module says of itself, without running any of it.
@@ -99,7 +102,7 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
     let (mut contract, mut calls, mut is_for_debugging) = (None, Vec::new(), false);
     for (name, import) in component_type.imports(engine) {
         is_for_debugging |= is_debugging(name);
-        // `lockwarden:policy/clients@1.1.0`: checked to be so above.
+        // `lockwarden:policy/clients@1.2.0`: checked to be so above.
         let Some((interface, version)) = name.strip_prefix(OURS).and_then(|name| name.split_once('@')) else {
             continue;
         };

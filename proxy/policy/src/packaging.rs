@@ -2,6 +2,8 @@
 //! some compilers take for granted is linked in as a stub, and the author's words are added. The loader does none of that and
 //! stays strict. It reads no file and runs nothing.
 
+use std::borrow::Cow;
+
 use wasmparser::{Parser, Payload};
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -49,19 +51,13 @@ pub fn package(built: &[u8], about: &Metadata, is_for_debugging: bool) -> Result
 
 fn of_module(mut module: Vec<u8>, is_for_debugging: bool) -> Result<Vec<u8>, String> {
     wasmparser::validate(&module).map_err(|error| one_line(&error.to_string()))?;
-    let payloads: Vec<Payload<'_>> = Parser::new(0).parse_all(&module).map_while(Result::ok).collect();
-    let has_contract = payloads.iter().any(
+    let imports = imports(&module);
+    let has_contract = Parser::new(0).parse_all(&module).map_while(Result::ok).any(
         |payload| matches!(payload, Payload::CustomSection(section) if section.name().starts_with("component-type")),
     );
-    let wants_wasi = payloads.iter().any(|payload| match payload {
-        Payload::ImportSection(imports) => {
-            imports.clone().into_imports().map_while(Result::ok).any(|import| import.module == WASI)
-        }
-        _ => false,
-    });
-    drop(payloads);
+    let wants_wasi = imports.iter().any(|module| module == WASI);
     if !has_contract {
-        embed(&mut module, CONTRACT, "policy")?;
+        embed(&mut module, &contract_for(&imports), "policy")?;
     }
     let stub = if is_for_debugging { WASI_STUB.replace(";;debug ", "") } else { WASI_STUB.to_owned() };
     let mut stub = wat::parse_str(stub).map_err(|error| one_line(&error.to_string()))?;
@@ -71,6 +67,26 @@ fn of_module(mut module: Vec<u8>, is_for_debugging: bool) -> Result<Vec<u8>, Str
     }
     let adapters = [(WASI, &*stub)];
     component_of(&module, if wants_wasi { &adapters } else { &[] })
+}
+
+/// The modules that a module imports from, each as often as it does.
+fn imports(module: &[u8]) -> Vec<String> {
+    let payloads = Parser::new(0).parse_all(module).map_while(Result::ok);
+    let sections = payloads.filter_map(|payload| match payload {
+        Payload::ImportSection(imports) => Some(imports.into_imports().map_while(Result::ok)),
+        _ => None,
+    });
+    sections.flatten().map(|import| import.module.to_owned()).collect()
+}
+
+/// The contract by the version that a module asks for: an SDK that was written for an older minor version goes on to name
+/// that one, and finds in it what there was.
+fn contract_for(imports: &[String]) -> Cow<'static, str> {
+    let ours = imports.iter().find_map(|import| import.strip_prefix("lockwarden:policy/")?.split_once('@'));
+    match (ours, CONTRACT.split_once(';')) {
+        (Some((_, version)), Some((_, rest))) => format!("package lockwarden:policy@{version};{rest}").into(),
+        _ => CONTRACT.into(),
+    }
 }
 
 /// Leaves in a module which world it is of.

@@ -129,4 +129,10 @@ impl v1::clients::Host for State {
         let certificate = description.certificate.as_ref();
         certificate.filter(|_| *handle == client).cloned()
     }
+
+    fn application(&mut self, client: u64) -> Option<String> {
+        self.client_questions += 1;
+        let (handle, description) = self.client.as_ref()?;
+        (*handle == client).then(|| description.application.clone())
+    }
 }

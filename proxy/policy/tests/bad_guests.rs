@@ -95,6 +95,7 @@ impl World {
                 user: "app".to_owned(),
                 address: "10.0.0.7".to_owned(),
                 certificate: Some("spiffe://corp/billing".to_owned()),
+                application: String::new(),
             })
         })
     }

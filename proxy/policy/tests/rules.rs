@@ -77,6 +77,7 @@ fn a_rule_asks_who_the_client_is_only_where_it_says_so() {
         user: "billing".to_owned(),
         address: "10.0.0.7".to_owned(),
         certificate: Some("shop.corp".to_owned()),
+        application: "shop".to_owned(),
     };
     let asked = std::cell::Cell::new(0);
     let describe = |_| {
@@ -89,7 +90,7 @@ fn a_rule_asks_who_the_client_is_only_where_it_says_so() {
     let mut curious = chains(
         &host,
         &[
-            ("rule.a.deny", "client.certificate != 'shop.corp'"),
+            ("rule.a.deny", "client.certificate != 'shop.corp' || client.application != 'shop'"),
             (
                 "rule.b.deny",
                 "client.name == 'worker-1' && client.user == 'billing' && client.address.startsWith('10.')",

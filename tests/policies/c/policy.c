@@ -56,13 +56,15 @@ lw_decision lw_decide(const lw_request *r) {
     }
     if (lw_is(r->key, "client")) {
         lw_identity identity;
-        lw_bytes certificate;
+        lw_bytes certificate, application;
         lw_describe(r, &identity);
         lw_certificate(r, &certificate);
+        lw_application(r, &application);
         append_word(&text, identity.name);
         append_word(&text, identity.user);
         append_word(&text, identity.address);
         append_word(&text, certificate);
+        append_word(&text, application);
         return lw_deny(LW_NOT_OWNER, buffer);
     }
     if (lw_is(r->key, "everything"))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"example.com/probe/lockwarden"
+	"example.com/policy/lockwarden"
 )
 
 type probe struct {
@@ -38,7 +38,9 @@ func (p *probe) Decide(r *lockwarden.Request) lockwarden.Decision {
 	case "client":
 		client, _ := lockwarden.Describe(r)
 		certificate, _ := lockwarden.Certificate(r)
-		return lockwarden.Deny(lockwarden.NotOwner, strings.Join([]string{client.Name, client.User, client.Address, certificate}, " "))
+		application, _ := lockwarden.Application(r)
+		words := []string{client.Name, client.User, client.Address, certificate, application}
+		return lockwarden.Deny(lockwarden.NotOwner, strings.Join(words, " "))
 	case "everything":
 		ms := func(ms uint64) *uint64 { return &ms }
 		require, takeOver := lockwarden.Token|lockwarden.Observed, lockwarden.AfterDeadline

@@ -1,5 +1,5 @@
 // Asks the SDK for all that it has.
-import { certificate, describe } from "lockwarden:policy/clients@1.1.0";
+import { application, certificate, describe } from "lockwarden:policy/clients@1.2.0";
 import { Settings, deny, permit, text } from "./lockwarden.js";
 
 const OPERATIONS = ["acquire", "extend", "release", "take-over", "inspect", "write", "guarded-write"];
@@ -31,7 +31,7 @@ export function decide(r) {
       return deny("other", `${names.join("+")} ${wait} ${count}`);
     case "client": {
       const { name, user, address } = describe(r.client);
-      return deny("not-owner", [name, user, address, certificate(r.client)].join(" "));
+      return deny("not-owner", [name, user, address, certificate(r.client), application(r.client)].join(" "));
     }
     case "everything": {
       const times = { ttlDefaultMs: 1000n, ttlCapMs: 2000n, keepAliveMs: 3000n, maxHoldMs: 4000n };

@@ -1,7 +1,7 @@
 """Asks the SDK for all that it has."""
 
 from lockwarden import Code, Fence, Operation, Operations, Proofs, Settings, TakeOverRule, deny, permit
-from wit_world.imports.clients import certificate, describe
+from wit_world.imports.clients import application, certificate, describe
 
 
 class WitWorld:
@@ -26,7 +26,7 @@ class WitWorld:
                 return deny(Code.OTHER, f"{'+'.join(names)} {wait} {count}")
             case b"client":
                 identity = describe(r.client)
-                words = (identity.name, identity.user, identity.address, certificate(r.client))
+                words = (identity.name, identity.user, identity.address, certificate(r.client), application(r.client))
                 return deny(Code.NOT_OWNER, " ".join(words))
             case b"everything":
                 return permit(

@@ -262,7 +262,7 @@ fn a_module_is_inspected_and_nothing_of_it_is_run() {
     assert_eq!(end.code, Some(0), "{end:?}");
     for words in [
         " bytes, a module, which is made a component when it is loaded\nsha256    ",
-        "\ncontract  lockwarden:policy 1.1.0\n",
+        "\ncontract  lockwarden:policy 1.2.0\n",
         "\ncalls     clients.describe, clients.certificate\n",
     ] {
         assert!(end.stdout.contains(words), "{words}: {end:?}");

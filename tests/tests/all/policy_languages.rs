@@ -5,6 +5,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use lockwarden_tests::{Finished, Proxy, Redis, installed, lockwarden, run_to_end};
 use tempfile::TempDir;
@@ -214,6 +216,84 @@ fn a_proxy_serves_what_was_built_and_not_what_was_built_for_debugging() {
     assert_eq!(status, 422, "{answer}");
     assert!(answer.contains("my-policy.wasm was built for debugging; build it without --debug"), "{answer}");
     client.sends("SET lock:stock:7 a NX PX 3000").gets("+OK");
+}
+
+/// A folder that an older lockwarden made goes on to name the contract of that time.
+#[test]
+fn a_folder_with_the_sdk_of_an_older_contract_is_built() {
+    if !installed(&["clang", "wasm-ld"]) {
+        return;
+    }
+    let folder = Folder::new("c", "my-policy");
+    let header = folder.path.join("lockwarden.h");
+    let text = fs::read_to_string(&header).expect("it was written");
+    let old = text.replace("lockwarden:policy/clients@1.2.0", "lockwarden:policy/clients@1.1.0");
+    assert_ne!(text, old);
+    fs::write(&header, old).expect("the folder is ours");
+    let source = folder.path.join("policy.c");
+    let policy = fs::read_to_string(&source).expect("it was written");
+    let asks = "    lw_bytes name;\n    if (lw_certificate(request, &name))\n        return lw_deny(LW_OTHER, \"certified\");\n";
+    fs::write(&source, policy.replace("    return lw_permit();", &format!("{asks}    return lw_permit();")))
+        .expect("ours");
+    folder.builds();
+    let end = folder.typed("policy inspect my-policy.wasm");
+    assert!(end.stdout.contains("\ncontract  lockwarden:policy 1.1.0\ncalls     clients.certificate\n"), "{end:?}");
+    let end = folder.typed("policy run --key lock:billing:7 --client-certificate a");
+    assert_eq!(end.stdout, "deny other policy=my-policy: certified\n", "{end:?}");
+}
+
+/// Clients go on while a policy of 2.6 MB is loaded anew, again and again with other settings: no command fails, and each answer is
+/// that of one chain as a whole.
+#[test]
+fn reloads_of_a_large_policy_fail_no_command_and_each_answer_is_of_a_whole_chain() {
+    if !installed(&["go"]) {
+        return;
+    }
+    let folder = Folder::new("go", "my-policy");
+    folder.builds();
+    let module = folder.path.join("my-policy.wasm");
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .namespace("on_violation", "\"error\"")
+        .namespace("policies", "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"my-policy\"]")
+        .setting("my-policy", "teams", "[\"billing\", \"stock\"]")
+        .more(&format!(
+            "[[policy]]\nname = \"my-policy\"\nmodule = {module:?}\nmemory = \"16MiB\"\nfuel = 5000000\ndeadline = \"50ms\"\n"
+        ))
+        .start();
+    let one = fs::read_to_string(proxy.config()).expect("the file is there");
+    let other = one.replace("[\"billing\", \"stock\"]", "[\"billing\", \"audit\", \"night\"]");
+    assert_ne!(one, other);
+    let done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let until_done = |work: &dyn Fn(u64)| (0..).take_while(|_| !done.load(Ordering::Relaxed)).for_each(work);
+        for client in [proxy.client(), proxy.client()] {
+            threads.spawn(move || {
+                until_done(&|round| {
+                    client.sends(format!("SET plain:{round} {round}")).gets("+OK");
+                    client.sends(format!("GET plain:{round}")).gets(format!("${} {round}", round.to_string().len()));
+                });
+            });
+        }
+        let client = proxy.client();
+        threads.spawn(move || {
+            until_done(&|round| {
+                client.sends(format!("SET lock:billing:{round} a NX PX 5000")).gets("+OK");
+                let refused =
+                    client.sends(format!("SET lock:sales:{round} a NX PX 5000")).gets_error("LOCKDENIED limited");
+                let teams = ["teams are billing, stock\"", "teams are billing, audit, night\""];
+                assert!(teams.iter().any(|teams| refused.contains(teams)), "{refused}");
+                client.sends(format!("DEL lock:billing:{round}")).gets(":1");
+            });
+        });
+        for round in 0..30 {
+            let text = if round % 2 == 0 { &other } else { &one };
+            let (status, answer) = proxy.reloads(text.as_bytes(), "/reload");
+            assert_eq!(status, 200, "{answer}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(proxy.metrics().get("lockwarden_policy_failures_total{policy=\"my-policy\"}"), 0.0);
 }
 
 #[test]

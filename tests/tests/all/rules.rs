@@ -42,6 +42,29 @@ fn id_of(line: &str) -> String {
     rest.split(' ').next().unwrap_or_default().to_owned()
 }
 
+/// What the operator calls a client, and what it is known by where no table does.
+#[test]
+fn a_rule_may_go_by_the_application_of_a_client() {
+    let redis = Redis::start();
+    let proxy = rules(
+        &redis,
+        "[[namespace.rule]]\nname = \"shop\"\ndeny = '!(client.application in [\"shop\", \"nightly\"])'\n\
+         [[application]]\nname = \"shop\"\nclient = \"cart-*\"\n",
+    )
+    .start();
+    for (name, is_let_in) in [("cart-7", true), ("nightly", true), ("cart", false), ("shop", true), ("", false)] {
+        let client = proxy.client();
+        if !name.is_empty() {
+            client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
+        }
+        let set = client.sends(format!("SET lock:{name} a NX PX 5000"));
+        match is_let_in {
+            true => set.gets("+OK"),
+            false => drop(set.gets_error("LOCKDENIED limited")),
+        }
+    }
+}
+
 #[test]
 fn a_refusal_names_the_rule_in_the_reply_the_record_why_and_the_metrics() {
     let redis = Redis::start();

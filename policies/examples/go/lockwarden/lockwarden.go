@@ -1,4 +1,4 @@
-// Package lockwarden is what a policy in Go is written with: the types of the contract lockwarden:policy 1.1, the
+// Package lockwarden is what a policy in Go is written with: the types of the contract lockwarden:policy 1.2, the
 // settings, and the way in and out of the module. It needs the ordinary compiler, Go 1.24 or newer, and no generator:
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o policy.wasm .
@@ -178,6 +178,13 @@ func Certificate(request *Request) (string, bool) {
 	return string(bytesAt(word(described[4:]), word(described[8:]))), described[0] != 0
 }
 
+// Application is what the proxy calls the client's application: by its configuration, or else by what the client says.
+func Application(request *Request) (string, bool) {
+	described = [28]byte{}
+	application(request.client, unsafe.Pointer(&described))
+	return string(bytesAt(word(described[4:]), word(described[8:]))), described[0] != 0
+}
+
 // Settings of one namespace. Readers return the default where a name is not set or its value is wrong.
 type Settings struct {
 	given    map[string]string
@@ -265,11 +272,14 @@ var (
 	policy     Policy
 )
 
-//go:wasmimport lockwarden:policy/clients@1.1.0 describe
+//go:wasmimport lockwarden:policy/clients@1.2.0 describe
 func describe(client uint64, result unsafe.Pointer)
 
-//go:wasmimport lockwarden:policy/clients@1.1.0 certificate
+//go:wasmimport lockwarden:policy/clients@1.2.0 certificate
 func certificate(client uint64, result unsafe.Pointer)
+
+//go:wasmimport lockwarden:policy/clients@1.2.0 application
+func application(client uint64, result unsafe.Pointer)
 
 func address(p unsafe.Pointer) uint32 { return uint32(uintptr(p)) }
 

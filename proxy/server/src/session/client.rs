@@ -231,6 +231,7 @@ impl Client {
             user: String::from_utf8_lossy(&self.connection.user).into_owned(),
             address: self.peer.host(),
             certificate: self.certificate().map(str::to_owned),
+            application: self.caller().steady_application(),
         }
     }
 
@@ -300,6 +301,7 @@ mod tests {
             user: "default".to_owned(),
             address: "10.0.0.7".to_owned(),
             certificate: certificate.map(str::to_owned),
+            application: certificate.unwrap_or("10.0.0.7").to_owned(),
             ..ClientDescription::default()
         };
         for certificate in [None, Some("spiffe://corp/ns/shop/api")] {

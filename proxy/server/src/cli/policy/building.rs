@@ -8,11 +8,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use lockwarden_policy::{CONTRACT, DEBUGGING, Metadata, package};
+use lockwarden_policy::{CONTRACT, DEBUGGING, Limits, Metadata, ModuleSource, PolicySource, package};
 use serde::Serialize;
 
 use super::project::{Language, Project, limits_in_toml};
-use super::source::file_source;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
@@ -51,11 +50,11 @@ const WIT: &str = "build/wit";
 const WORLDS: &str = "package lockwarden:authoring;
 
 world policy {
-    include lockwarden:policy/policy@1.1.0;
+    include lockwarden:policy/policy@1.2.0;
 }
 
 world debugging {
-    include lockwarden:policy/policy@1.1.0;
+    include lockwarden:policy/policy@1.2.0;
     import lockwarden:debug/output@1.0.0;
 }
 ";
@@ -103,6 +102,8 @@ impl Language {
         match self {
             Language::Go => {
                 command.env("GOOS", "wasip1").env("GOARCH", "wasm").env("CGO_ENABLED", "0");
+                // What is set for other programs, and workspaces above this folder, are not for this one.
+                command.env("GOWORK", "off").env_remove("GOFLAGS");
             }
             // What is said to the compiler of this machine's programs does not fit WebAssembly.
             Language::Rust => {
@@ -161,10 +162,16 @@ pub(super) fn build(args: &BuildArgs) -> Result<ExitCode, ApiError> {
     let module = project.module(folder);
     let refused = |why: String| ApiError::Usage(format!("{}: {why}", module.display()));
     let policy = package(&left, &metadata, args.debug).map_err(refused)?;
-    put(&module, &policy).map_err(|error| refused(error.to_string()))?;
-
+    let source = PolicySource {
+        name: metadata.name.clone(),
+        module: ModuleSource::Bytes(policy.clone()),
+        sha256: None,
+        limits: Limits::default(),
+    };
     let begun = Instant::now();
-    let found = policy_host()?.inspect(&file_source(&module)).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let found = policy_host()?.inspect(&source).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let compile_ms = millis(begun.elapsed());
+    put(&module, &policy).map_err(|error| refused(error.to_string()))?;
     let built = Built {
         module: module.display().to_string(),
         sha256: found.sha256,
@@ -172,7 +179,7 @@ pub(super) fn build(args: &BuildArgs) -> Result<ExitCode, ApiError> {
         calls: found.calls,
         for_debugging: found.is_for_debugging,
         build_ms,
-        compile_ms: millis(begun.elapsed()),
+        compile_ms,
         metadata,
     };
     output::print(&match args.output.output {

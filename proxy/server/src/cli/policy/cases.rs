@@ -133,6 +133,9 @@ struct Client {
     /// The name in its certificate
     #[arg(long = "client-certificate")]
     certificate: Option<String>,
+    /// What its application is called
+    #[arg(long = "client-application")]
+    application: Option<String>,
 }
 
 /// A span of time, milliseconds.
@@ -164,6 +167,7 @@ impl Request {
                     user: this.user.or(other.user),
                     address: this.address.or(other.address),
                     certificate: this.certificate.or(other.certificate),
+                    application: this.application.or(other.application),
                 }),
                 (this, other) => this.or(other),
             },
@@ -195,6 +199,7 @@ impl Request {
             user: client.user.unwrap_or_else(|| "default".to_owned()),
             address: client.address.unwrap_or_else(|| "127.0.0.1".to_owned()),
             certificate: client.certificate,
+            application: client.application.unwrap_or_default(),
         })
     }
 }

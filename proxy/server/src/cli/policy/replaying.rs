@@ -27,10 +27,14 @@ use crate::text::numbers::{counted, number, utc};
 
 /// Different changes that are told apart; what comes beyond them is one.
 const MAX_CHANGES: usize = 1_000;
-/// Applications that are counted by name of one change.
-const MAX_APPLICATIONS: usize = 100;
-/// Of those, how many a line shows.
+/// Applications that are counted by name of one change, and namespaces that are elsewhere.
+const MAX_NAMES: usize = 100;
+/// The longest text of a record that is kept, in characters.
+const MAX_CHARS: usize = 300;
+/// Applications of a change that a line shows.
 const SHOWN_APPLICATIONS: usize = 3;
+/// The user of a client that did not log in.
+const DEFAULT_USER: &str = "default";
 /// The longest owner token that one is made up for: a record may say any length.
 const MAX_TOKEN: usize = 1 << 20;
 
@@ -167,7 +171,7 @@ impl Replay<'_> {
             }
             match namespace {
                 Some(namespace) => self.ask(namespace, &record, question),
-                None => *self.found.elsewhere.entry(record.namespace.clone()).or_default() += 1,
+                None => count(&mut self.found.elsewhere, &record.namespace),
             }
         }
         Ok(())
@@ -193,7 +197,7 @@ impl Replay<'_> {
         } else if *is == was {
             self.found.same += 1;
         } else {
-            self.changed(was.change(is), record);
+            self.changed(short(&was.change(is)), record);
         }
     }
 
@@ -212,9 +216,9 @@ impl Replay<'_> {
                 example: Example {
                     at: record.at,
                     seq: record.seq,
-                    namespace: record.namespace.clone(),
-                    command: record.command.clone().unwrap_or_default(),
-                    key: record.key.clone(),
+                    namespace: short(&record.namespace),
+                    command: short(record.command.as_deref().unwrap_or_default()),
+                    key: short(&record.key),
                 },
             });
             changes.len() - 1
@@ -224,18 +228,34 @@ impl Replay<'_> {
         };
         change.questions += 1;
         let application = record.client.as_ref().map(application).unwrap_or_default();
-        let applications = &mut change.applications;
-        let is_counted = applications.contains_key(&application) || applications.len() < MAX_APPLICATIONS;
-        let application = if is_counted { application } else { "others".to_owned() };
-        *applications.entry(application).or_default() += 1;
+        count(&mut change.applications, &application);
     }
+}
+
+/// Counts one by its name; beyond a bound all others are one.
+fn count(by_name: &mut BTreeMap<String, u64>, name: &str) {
+    let name = short(name);
+    let is_counted = by_name.contains_key(&name) || by_name.len() < MAX_NAMES;
+    let name = if is_counted { name } else { "others".to_owned() };
+    *by_name.entry(name).or_default() += 1;
+}
+
+/// A text of a record, of which there may be anything, so that what is kept has a bound.
+fn short(text: &str) -> String {
+    text.chars().take(MAX_CHARS).collect()
 }
 
 /// What a client is known as: a line leaves out what its name, user or address says already.
 fn application(client: &Client) -> String {
-    let named = [Some(&client.application), client.name.as_ref(), client.user.as_ref()];
-    let named = named.into_iter().flatten().find(|name| !name.is_empty() && *name != "default");
+    let user = client.user.as_ref().filter(|user| *user != DEFAULT_USER);
+    let named = [Some(&client.application), client.name.as_ref(), user, client.certificate.as_ref()];
+    let named = named.into_iter().flatten().find(|name| !name.is_empty());
     named.cloned().unwrap_or_else(|| host(&client.address).to_owned())
+}
+
+/// A name as it was before it was spelled for people.
+fn raw(text: &str) -> String {
+    unspell(text).map_or_else(|| text.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// An address without its port, as policies get it.
@@ -272,7 +292,7 @@ impl<'a> Recorded<'a> {
         let proofs = Proofs::from_text(&asked.proofs.join(",")).ok()?;
         let traits = Traits::from_text(&asked.traits.join(",")).ok()?;
         let client = record.client.as_ref();
-        let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+        let text = |text: &Option<String>| text.as_deref().map(raw);
         Some(Recorded {
             operation,
             key: unspell(&record.key)?,
@@ -280,12 +300,16 @@ impl<'a> Recorded<'a> {
             tokens,
             proofs,
             traits,
-            client: ClientDescription {
-                name: text(client.and_then(|client| client.name.as_ref())),
-                user: client.and_then(|client| client.user.clone()).unwrap_or_else(|| "default".to_owned()),
-                address: client.map(|client| host(&client.address).to_owned()).unwrap_or_default(),
-                certificate: client.and_then(|client| client.certificate.clone()),
-            },
+            client: client.map_or_else(ClientDescription::default, |client| ClientDescription {
+                name: text(&client.name).unwrap_or_default(),
+                user: text(&client.user).unwrap_or_else(|| DEFAULT_USER.to_owned()),
+                address: host(&client.address).to_owned(),
+                certificate: text(&client.certificate),
+                application: match client.process {
+                    true => host(&client.address).to_owned(),
+                    false => application(client),
+                },
+            }),
             asked,
         })
     }

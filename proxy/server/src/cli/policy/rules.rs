@@ -249,7 +249,7 @@ impl<'a> Answer<'a> {
 fn request(sample: &Sample) -> String {
     const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
     let Sample { operation, key, db, ttl_ms, attempts, remaining_ms, token, token_is_shared, .. } = sample;
-    let Sample { weekday, hour, minute, name, user, address, certificate, .. } = sample;
+    let Sample { weekday, hour, minute, name, user, address, certificate, application, .. } = sample;
     let day = usize::try_from(weekday - 1).ok().and_then(|place| DAYS.get(place)).copied().unwrap_or("?");
     let mut words = format!("{operation} of {} on {day} at {hour:02}:{minute:02}", quoted(key));
     match ttl_ms {
@@ -270,6 +270,7 @@ fn request(sample: &Sample) -> String {
         ("client.user", user == b"default", quoted(user)),
         ("client.address", address == b"10.0.0.7", quoted(address)),
         ("client.certificate", certificate.is_empty(), quoted(certificate)),
+        ("client.application", application.is_empty(), quoted(application)),
     ] {
         if !is_usual {
             let _ = write!(words, ", {fact} {value}");

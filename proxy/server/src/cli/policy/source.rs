@@ -7,16 +7,12 @@ use lockwarden_policy::{Limits, ModuleSource, PolicySource, builtin};
 use super::project::{FILE, Project};
 use crate::cli::api_client::ApiError;
 
-/// The file of this name, or the policy that ships with lockwarden.
+/// The policy that ships with lockwarden under this name; or else the file, with the limits that its author says it needs, which its
+/// `[[policy]]` will give it.
 pub(super) fn source(module: &Path) -> PolicySource {
-    match module.to_str().and_then(builtin) {
-        Some(shipped) => PolicySource::built_in(shipped),
-        None => file_source(module),
+    if let Some(shipped) = module.to_str().and_then(builtin) {
+        return PolicySource::built_in(shipped);
     }
-}
-
-/// A module with the limits that its author says it needs, which its `[[policy]]` will give it.
-pub(super) fn file_source(module: &Path) -> PolicySource {
     let name = module.file_stem().map(|name| name.to_string_lossy().into_owned());
     let source = PolicySource {
         name: name.unwrap_or_default(),

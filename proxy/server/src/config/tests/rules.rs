@@ -102,7 +102,7 @@ key == 'a'
   || key.beginsWith('a')"""
 [[namespace.rule]]
 name = "later"
-deny = "client.application == 'billing'"
+deny = "held.count > 1"
 [[namespace.rule]]
 name = "class"
 deny = "token.class == 'uid'"
@@ -113,7 +113,7 @@ deny = "token.class == 'uid'"
                 r#"c.toml:9:16 error: namespace "orders": rule "hours": deny: this is a text, and it is compared with a number"#,
                 r#"c.toml:12:15 error: namespace "orders": rule "ttl": deny: this is a number, and it is compared with a duration; write a unit, such as 5s"#,
                 r#"c.toml:17:10 error: namespace "orders": rule "x": deny: there is no method beginsWith; there are startsWith, endsWith, contains, like, size"#,
-                r#"c.toml:20:9 error: namespace "orders": rule "later": deny: client.application cannot be asked yet: policies are told it from lockwarden:policy 1.2 on, and this proxy speaks 1.1"#,
+                r#"c.toml:20:9 error: namespace "orders": rule "later": deny: held.count cannot be asked yet: a later version of lockwarden:policy will tell it"#,
                 r#"c.toml:23:24 error: namespace "orders": rule "class": deny: token.class is never "uid"; did you mean uuid?"#,
             ],
         ),

@@ -129,6 +129,9 @@ pub(crate) struct Client {
     /// host. A line leaves out what its name, user or address says already.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) application: String,
+    /// Whether that is its process, of which policies are told nothing. Only lines say so.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) process: bool,
     pub(crate) address: String,
     /// `CLIENT SETNAME`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -328,8 +328,14 @@ impl Caller {
     /// where it logged in as one; else the name in its certificate; else its process, where that was found; else where it
     /// comes from. It may be another one later: see [`KnownBy::stamp`].
     pub(crate) fn application(&self) -> String {
-        if let Some(told) = self.told_by_others() {
-            return told;
+        self.program().unwrap_or_else(|| self.steady_application())
+    }
+
+    /// The same without its process, which is found a moment later, where no `[[application]]` goes by it. This is what policies
+    /// are told.
+    pub(crate) fn steady_application(&self) -> String {
+        if let Some(named) = self.named() {
+            return named.to_string();
         }
         if !self.name.is_empty() {
             return spell(&self.name);
@@ -346,10 +352,12 @@ impl Caller {
     /// What is known of its application beyond what the client says of itself: what the operator calls it, or, of a
     /// nameless one, its process.
     pub(crate) fn told_by_others(&self) -> Option<String> {
-        if let Some(named) = self.named() {
-            return Some(named.to_string());
-        }
-        let program = self.known_by.program().filter(|_| self.is_nameless())?;
+        self.named().map(|named| named.to_string()).or_else(|| self.program())
+    }
+
+    /// The process of one that says nothing else of itself, where that was found.
+    pub(crate) fn program(&self) -> Option<String> {
+        let program = self.known_by.program().filter(|_| self.is_nameless() && self.named().is_none())?;
         Some(program.label().to_owned())
     }
 

@@ -25,6 +25,7 @@ impl Record {
         if let (Some(client), Some(caller)) = (&mut line.client, &entry.caller) {
             client.session = Some(caller.session.0);
             client.application = caller.told_by_others().unwrap_or_default();
+            client.process = caller.program().is_some();
             client.user = text(&caller.user);
         }
         line
@@ -121,6 +122,7 @@ impl Client {
         let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
         Client {
             session: None,
+            process: false,
             application: caller.application(),
             address: caller.address.to_string(),
             name: text(&caller.name),
