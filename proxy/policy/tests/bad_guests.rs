@@ -249,7 +249,7 @@ fn a_policy_that_asks_for_certificates_imports_what_it_asks_for() {
         let mut windows = module.windows(name.len());
         windows.any(|bytes| bytes == name.as_bytes())
     };
-    assert!(imports("lockwarden:policy/clients@1.1.0"));
+    assert!(imports("lockwarden:policy/clients@1.2.0"));
     let old = std::fs::read(guest_file("from_the_past")).unwrap();
     let mut windows = old.windows(b"lockwarden:policy/clients@1.0.0".len());
     assert!(windows.any(|bytes| bytes == b"lockwarden:policy/clients@1.0.0"));

@@ -204,7 +204,7 @@ fn lines_that_are_no_records_are_passed_over_and_counted() {
     let long = line.replacen("\"attempts\"", "\"token_length\":99999999999,\"attempts\"", 1);
     fs::write(&cut, format!("{before}{strange}\n{long}\n")).expect("the directory is ours");
     let end = replayed(&cut, &config, &[]);
-    assert_eq!(end.code, Some(0), "{end:?}");
+    assert_eq!(end.code, Some(1), "{end:?}");
     assert!(end.stdout.contains(" are in words that this lockwarden does not know, and were not asked.\n"), "{end:?}");
 }
 
