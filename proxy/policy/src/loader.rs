@@ -65,8 +65,7 @@ pub(crate) fn compile(
         ModuleSource::BuiltIn(_) => crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?,
         _ => about.component(engine, bytes)?,
     };
-    let asks_clients = about.imports(engine, &component, said.is_some())?;
-    let is_for_debugging = component.component_type().imports(engine).any(|(name, _)| is_debugging(name));
+    let Imports { asks_clients, is_for_debugging } = about.imports(engine, &component, said.is_some())?;
     let policy = link(engine, &component, said).map_err(|error| about.misfit(&error))?;
     let metadata = Metadata::read(bytes).unwrap_or_default();
     Ok(Arc::new(Compiled { policy, asks_clients, sha256, is_for_debugging, metadata }))
@@ -96,12 +95,11 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
     let about = About::of(source);
     let bytes = &*about.bytes(source)?;
     let component = about.component(engine, bytes)?;
-    about.imports(engine, &component, true)?;
+    let Imports { is_for_debugging, .. } = about.imports(engine, &component, true)?;
     link(engine, &component, Some(&Arc::default())).map_err(|error| about.misfit(&error))?;
     let component_type = component.component_type();
-    let (mut contract, mut calls, mut is_for_debugging) = (None, Vec::new(), false);
+    let (mut contract, mut calls) = (None, Vec::new());
     for (name, import) in component_type.imports(engine) {
-        is_for_debugging |= is_debugging(name);
         // `lockwarden:policy/clients@1.2.0`: checked to be so above.
         let Some((interface, version)) = name.strip_prefix(OURS).and_then(|name| name.split_once('@')) else {
             continue;
@@ -162,6 +160,12 @@ fn link(engine: &Engine, component: &Component, said: Option<&Arc<Said>>) -> was
     }
     v1::clients::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
     v1::PolicyPre::new(linker.instantiate_pre(component)?)
+}
+
+/// What the imports of a policy tell of it.
+struct Imports {
+    asks_clients: bool,
+    is_for_debugging: bool,
 }
 
 /// What every error about a policy says first.
@@ -232,12 +236,13 @@ impl<'s> About<'s> {
         if foreign.is_empty() { Err(self.not_a_policy(&detail)) } else { Err(self.foreign(foreign)) }
     }
 
-    /// Refuses foreign imports; says whether the component may ask who clients are.
-    fn imports(&self, engine: &Engine, component: &Component, may_say: bool) -> Result<bool, LoadError> {
+    /// Refuses foreign imports, and those of a policy for debugging unless it `may_say` something.
+    fn imports(&self, engine: &Engine, component: &Component, may_say: bool) -> Result<Imports, LoadError> {
         let component_type = component.component_type();
         let imports = component_type.imports(engine).map(|(name, _)| name.to_owned());
         let (debugging, imports): (Vec<String>, Vec<String>) = imports.partition(|name| is_debugging(name));
-        if !debugging.is_empty() && !may_say {
+        let is_for_debugging = !debugging.is_empty();
+        if is_for_debugging && !may_say {
             return Err(LoadError::ForDebugging { policy: self.policy.to_owned(), place: self.place.clone() });
         }
         let foreign: Vec<String> = imports.iter().filter(|name| !is_ours(name)).cloned().collect();
@@ -252,7 +257,8 @@ impl<'s> About<'s> {
                 found: one_line(found),
             });
         }
-        Ok(imports.iter().any(|name| name.starts_with(v1::CLIENTS)))
+        let asks_clients = imports.iter().any(|name| name.starts_with(v1::CLIENTS));
+        Ok(Imports { asks_clients, is_for_debugging })
     }
 
     fn foreign(&self, imports: Vec<String>) -> LoadError {

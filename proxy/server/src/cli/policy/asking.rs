@@ -10,7 +10,9 @@ use std::time::Instant;
 use clap::{ArgGroup, Args};
 use lockwarden_lock::decision::Decide as _;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_policy::{ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyHost, PolicySource, Said};
+use lockwarden_policy::{
+    ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyCounters, PolicyHost, PolicySource, Said,
+};
 use serde::Serialize;
 
 use super::cases::{Answer, Case, CaseFile, Request, Settings};
@@ -130,12 +132,17 @@ impl Asker {
 
     /// What all decisions so far have burnt.
     fn fuel(&self) -> u64 {
-        self.host.counters().iter().map(|(_, counted)| counted.fuel).sum()
+        self.counted(|counted| counted.fuel)
     }
 
     /// How often policies have asked who the client is.
     fn client_questions(&self) -> u64 {
-        self.host.counters().iter().map(|(_, counted)| counted.client_questions).sum()
+        self.counted(|counted| counted.client_questions)
+    }
+
+    /// Of all policies together.
+    fn counted(&self, of: fn(&PolicyCounters) -> u64) -> u64 {
+        self.host.counters().iter().map(|(_, counted)| of(counted)).sum()
     }
 
     /// The chains that are asked under these settings, or in which words they were rejected.

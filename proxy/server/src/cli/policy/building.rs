@@ -12,6 +12,7 @@ use lockwarden_policy::{CONTRACT, DEBUGGING, Limits, Metadata, ModuleSource, Pol
 use serde::Serialize;
 
 use super::project::{Language, Project, limits_in_toml};
+use super::wording::calls_in_words;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
@@ -260,7 +261,7 @@ fn millis(time: Duration) -> u64 {
 
 fn in_words(built: &Built) -> String {
     let Built { module, sha256, bytes, calls, build_ms, compile_ms, metadata, .. } = built;
-    let calls = if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") };
+    let calls = calls_in_words(calls);
     let mut text = format!(
         "{}: {} bytes, calls {calls}, built in {} ms; a proxy compiles it in {} ms at each start\n",
         plain(module),

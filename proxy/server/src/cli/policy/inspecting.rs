@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::project::limits_in_toml;
 use super::source::source;
+use super::wording::calls_in_words;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
@@ -66,7 +67,7 @@ fn in_words(inspected: &Inspected) -> String {
     let Inspected { module, sha256, bytes, component, contract, calls, .. } = inspected;
     let kind = if *component { "a component" } else { "a module, which is made a component when it is loaded" };
     let contract = contract.as_deref().unwrap_or("of any version");
-    let calls = if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") };
+    let calls = calls_in_words(calls);
     let mut text = format!(
         "{}: {} bytes, {kind}\nsha256    {sha256}\ncontract  lockwarden:policy {contract}\ncalls     {calls}\n",
         plain(module),

@@ -251,18 +251,12 @@ fn application(client: &Client) -> String {
     let user = client.user.as_ref().filter(|user| *user != DEFAULT_USER);
     let named = [Some(&client.application), client.name.as_ref(), user, client.certificate.as_ref()];
     let named = named.into_iter().flatten().find(|name| !name.is_empty());
-    named.cloned().unwrap_or_else(|| host(&client.address).to_owned())
+    named.cloned().unwrap_or_else(|| client.host())
 }
 
 /// A name as it was before it was spelled for people.
 fn raw(text: &str) -> String {
     unspell(text).map_or_else(|| text.to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// An address without its port, as policies get it.
-fn host(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// A question as it was, but for the owner token.
@@ -304,10 +298,10 @@ impl<'a> Recorded<'a> {
             client: client.map_or_else(ClientDescription::default, |client| ClientDescription {
                 name: text(&client.name).unwrap_or_default(),
                 user: text(&client.user).unwrap_or_else(|| DEFAULT_USER.to_owned()),
-                address: host(&client.address).to_owned(),
+                address: client.host(),
                 certificate: text(&client.certificate),
                 application: match client.process {
-                    true => host(&client.address).to_owned(),
+                    true => client.host(),
                     false => application(client),
                 },
             }),

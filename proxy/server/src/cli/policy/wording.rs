@@ -27,3 +27,8 @@ pub(super) fn wants_in_words(wants: &Obligations) -> String {
     }
     words
 }
+
+/// The functions of a proxy that a module may call.
+pub(super) fn calls_in_words(calls: &[String]) -> String {
+    if calls.is_empty() { "nothing".to_owned() } else { calls.join(", ") }
+}

@@ -2,7 +2,6 @@
 //! said, what to do about it. `lockwarden why`, the API and the board all use these words.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
 use lockwarden_lock::reason::Reason;
 
@@ -102,11 +101,7 @@ fn headline(record: &Record) -> String {
 
 fn who(client: &Client) -> String {
     let Client { application, address, name, user, library, certificate, .. } = client;
-    // Behind a unix socket there is a process, as in unix:4242.
-    let host = match address.parse::<SocketAddr>() {
-        Ok(address) => address.ip().to_canonical().to_string(),
-        Err(_) => address.split(':').next().unwrap_or_default().to_owned(),
-    };
+    let host = client.host();
     let is_said = |name: &&String| name.is_empty() || **name == host || Some(*name) == user.as_ref();
     let called = Some(application).filter(|name| !is_said(name)).or(name.as_ref());
     let mut words = called.map_or_else(|| address.clone(), |called| format!("{called} at {address}"));

@@ -1,5 +1,6 @@
 //! Entries of the event log become lines.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use lockwarden_lock::decision::{Decision, Verdict};
@@ -117,6 +118,15 @@ impl Marks {
 }
 
 impl Client {
+    /// Its address without the port: what `PeerAddress::host` says of it.
+    pub(crate) fn host(&self) -> String {
+        match self.address.parse::<SocketAddr>() {
+            Ok(address) => address.ip().to_canonical().to_string(),
+            // Behind a unix socket there is a process, as in unix:4242.
+            Err(_) => self.address.split(':').next().unwrap_or_default().to_owned(),
+        }
+    }
+
     /// A client of the proxy, as the API tells it.
     pub(crate) fn of(caller: &Caller) -> Client {
         let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
