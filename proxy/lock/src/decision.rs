@@ -424,6 +424,8 @@ pub struct Decision {
     pub fault: Option<Fault>,
     /// What a rule that only reports would have refused. It changes nothing.
     pub reported: Option<Box<Denial>>,
+    /// The chain that is to be in force later said it.
+    pub by_next: bool,
 }
 
 impl Verdict {
@@ -439,7 +441,13 @@ impl Verdict {
 impl Decision {
     /// Where every policy that was asked permitted, and wanted nothing.
     pub fn permit() -> Decision {
-        Decision { verdict: Verdict::Permit, obligations: Obligations::default(), fault: None, reported: None }
+        Decision {
+            verdict: Verdict::Permit,
+            obligations: Obligations::default(),
+            fault: None,
+            reported: None,
+            by_next: false,
+        }
     }
 
     /// What is said to a command that may turn out as either of two things: the stricter of each.
@@ -453,6 +461,7 @@ impl Decision {
             obligations: self.obligations.merge(other.obligations),
             fault: self.fault.or(other.fault),
             reported: self.reported.or(other.reported),
+            by_next: self.by_next,
         }
     }
 }

@@ -12,6 +12,7 @@ mod audit;
 mod backend;
 mod backend_login;
 mod certificate_login;
+mod chain;
 mod document;
 mod draft;
 mod durability;
@@ -27,6 +28,8 @@ mod logging;
 mod meaning;
 mod namespace;
 mod network;
+mod next;
+mod next_version;
 mod overrides;
 mod policy;
 mod present;
@@ -36,6 +39,7 @@ mod rule;
 mod secret;
 mod sentinel;
 mod settings;
+mod stage;
 mod suggest;
 mod summary;
 mod tls;
@@ -69,6 +73,7 @@ pub(crate) use namespace::{NamespaceConfig, Quarantine, index as namespace_index
 pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use network::network as parse_network;
+pub(crate) use next::NextChain;
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule, policy_deadline, policy_memory, policy_name};
 pub(crate) use present::{Advertise, HostPort, Present, SentinelFace};
@@ -77,6 +82,7 @@ pub(crate) use secret::{
     MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password, password_in,
     without_line_end,
 };
+pub(crate) use stage::{NEXT, Stage, stage};
 pub(crate) use summary::Summary;
 pub(crate) use typed_change::{TypedChange, changed as with_typed_changes};
 pub(crate) use types::{Config, Sessions};

@@ -6,6 +6,7 @@ pub(crate) mod activate;
 pub(crate) mod certificate_logins;
 pub(crate) mod guards;
 pub(crate) mod load_policies;
+pub(crate) mod next;
 pub(crate) mod rollout;
 mod without_ttl;
 
@@ -39,6 +40,7 @@ use crate::telemetry::metrics::NamespaceMetrics;
 use crate::telemetry::vocabulary::ModeLabel;
 use certificate_logins::CertificateLogins;
 use guards::Guards;
+use next::Next;
 use rollout::{Application, Rollout};
 
 /// Views of the configuration that are shared between sessions; one more is a session's own. Their number is that of
@@ -87,7 +89,16 @@ pub(crate) struct Twin {
 /// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
 /// the last session that uses it.
 #[derive(Default)]
-pub(crate) struct Rollouts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
+pub(crate) struct Rollouts(Mutex<HashMap<Cohort, Weak<Active>>>);
+
+/// What is otherwise for some clients: places of namespaces.
+#[derive(PartialEq, Eq, Hash)]
+struct Cohort {
+    /// Where they are enforced.
+    enforced: Box<[usize]>,
+    /// Where the chain answers them that is asked beside the one in force.
+    next: Box<[usize]>,
+}
 
 /// For so long the authority may be silent without a word to anybody: leases end later by that on a server that takes the
 /// place of another. Sentinel tells a server after ten seconds that another is the primary.
@@ -129,7 +140,11 @@ pub(crate) struct NamespaceDetails {
     /// Where it is enforced for some only.
     pub(crate) rollout: Option<Arc<Rollout>>,
     /// What its policies say to an acquire that names no TTL.
-    pub(crate) without_ttl: Obligations,
+    without_ttl: Obligations,
+    /// The longest TTL that any of its chains allows, ms.
+    longest_ms: Option<u64>,
+    /// The chain that is asked beside its own.
+    pub(crate) next: Option<Next>,
     /// For how long no free lock is granted after another server has become the primary.
     pub(crate) quarantine: Option<Duration>,
     /// Scripts that may touch its locks without declaring them.
@@ -138,16 +153,21 @@ pub(crate) struct NamespaceDetails {
 }
 
 impl NamespaceDetails {
-    /// The longest TTL that its policies allow, ms.
+    /// What the policies that answer say to an acquire that names no TTL.
+    pub(crate) fn without_ttl(&self) -> &Obligations {
+        let next = self.next.as_ref().filter(|next| next.answers);
+        next.map_or(&self.without_ttl, |next| &next.without_ttl)
+    }
+
+    /// The longest TTL that they allow, ms.
     pub(crate) fn ceiling_ms(&self) -> Option<u64> {
-        self.without_ttl.ttl_cap_ms
+        self.without_ttl().ttl_cap_ms
     }
 
     /// What its quarantine means for what may be promised; `None` where it has none.
     pub(crate) fn terms<'a>(&self, active: &'a Active) -> Option<Terms<'a>> {
         let quarantine = self.quarantine?;
-        let ceiling_ms = self.ceiling_ms().filter(|ceiling| *ceiling > 0);
-        let longest = ceiling_ms.map(|ceiling| Duration::from_millis(ceiling.saturating_add(self.rules.grace_ms)));
+        let longest = self.longest_ms.map(|ceiling| Duration::from_millis(ceiling.saturating_add(self.rules.grace_ms)));
         Some(Terms {
             quarantine,
             longest,
@@ -287,9 +307,28 @@ impl Active {
             let rollout = details.rollout.as_deref();
             rollout.is_some_and(|rollout| rollout.chooses(application, named))
         };
-        let namespaces = self.details.iter().enumerate();
-        let set: Box<[usize]> = namespaces.filter(enforced_in).map(|(index, _)| index).collect();
-        rollouts.get(self, set)
+        let answered_in = |(_, details): &(usize, &NamespaceDetails)| {
+            let next = details.next.as_ref();
+            next.is_some_and(|next| application.is_among(named, next.stage.percent))
+        };
+        let namespaces = || self.details.iter().enumerate();
+        rollouts.get(
+            self,
+            Cohort {
+                enforced: namespaces().filter(enforced_in).map(|(index, _)| index).collect(),
+                next: namespaces().filter(answered_in).map(|(index, _)| index).collect(),
+            },
+        )
+    }
+
+    /// Goes on with comparisons of chains that are what they were before.
+    pub(crate) fn go_on(&mut self, before: &Active) {
+        for details in &mut self.details {
+            let was = before.named(&details.name).and_then(|details| details.next.as_ref());
+            if let (Some(next), Some(was)) = (&mut details.next, was) {
+                next.go_on(was);
+            }
+        }
     }
 
     fn computed_names(&self, details: &[NamespaceDetails]) -> ComputedNames {
@@ -304,13 +343,14 @@ impl Active {
 }
 
 impl Rollouts {
-    /// Only where some namespace is enforced for some: elsewhere no session has to ask.
+    /// Only where something is otherwise for some: elsewhere no session has to ask.
     pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Rollouts>> {
-        let any = details.iter().any(|details| details.rollout.is_some());
-        any.then(Arc::default)
+        let answers = |next: &Next| next.stage.percent > 0;
+        let any = |details: &NamespaceDetails| details.rollout.is_some() || details.next.as_ref().is_some_and(answers);
+        details.iter().any(any).then(Arc::default)
     }
 
-    fn get(&self, active: &Active, set: Box<[usize]>) -> Arc<Active> {
+    fn get(&self, active: &Active, set: Cohort) -> Arc<Active> {
         let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = views.get(&set).and_then(Weak::upgrade) {
             return known;
@@ -321,7 +361,10 @@ impl Rollouts {
         let mut details = active.details.clone();
         for (index, details) in details.iter_mut().enumerate() {
             if let Some(rollout) = &details.rollout {
-                details.rules = rollout.rules(set.binary_search(&index).is_ok());
+                details.rules = rollout.rules(set.enforced.binary_search(&index).is_ok());
+            }
+            if let Some(next) = &mut details.next {
+                next.answers = set.next.binary_search(&index).is_ok();
             }
         }
         let view = Arc::new(active.with_details(details));

@@ -3,6 +3,7 @@
 
 pub(crate) mod applications;
 pub(crate) mod audit;
+pub(crate) mod changes;
 pub(crate) mod discovery;
 pub(crate) mod events;
 mod fold;

@@ -209,7 +209,7 @@ impl Desk {
 /// Numbers differ from day to day; words do not.
 fn is_as_shown(command: &str, shown: &[String], end: &Finished) {
     let words = |lines: &[&str]| {
-        let lines = lines.iter().map(|line| line.trim_end());
+        let lines = lines.iter().map(|line| line.trim());
         let lines: Vec<String> = lines
             .map(|line| {
                 // The digests of policies are in it, which differ from build to build.
@@ -264,8 +264,24 @@ fn rules_of_a_team_are_as_their_page_types_them() {
     assert!(typed.len() >= 7, "check, run, three locks, look");
     // The id is another one each time; `rules.rs` asks for one.
     typed.retain(|typed| !typed.command.starts_with("lockwarden why"));
-    let mut desk = Desk::new(&configuration);
-    let (first, rest) = typed.split_at(2);
+    types_at_two_terminals(&configuration, &typed);
+}
+
+#[test]
+fn the_ways_to_a_rule_and_to_a_policy_in_force_are_as_they_are_typed() {
+    let policies = page("docs/policies.md");
+    for heading in ["## A rule, in five minutes", "## A policy in Go, in fifteen minutes"] {
+        let (configuration, typed) = blocks(section(&policies, heading));
+        assert!(typed.len() >= 7, "check, run, two locks, look, order, one more");
+        types_at_two_terminals(&configuration, &typed);
+    }
+}
+
+/// What is typed up to the start of the proxy, and then with redis-cli at its port.
+fn types_at_two_terminals(configuration: &str, typed: &[Typed]) {
+    let mut desk = Desk::new(configuration);
+    let run = typed.iter().position(|typed| typed.command.starts_with("lockwarden run")).expect("it is started");
+    let (first, rest) = typed.split_at(run + 1);
     desk.types(first, |_, _| {});
     let (_, port) = desk.listen.rsplit_once(':').expect("an address");
     let port = format!("-p {port}");

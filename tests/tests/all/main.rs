@@ -149,6 +149,7 @@ mod logging_in;
 mod maintenance;
 mod managed;
 mod nesting;
+mod next_chain;
 mod odd_text;
 mod operating;
 mod operator_commands;

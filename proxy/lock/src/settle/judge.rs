@@ -70,6 +70,7 @@ fn either(acquire: Decision, extend: Decision) -> Decision {
         obligations,
         fault: acquire.fault.or(extend.fault),
         reported: acquire.reported.or(extend.reported),
+        by_next: acquire.by_next,
     }
 }
 

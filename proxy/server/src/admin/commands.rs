@@ -12,8 +12,9 @@ use axum::response::{IntoResponse, Response};
 
 use super::control::{Control, ControlError};
 use super::reply::{Peer, in_background, problem};
+use crate::telemetry::audit;
 use crate::text::escape::{spell, unspell};
-use crate::view::api::{Break, Broken, Counting, LogLevel};
+use crate::view::api::{Break, Broken, Counting, LogLevel, StageOrder};
 
 /// A reason is a sentence for those who read the log later, characters.
 const MAX_REASON: usize = 500;
@@ -96,6 +97,35 @@ pub(super) fn status_of(error: &ControlError) -> StatusCode {
         ControlError::Harmful(_) => StatusCode::CONFLICT,
         ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         ControlError::Unknown(_) => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+/// What is asked beside what is in force, and how its answers differ.
+pub(super) async fn next(State(control): State<Arc<dyn Control>>) -> Response {
+    match in_background(move || control.next()).await {
+        Ok(nexts) => Json(nexts).into_response(),
+        Err(response) => response,
+    }
+}
+
+/// The order whom that answers.
+pub(super) async fn set_stage(
+    State(control): State<Arc<dyn Control>>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
+    body: Bytes,
+) -> Response {
+    let order: StageOrder = match serde_json::from_slice(&body) {
+        Ok(order) => order,
+        Err(error) => {
+            let text = format!("{error}: say {{\"namespace\":\"NAME\",\"stage\":\"10%\"}}, or only the stage for all");
+            return problem(StatusCode::BAD_REQUEST, &text);
+        }
+    };
+    let by = audit::Client { address: peer.to_string(), ..audit::Client::default() };
+    match in_background(move || control.set_stage(order.namespace.as_deref(), &order.stage, by)).await {
+        Ok(Ok(nexts)) => Json(nexts).into_response(),
+        Ok(Err(error)) => problem(status_of(&error), &error.to_string()),
+        Err(response) => response,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::config::Unusable;
 use crate::telemetry::audit;
 use crate::view::Views;
-use crate::view::api::{Break, Broken, LogChanged, Settings, WhatIf};
+use crate::view::api::{Break, Broken, LogChanged, Next, Settings, WhatIf};
 
 /// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
 /// never from the data path, and none of them may wait for a client.
@@ -23,6 +23,12 @@ pub(crate) trait Control: Send + Sync + 'static {
         leap: Leap,
         by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError>;
+
+    /// What is asked beside what is in force, and how its answers differ.
+    fn next(&self) -> Vec<Next>;
+
+    /// Says whom that answers, in one namespace or in all that have it. `by` is for the audit trail.
+    fn set_stage(&self, namespace: Option<&str>, stage: &str, by: audit::Client) -> Result<Vec<Next>, ControlError>;
 
     /// Takes no new clients, lets those that are there finish, and ends the process; says what it
     /// waits for. Asked a second time, it waits no longer.

@@ -75,6 +75,7 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
             .route("/api/v1/mode", post(mode))
             .route("/api/v1/reload", post(reload))
             .route("/api/v1/drain", post(drain))
+            .route("/api/v1/next", get(commands::next).post(commands::set_stage))
             .route("/api/v1/log", get(commands::log_level).post(commands::set_log_level))
             .route("/api/v1/report/reset", post(commands::reset_report))
             .route("/api/v1/locks/{key}/break", post(commands::break_lock))

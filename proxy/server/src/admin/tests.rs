@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::config::{Finding, Meaning, Unusable};
 use crate::telemetry::audit;
-use crate::view::api::{Break, Broken, LogChanged, Settings, WhatIf};
+use crate::view::api::{Break, Broken, LogChanged, Next, Settings, WhatIf};
 use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery, Views, api as told};
 
 #[derive(Default)]
@@ -45,6 +45,14 @@ impl Control for Fake {
         });
         let name = namespace.unwrap_or("orders").to_owned();
         Ok(vec![(name, mode.to_owned())])
+    }
+
+    fn next(&self) -> Vec<Next> {
+        Vec::new()
+    }
+
+    fn set_stage(&self, _: Option<&str>, stage: &str, _: audit::Client) -> Result<Vec<Next>, ControlError> {
+        Err(ControlError::Invalid(format!("no stage {stage:?}")))
     }
 
     fn drain(&self) -> String {

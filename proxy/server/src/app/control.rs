@@ -5,6 +5,7 @@
 pub(crate) mod aftermath;
 mod changes;
 mod losses;
+mod stages;
 mod what_if;
 
 use std::collections::HashSet;
@@ -204,7 +205,8 @@ impl Controller {
         let mut changes = changes::changes(&current, &new);
         changes.extend(changes::modules(&before.generation, &generation));
         let fixed = changes::unchangeable(&current, &new);
-        let active = activate(&new, generation, &self.shared.metrics)?;
+        let mut active = activate(&new, generation, &self.shared.metrics)?;
+        active.go_on(&before);
         // Nothing from here on can fail: a reload is carried out as a whole, or not at all.
         self.shared.naming.replace(active.applications.clone());
         self.shared.metrics.set_config_hash(active.meaning.hash());
@@ -346,6 +348,20 @@ impl Control for Controller {
             tracing::warn!(namespace = name, mode, "mode switched");
         }
         Ok(switched)
+    }
+
+    fn next(&self) -> Vec<api::Next> {
+        stages::compared(&self.shared.active.load())
+    }
+
+    fn set_stage(
+        &self,
+        namespace: Option<&str>,
+        stage: &str,
+        by: audit::Client,
+    ) -> Result<Vec<api::Next>, ControlError> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        stages::order((&self.shared, &mut config), namespace, stage, by)
     }
 
     fn drain(&self) -> String {

@@ -144,6 +144,10 @@ fn describe(config: &Config, meaning: &Meaning) {
             say!("namespace {name}: rules {}; they take at most {steps} of {most} steps a question", names.join(" "));
         }
     }
+    for (namespace, next) in config.namespaces.iter().filter_map(|one| Some((&one.name, one.next.as_deref()?))) {
+        let (stage, policies) = (next.stage, next.policies.join(" "));
+        say!("namespace {namespace}: asked beside that ({stage}): policies {policies}");
+    }
     for guard in &config.guards {
         say!("guard {}: {}", guard.name, guard.summary());
     }

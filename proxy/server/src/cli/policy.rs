@@ -4,12 +4,13 @@
 mod asking;
 mod building;
 mod cases;
+mod changed;
 mod checking;
 mod creating;
-mod effect;
 mod inspecting;
 mod project;
 mod replaying;
+mod rollout;
 mod rules;
 mod source;
 mod toml_file;
@@ -45,6 +46,8 @@ enum PolicyCommand {
     Inspect(inspecting::InspectArgs),
     /// Ask the policies of a configuration what an audit trail says that was asked, and tell what they answer otherwise
     Replay(replaying::ReplayArgs),
+    /// What the policies that are asked beside those in force answer otherwise; and whom they answer
+    Rollout(rollout::RolloutArgs),
     /// What the rules of a configuration come to: those that never or always refuse, or stand behind another one
     Rules(rules::RulesArgs),
 }
@@ -60,6 +63,7 @@ pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
         PolicyCommand::Check(args) => checking::check(args),
         PolicyCommand::Inspect(args) => inspecting::inspect(args),
         PolicyCommand::Replay(args) => replaying::replay(args),
+        PolicyCommand::Rollout(args) => rollout::rollout(args),
         PolicyCommand::Rules(args) => rules::rules_of(args),
     })
 }

@@ -17,6 +17,7 @@ use super::namespace;
 use super::policy;
 use super::policy::BUILT_IN_POLICIES;
 use super::reader::{Key, number};
+use super::stage::Stage;
 
 /// Said in place of a value that is nobody's business.
 const HIDDEN: &str = "(hidden)";
@@ -138,24 +139,30 @@ impl Sayings {
         self.switch(namespace, mode, Origin::Order);
     }
 
+    /// An operator ordered whom the chain answers that is asked beside the one of this namespace.
+    pub(crate) fn order_stage(&mut self, namespace: &str, stage: Stage) {
+        let said = Said { value: format!("\"{stage}\""), origin: Origin::Order };
+        self.table("namespace", namespace).said.insert("next.stage".to_owned(), said);
+    }
+
     fn switch(&mut self, namespace: &str, mode: &str, origin: Origin) {
         let (kind, name) = match namespace.strip_prefix(GUARD) {
             Some(guard) => ("guard", guard),
             None => ("namespace", namespace),
         };
-        let is_it = |table: &&mut Table| table.kind == kind && table.name == name;
-        let value = format!("\"{mode}\"");
-        let at = match self.tables.iter_mut().find(is_it) {
-            Some(table) => table,
-            // The built-in one is in no file.
-            None => {
-                self.tables.push(Table::new(kind, name));
-                let last = self.tables.len() - 1;
-                &mut self.tables[last]
-            }
-        };
+        let at = self.table(kind, name);
         at.said.remove("enforce_for");
-        at.said.insert("mode".to_owned(), Said { value, origin });
+        at.said.insert("mode".to_owned(), Said { value: format!("\"{mode}\""), origin });
+    }
+
+    fn table(&mut self, kind: &str, name: &str) -> &mut Table {
+        let is_it = |table: &Table| table.kind == kind && table.name == name;
+        let place = self.tables.iter().position(is_it).unwrap_or_else(|| {
+            // The built-in one is in no file.
+            self.tables.push(Table::new(kind, name));
+            self.tables.len() - 1
+        });
+        &mut self.tables[place]
     }
 
     /// Every key, with what holds for it. `namespaces` are those in force.
@@ -277,11 +284,18 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
         _ => name.unwrap_or("?"),
     };
     let mut read = Table::new(kind, name);
+    put_all(&mut read, document, "", table);
+    read
+}
+
+/// Puts down what a table says, `before` each of its keys; tables in it by the names of their keys.
+fn put_all(read: &mut Table, document: &Document<'_>, before: &str, table: &DeTable<'_>) {
     for (key, value) in table {
         let key: &str = key.get_ref();
         match value.get_ref() {
             // The table's name says it.
             _ if key == "name" => {}
+            DeValue::Table(next) if key == "next" => put_all(read, document, "next.", next),
             DeValue::Array(rules) if key == "rule" => {
                 for (index, rule) in rules.iter().enumerate() {
                     let Some(rule) = rule.get_ref().as_table() else {
@@ -292,7 +306,7 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
                     for (key, value) in rule {
                         let key: &str = key.get_ref();
                         if key != "name" {
-                            read.said.insert(format!("rule.{name}.{key}"), said(document, "", value));
+                            read.said.insert(format!("{before}rule.{name}.{key}"), said(document, "", value));
                         }
                     }
                 }
@@ -307,17 +321,16 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
                         if !BUILT_IN_POLICIES.contains(&policy) {
                             said.value = HIDDEN.to_owned();
                         }
-                        let key = format!("settings.{policy}.{}", setting.get_ref());
+                        let key = format!("{before}settings.{policy}.{}", setting.get_ref());
                         read.said.insert(key, said);
                     }
                 }
             }
             _ => {
-                read.said.insert(key.to_owned(), said(document, key, value));
+                read.said.insert(format!("{before}{key}"), said(document, key, value));
             }
         }
     }
-    read
 }
 
 /// Without the password.

@@ -21,7 +21,7 @@ use super::suggest::quoted;
 use super::types::{Config, Sessions};
 use super::{
     administration, application, audit, backend, backend_login, certificate_login, document, guard, listener,
-    namespace, network, policy, secret, sentinel, tls, user_map, value,
+    namespace, network, next_version, policy, secret, sentinel, tls, user_map, value,
 };
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
@@ -91,6 +91,7 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     if let Some(namespaces) = namespace::read(reader, &top, &module_names, &draft.config.applications) {
         draft.all_named = namespaces.all_named;
         draft.config.namespaces = namespaces.list;
+        next_version::follow_policies(reader, &mut draft.config.namespaces, &modules);
     }
     unused_modules(reader, &modules, draft);
     draft.config.policies = modules;
@@ -178,8 +179,12 @@ fn secret_file(
 }
 
 fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Draft) {
-    let used = |name| draft.config.namespaces.iter().any(|namespace| namespace.policies.contains(name));
-    for module in modules.iter().filter(|module| !used(&module.name)) {
+    let used = |name| {
+        let mut namespaces = draft.config.namespaces.iter();
+        namespaces
+            .any(|one| one.policies.contains(name) || one.next.as_ref().is_some_and(|it| it.policies.contains(name)))
+    };
+    for module in modules.iter().filter(|module| module.stage.is_none() && !used(&module.name)) {
         let path = reader.document.path.to_owned();
         let place = Place::File { path, position: module.position };
         let name = quoted(&module.name);

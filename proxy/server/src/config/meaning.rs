@@ -6,7 +6,7 @@
 //! A key that is added later says nothing here while it has the value that keeps what was before: otherwise each new
 //! version would have another hash for the same rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use lockwarden_lock::key_sets::KeyRange;
@@ -22,6 +22,7 @@ use super::enforce_for::EnforceFor;
 use super::guard::GuardConfig;
 use super::listener::ListenAddress;
 use super::namespace::{ADOPT, MODES, NamespaceConfig, ON_FAULT, ON_REPEAT, ON_VIOLATION, OPAQUE_SCRIPTS, Quarantine};
+use super::next::NextChain;
 use super::policy::{BUILT_IN_POLICIES, PolicyModule};
 use super::types::Config;
 use super::user_map::UserMapping;
@@ -103,7 +104,10 @@ impl Meaning {
             of_namespace(namespace, &mut says);
         }
         order(namespaces, &mut says);
-        let used = namespaces.iter().flat_map(|namespace| &namespace.policies);
+        let used = namespaces.iter().flat_map(|namespace| {
+            let next = answering(namespace.next.as_deref()).map(|next| &next.policies);
+            namespace.policies.iter().chain(next.into_iter().flatten())
+        });
         for name in used.collect::<BTreeSet<_>>() {
             let module = policies.iter().find(|module| module.name == *name);
             of_policy(name, module, digest(name), &mut says);
@@ -187,6 +191,7 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         settings,
         // They are settings.
         rules: _,
+        next,
         on_violation,
         on_fault,
         adopt,
@@ -236,10 +241,26 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
         HolderLost::Keep => {}
         HolderLost::Shorten { ms } => put("holder_lost", format!("shorten:{ms}ms")),
     }
+    of_settings(&table, "", settings, says);
+    if let Some(NextChain { stage, policies, settings, rules: _, policy_positions: _, setting_positions: _ }) =
+        answering(next.as_deref())
+    {
+        says.put(Some(&table), "next.stage", stage, false);
+        says.put(Some(&table), "next.policies", list(policies.iter().map(quoted)), false);
+        of_settings(&table, "next.", settings, says);
+    }
+}
+
+/// What is asked beside what is in force says something about locks only where it answers.
+fn answering(next: Option<&NextChain>) -> Option<&NextChain> {
+    next.filter(|next| next.stage.percent > 0)
+}
+
+fn of_settings(table: &str, before: &str, settings: &BTreeMap<String, Vec<(String, String)>>, says: &mut List) {
     for (policy, settings) in settings {
         let is_built_in = BUILT_IN_POLICIES.contains(&policy.as_str());
         for (setting, value) in settings {
-            let key = format!("settings.{policy}.{}", setting.escape_debug());
+            let key = format!("{before}settings.{policy}.{}", setting.escape_debug());
             let value = match milliseconds(value).filter(|_| is_built_in) {
                 Some(time) => format!("{time}ms"),
                 // The changes of fifty years.
@@ -247,7 +268,7 @@ fn of_namespace(namespace: &NamespaceConfig, says: &mut List) {
                 None => quoted(value),
             };
             // What others are told is their authors' affair.
-            says.put(Some(&table), &key, value, !is_built_in);
+            says.put(Some(table), &key, value, !is_built_in);
         }
     }
 }
@@ -303,6 +324,7 @@ fn of_policy(name: &str, module: Option<&PolicyModule>, digest: Option<&str>, sa
         deadline,
         memory_bytes,
         fuel,
+        stage: _,
         position: _,
     } = module;
     put("deadline", format!("{}ms", deadline.as_millis()));

@@ -2,7 +2,7 @@
 //! each table by itself and its names against the others; whether its globs are ever reached is
 //! `reach`, what a setting means is the policy's own business.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,24 +15,23 @@ use lockwarden_policy::{DEFAULT_CHAIN, RULES};
 
 use super::administration::{self, MAX_NAMES};
 use super::application::ApplicationRule;
+use super::chain::entries;
 use super::enforce_for::EnforceFor;
 use super::finding::Position;
 use super::keys::belongs_on_top;
-use super::policy::{BUILT_IN_POLICIES, UnknownPolicy};
+use super::next::{InForce, NextChain};
+use super::policy::BUILT_IN_POLICIES;
 use super::reader::{Found, Reader, Section, key_table};
 use super::rule::{self, RuleConfig};
 use super::settings::Settings;
 use super::suggest::quoted;
-use super::{durability, enforce_for, reach, settings, value};
+use super::{chain, durability, enforce_for, next, reach, settings, value};
 
 /// Namespaces in one file.
 const MAX_NAMESPACES: usize = 1000;
 
 /// Globs in one namespace.
 const MAX_GLOBS: usize = 1000;
-
-/// Policies in one chain.
-const MAX_CHAIN: usize = 32;
 
 key_table! { pub(super) KEYS =
     name: "\"orders\"",
@@ -54,6 +53,7 @@ key_table! { pub(super) KEYS =
     holder_lost: "\"shorten:2s\"" = "\"keep\"",
     settings: "{ ttl-ceiling = { ceiling = \"60s\" } }",
     rule: "[{ name = \"ttl\", deny = 'ttl > 5s' }]",
+    next: "{ stage = \"shadow\", policies = [\"fencing\"] }",
 }
 
 pub(super) const MODES: [(&str, Mode); 2] = [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
@@ -110,6 +110,8 @@ pub(crate) struct NamespaceConfig {
     pub(crate) settings: BTreeMap<String, Vec<(String, String)>>,
     /// Its rules in their order, which are settings of the policy `rules`, too.
     pub(crate) rules: Vec<RuleConfig>,
+    /// The chain that is asked beside that one.
+    pub(crate) next: Option<Box<NextChain>>,
     /// What a client gets whose release or extension was refused.
     pub(crate) on_violation: OnViolation,
     /// What happens where a policy does not answer.
@@ -155,6 +157,7 @@ impl NamespaceConfig {
             policies: DEFAULT_CHAIN.map(str::to_owned).to_vec(),
             settings: BTreeMap::new(),
             rules: Vec::new(),
+            next: None,
             on_violation: OnViolation::default(),
             on_fault: OnFault::default(),
             adopt: Adopt::default(),
@@ -170,6 +173,14 @@ impl NamespaceConfig {
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
         }
+    }
+
+    /// The same with the chain that is asked beside its own in place of that, if there is one.
+    pub(crate) fn with_next(&self) -> Option<NamespaceConfig> {
+        let NextChain { stage: _, policies, settings, rules, policy_positions, setting_positions } =
+            self.next.as_deref()?.clone();
+        let next = None;
+        Some(NamespaceConfig { policies, settings, rules, policy_positions, setting_positions, next, ..self.clone() })
     }
 
     /// One mode for everybody.
@@ -298,7 +309,8 @@ fn one(
     let enforce_for = enforce_for::read(reader, section, mode == Mode::Enforce, applications);
     let auto_back = reader.boolean(section, "auto_back");
     let mut policy_positions = HashMap::new();
-    let mut chain = chain(reader, section, known_policies, &mut policy_positions);
+    let unsaid = DEFAULT_CHAIN.map(str::to_owned);
+    let mut chain = chain::read(reader, section, known_policies, &unsaid, &mut policy_positions);
     let on_violation = reader.choice(section, "on_violation", &ON_VIOLATION).unwrap_or_default();
     let on_fault = reader.choice(section, "on_fault", &ON_FAULT).unwrap_or_default();
     let adopt = reader.choice(section, "adopt", &ADOPT).unwrap_or_default();
@@ -350,6 +362,8 @@ fn one(
     if !rules.is_empty() {
         values.insert(RULES.to_owned(), rule::settings(&rules));
     }
+    let in_force = InForce { chain: chain.as_deref(), settings: &values, rules: &rules };
+    let next = next::read(reader, section, &in_force, known_policies);
     reader.unknown_keys(section, |key| elsewhere(key, known_policies));
 
     let globs = globs.map_or(Vec::new(), |globs| globs.value);
@@ -362,6 +376,7 @@ fn one(
         policies: chain.unwrap_or(built_in.policies),
         settings: values,
         rules,
+        next: next.map(Box::new),
         on_violation,
         on_fault,
         adopt,
@@ -394,49 +409,6 @@ fn trusted_script(text: &str) -> Result<String, ScriptError> {
         true => Err(ScriptError(text.to_owned())),
         false => Ok(text.to_owned()),
     }
-}
-
-/// Why a name cannot stand in a chain.
-#[derive(Debug, thiserror::Error)]
-enum ChainError {
-    #[error(transparent)]
-    Unknown(UnknownPolicy),
-    #[error("{} is in the chain already; name it once", quoted(.0))]
-    Twice(String),
-}
-
-/// The chain as far as its names are known; `None` if a part of it could not be read, so that
-/// nothing is said about what is not in it.
-fn chain(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    known: &[&str],
-    positions: &mut HashMap<String, Position>,
-) -> Option<Vec<String>> {
-    if !section.table.contains_key("policies") {
-        return Some(DEFAULT_CHAIN.map(str::to_owned).to_vec());
-    }
-    let mut seen = HashSet::new();
-    let chain = reader.strings(section, "policies", MAX_CHAIN, |text| {
-        if !known.contains(&text) {
-            return Err(ChainError::Unknown(UnknownPolicy::new(text, known)));
-        }
-        match seen.insert(text.to_owned()) {
-            true => Ok(text.to_owned()),
-            false => Err(ChainError::Twice(text.to_owned())),
-        }
-    })?;
-    for policy in &chain.value {
-        positions.insert(policy.value.clone(), reader.position(&policy.span));
-    }
-    (chain.value.len() == entries(section, "policies"))
-        .then(|| chain.value.into_iter().map(|policy| policy.value).collect())
-}
-
-/// How many entries a list has, those with errors included.
-fn entries(section: &Section<'_, '_>, key: &str) -> usize {
-    let list = section.table.get(key).and_then(|value| value.get_ref().as_array());
-    list.map_or(0, |items| items.len())
 }
 
 /// What a key that is no namespace's could have been meant as.

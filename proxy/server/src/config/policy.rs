@@ -9,6 +9,7 @@ use lockwarden_policy::MAX_MEMORY_BYTES;
 use super::finding::Position;
 use super::keys::belongs_on_top;
 use super::reader::{Reader, Section, key_table};
+use super::stage::{NEXT, Stage, stage};
 use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 use super::value::ValueError;
@@ -34,6 +35,16 @@ key_table! { pub(super) KEYS =
     deadline: "\"2ms\"" = "\"2ms\"",
     memory: "\"8MiB\"" = "\"8MiB\"",
     fuel: "1000000" = "(the host's)",
+    next: "{ module = \"policies/team_a_naming-1.1.wasm\" }",
+}
+
+key_table! { pub(super) NEXT_KEYS =
+    stage: "\"shadow\"" = "\"shadow\"",
+    module: "\"policies/team_a_naming-1.1.wasm\"",
+    sha256: "\"<64 hex digits>\"" = "(any)",
+    deadline: "\"2ms\"" = "(as now)",
+    memory: "\"8MiB\"" = "(as now)",
+    fuel: "1000000" = "(as now)",
 }
 
 /// One checked `[[policy]]`.
@@ -51,28 +62,50 @@ pub(crate) struct PolicyModule {
     pub(crate) memory_bytes: usize,
     /// Fuel of one decision; `None` leaves it to the host.
     pub(crate) fuel: Option<u64>,
+    /// Of the next version of a policy: whom that answers.
+    pub(crate) stage: Option<Stage>,
     /// Where the file names the module.
     pub(crate) position: Option<Position>,
 }
 
-/// Reads every `[[policy]]` of the file. Those with errors are left out, their names are not.
+/// Reads every `[[policy]]` of the file, the next version of one behind it. Those with errors are left out, their names are
+/// not.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> (Vec<PolicyModule>, Vec<String>) {
-    let (mut modules, mut names) = (Vec::new(), Vec::new());
+    let (mut modules, mut names, mut nexts) = (Vec::new(), Vec::new(), Vec::new());
     for (index, table) in reader.tables(top, "policy", MAX_MODULES).unwrap_or_default().into_iter().enumerate() {
         let scope = format!("policy #{}: ", index + 1);
         let mut section = Section { table: table.value, span: table.span, known: KEYS, scope };
-        let name = reader.parsed(&section, "name", |text| unused_name(text, &names));
+        let name = reader.parsed(&section, "name", |text| unused_name(text, &names, &nexts));
         let name = reader.required(&section, "name", name).map(|name| name.value);
         if let Some(name) = &name {
             section.scope = format!("policy {}: ", quoted(name));
             names.push(name.clone());
         }
-        modules.extend(one(reader, &section, name));
+        let is = one(reader, &section, name.as_deref(), None);
+        modules.extend(is.clone());
+        let Some(table) = reader.table(&section, "next") else {
+            continue;
+        };
+        let scope = format!("{}next: ", section.scope);
+        let section = Section { table: table.value, span: table.span, known: NEXT_KEYS, scope };
+        let name = name.map(|name| format!("{name}{NEXT}"));
+        if let Some(taken) = name.as_ref().filter(|name| names.contains(name)) {
+            let error = NameError::Taken(taken.clone());
+            reader.error(section.span.clone(), || format!("{}{error}", section.scope));
+        }
+        modules.extend(one(reader, &section, name.as_deref(), is.as_ref()));
+        nexts.extend(name);
     }
     (modules, names)
 }
 
-fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>) -> Option<PolicyModule> {
+/// One table, which may be the next version of a policy: what that does not say is as in `now`.
+fn one(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    name: Option<&str>,
+    now: Option<&PolicyModule>,
+) -> Option<PolicyModule> {
     let module = reader.parsed(section, "module", |text| match text {
         "" => Err("is empty; write the path of a component"),
         path => Ok(PathBuf::from(path)),
@@ -82,17 +115,21 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     let deadline = reader.parsed(section, "deadline", policy_deadline);
     let memory = reader.parsed(section, "memory", policy_memory);
     let fuel = reader.integer(section, "fuel", 1..=i64::MAX as u64);
+    let is_next = section.known.iter().any(|key| key.name == "stage");
+    let stage = reader.parsed(section, "stage", stage).map_or(Stage::default(), |found| found.value);
     reader.unknown_keys(section, belongs_on_top);
 
     let module = module?;
+    let unsaid = now.map_or((DEFAULT_DEADLINE, DEFAULT_MEMORY, None), |now| (now.deadline, now.memory_bytes, now.fuel));
     Some(PolicyModule {
-        name: name?,
+        name: name?.to_owned(),
         position: Some(reader.position(&module.span)),
         module: reader.document.beside(&module.value),
         sha256: sha256.map(|found| found.value),
-        deadline: deadline.map_or(DEFAULT_DEADLINE, |found| found.value),
-        memory_bytes: memory.map_or(DEFAULT_MEMORY, |found| found.value),
-        fuel: fuel.map(|found| found.value),
+        deadline: deadline.map_or(unsaid.0, |found| found.value),
+        memory_bytes: memory.map_or(unsaid.1, |found| found.value),
+        fuel: fuel.map(|found| found.value).or(unsaid.2),
+        stage: is_next.then_some(stage),
     })
 }
 
@@ -108,7 +145,7 @@ pub(crate) fn policy_memory(text: &str) -> Result<usize, ValueError> {
 
 /// A name that a policy of one's own may have.
 pub(crate) fn policy_name(text: &str) -> Result<String, NameError> {
-    unused_name(text, &[])
+    unused_name(text, &[], &[])
 }
 
 /// Why a text is not the name of a new policy.
@@ -122,12 +159,12 @@ pub(crate) enum NameError {
     Taken(String),
 }
 
-fn unused_name(text: &str, names: &[String]) -> Result<String, NameError> {
+fn unused_name(text: &str, names: &[String], nexts: &[String]) -> Result<String, NameError> {
     let name = value::name(text)?;
     if BUILT_IN_POLICIES.contains(&text) {
         return Err(NameError::BuiltIn(name));
     }
-    match names.contains(&name) {
+    match names.contains(&name) || nexts.contains(&name) {
         true => Err(NameError::Taken(name)),
         false => Ok(name),
     }

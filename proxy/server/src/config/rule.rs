@@ -331,7 +331,7 @@ pub(super) fn in_chain(
     let is_named = chain.iter().any(|policy| policy == RULES);
     let said = (namespace.table.get("rule"), namespace.table.get("policies"));
     match said {
-        (Some(_), None) if !rules.is_empty() => chain.push(RULES.to_owned()),
+        (Some(_), None) if !rules.is_empty() && !is_named => chain.push(RULES.to_owned()),
         (Some(rule), Some(_)) if !is_named => reader.error(rule.span(), || {
             format!("{scope}rule: {} is not in this namespace's chain; add it to policies", quoted(RULES))
         }),

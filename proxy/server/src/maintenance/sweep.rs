@@ -137,7 +137,7 @@ impl Sweeper {
             self.cursor = START;
             self.found = vec![Found::default(); active.details.len()];
             let details = active.details.iter();
-            self.terms = details.map(|details| SweepTerms::new(&details.without_ttl, &details.rules)).collect();
+            self.terms = details.map(|details| SweepTerms::new(details.without_ttl(), &details.rules)).collect();
             (self.endless, self.values) = Default::default();
             self.active = Some(active.clone());
         }
@@ -254,7 +254,7 @@ impl Sweeper {
                 }
                 Some(_) => {}
                 None => {
-                    let default_ms = details.without_ttl.ttl_default_ms.unwrap_or(0);
+                    let default_ms = details.without_ttl().ttl_default_ms.unwrap_or(0);
                     if lease.held >= Duration::from_millis(default_ms) {
                         found.endless.add(key, lease.held);
                     }

@@ -5,18 +5,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lockwarden_lock::classify::ComputedNames;
+use lockwarden_lock::decision::Obligations;
 use lockwarden_lock::job_scripts;
-use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::rules::{Doubt, KeepAliveBy, KeepAliveTtl, Mode, Rules, RulesTag, TrustAddress};
 use lockwarden_policy::Generation;
 
 use super::certificate_logins::CertificateLogins;
 use super::guards::Guards;
+use super::next::Next;
 use super::rollout::Rollout;
 use super::without_ttl::without_ttl;
 use super::{Active, Administration, NamespaceDetails, Rollouts, SILENCE, Twin, Twins, mode_label};
 use crate::config::{
-    self, AdministrationConfig, Config, Listed, Meaning, NamespaceConfig, Quarantine, UserMapping, unknown_command,
+    self, AdministrationConfig, Config, Listed, Meaning, NEXT, NamespaceConfig, NextChain, Quarantine, UserMapping,
+    unknown_command,
 };
 use crate::telemetry::applications::ApplicationMap;
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
@@ -35,7 +38,12 @@ pub(crate) fn activate(
         }
     }
     for (index, namespace) in config.namespaces.iter().enumerate() {
-        metrics.namespace(index).set_rules(namespace.rules.iter().map(|rule| &*rule.name));
+        let next = namespace.next.as_deref();
+        let rules = namespace.rules.iter().chain(next.into_iter().flat_map(|next| &next.rules));
+        metrics.namespace(index).set_rules(rules.map(|rule| &*rule.name));
+        if next.is_some() {
+            metrics.namespace(index).expect_next();
+        }
     }
     for (index, namespace) in config.namespaces.iter().enumerate() {
         if namespace.durability.is_some() {
@@ -45,24 +53,26 @@ pub(crate) fn activate(
     metrics.set_policies(&policy_infos(config, &generation))?;
     let applications = ApplicationMap::new(&config.applications);
     metrics.set_applications(applications.names());
-    let details = config
-        .namespaces
-        .iter()
-        .enumerate()
-        .map(|(index, namespace)| {
-            let (rules, without_ttl) = (rules(namespace), without_ttl(index, namespace, &generation));
-            let ceiling_ms = without_ttl.ttl_cap_ms;
+    let details = (0..)
+        .map(NamespaceId)
+        .zip(&config.namespaces)
+        .map(|(id, namespace)| {
+            let (rules, without_ttl) = (rules(namespace), without_ttl(id, &namespace.rules, &generation));
+            let next = Next::of(config, id, &generation);
+            let longest_ms = longest_ms(&without_ttl, next.as_ref());
             NamespaceDetails {
                 name: namespace.name.as_str().into(),
                 is_implied: namespace.line.is_none(),
                 rules,
                 rollout: namespace.enforce_for.as_ref().map(|for_whom| Arc::new(Rollout::new(for_whom, rules))),
                 without_ttl,
-                quarantine: quarantine(namespace.quarantine, ceiling_ms, rules.grace_ms),
+                longest_ms,
+                quarantine: quarantine(namespace.quarantine, longest_ms, rules.grace_ms),
+                next,
                 trusted_scripts: Arc::new(
                     (namespace.trusted_scripts.iter()).flat_map(|name| job_scripts::named(name)).collect(),
                 ),
-                metrics: metrics.namespace(index),
+                metrics: metrics.namespace(usize::from(id.0)),
             }
         })
         .collect::<Vec<_>>();
@@ -84,6 +94,15 @@ pub(crate) fn activate(
         quarantines: false,
     };
     Ok(active.with_details(details))
+}
+
+/// The longest lease that any chain of a namespace allows, ms, whomever that answers: an order changes it.
+fn longest_ms(without_ttl: &Obligations, next: Option<&Next>) -> Option<u64> {
+    let ceiling = |wants: &Obligations| wants.ttl_cap_ms.filter(|ms| *ms > 0);
+    match next {
+        None => ceiling(without_ttl),
+        Some(next) => Some(ceiling(without_ttl)?.max(ceiling(&next.without_ttl)?)),
+    }
 }
 
 /// What a configuration with these policies means for locks.
@@ -131,8 +150,8 @@ fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) ->
         Quarantine::Off => None,
         Quarantine::For(time) => Some(time),
         Quarantine::Auto => Some(match ceiling_ms {
-            Some(ceiling @ 1..) => Duration::from_millis(ceiling.saturating_add(grace_ms)) + SILENCE,
-            Some(0) | None => Duration::MAX,
+            Some(ceiling) => Duration::from_millis(ceiling.saturating_add(grace_ms)) + SILENCE,
+            None => Duration::MAX,
         }),
     }
 }
@@ -157,9 +176,13 @@ pub(crate) fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> V
 
 fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
     let serves = |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let is_next = |next: &NextChain| policy.ends_with(NEXT) && next.policies.iter().any(|name| name == policy);
     let rollout = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
     if config.namespaces.iter().filter(serves).any(rollout) {
         return PolicyMode::Mixed;
+    }
+    if config.namespaces.iter().filter_map(|namespace| namespace.next.as_deref()).any(is_next) {
+        return PolicyMode::Next;
     }
     let served = config.namespaces.iter().filter(serves);
     let mut modes = served.map(|namespace| namespace.mode);

@@ -1,12 +1,14 @@
 //! From the configuration to policies in force: which modules, which chains, which settings. Every
 //! error gets its place in the file.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_policy::{ChainSpec, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource};
 
 use super::without_ttl::without_ttl;
-use crate::config::{Config, Finding, NamespaceConfig, PolicyModule, Position, Quarantine};
+use crate::config::{Config, Finding, NEXT, NamespaceConfig, NextChain, PolicyModule, Position, Quarantine};
 
 /// Compiles and configures everything that the configuration names.
 ///
@@ -14,17 +16,19 @@ use crate::config::{Config, Finding, NamespaceConfig, PolicyModule, Position, Qu
 /// Everything that is wrong; nothing is half loaded.
 pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>, Vec<Finding>> {
     let sources: Vec<PolicySource> = config.policies.iter().map(source).collect();
-    let chains: Vec<ChainSpec> = config.namespaces.iter().map(chain).collect();
+    let nexts = config.namespaces.iter().filter_map(next_chain);
+    let chains: Vec<ChainSpec> = config.namespaces.iter().map(chain).chain(nexts).collect();
     let loaded = host.load(&sources, &chains).map(Arc::new);
     let generation = loaded.map_err(|errors| -> Vec<Finding> {
         let each = errors.iter().flat_map(|error| findings(config, error));
         each.collect()
     })?;
-    let endless = config.namespaces.iter().enumerate().filter(|(index, namespace)| {
+    let endless = (0..).map(NamespaceId).zip(&config.namespaces).filter(|(id, namespace)| {
         // The policies are asked for it.
-        let ceiling_ms = || without_ttl(*index, namespace, &generation).ttl_cap_ms;
-        let has_ceiling = || ceiling_ms().is_some_and(|ms| ms > 0);
-        namespace.quarantine == Quarantine::Auto && !has_ceiling()
+        let has_ceiling =
+            |id, rules| without_ttl(id, rules, &generation).ttl_cap_ms.is_some_and(|ceiling_ms| ceiling_ms > 0);
+        let next = || next_of(config, *id).is_none_or(|(id, next)| has_ceiling(id, &next.rules));
+        namespace.quarantine == Quarantine::Auto && !(has_ceiling(*id, &namespace.rules) && next())
     });
     let endless: Vec<Finding> = endless.map(|(_, namespace)| without_end(config, namespace)).collect();
     match endless.is_empty() {
@@ -71,13 +75,29 @@ fn chain(namespace: &NamespaceConfig) -> ChainSpec {
     }
 }
 
+/// What the chain is called that is asked beside that of a namespace, in errors.
+fn next_chain(namespace: &NamespaceConfig) -> Option<ChainSpec> {
+    let next = namespace.next.as_deref()?;
+    let policies = next.policies.iter().map(|policy| (policy.clone(), next.settings_of(policy).to_vec()));
+    Some(ChainSpec { namespace: format!("{}{NEXT}", namespace.name), policies: policies.collect() })
+}
+
+/// The chain that is asked beside that of a namespace, and its place: they stand behind those of all namespaces, in their order.
+pub(crate) fn next_of(config: &Config, namespace: NamespaceId) -> Option<(NamespaceId, &NextChain)> {
+    let place = usize::from(namespace.0);
+    let next = config.namespaces.get(place)?.next.as_deref()?;
+    let before = config.namespaces[..place].iter().filter(|one| one.next.is_some()).count();
+    let id = u16::try_from(config.namespaces.len() + before).ok()?;
+    Some((NamespaceId(id), next))
+}
+
 /// What an error says: of settings that a policy rejects, each at its own place.
 fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
     let LoadError::Rejected { namespace, policy, message } = error else {
         return vec![finding(config, error)];
     };
-    let mut namespaces = config.namespaces.iter();
-    let given = namespaces.find(|given| given.name == *namespace);
+    let given = named(config, namespace);
+    let given = given.as_deref();
     let problems: Vec<&str> = message.split("; ").collect();
     let names_one = |problem: &&str| given.is_some_and(|given| named_setting(given, policy, problem).is_some());
     // A policy's own words may have any form: they are cut only where each part is about a setting.
@@ -97,25 +117,37 @@ fn findings(config: &Config, error: &LoadError) -> Vec<Finding> {
 
 fn finding(config: &Config, error: &LoadError) -> Finding {
     let (namespace, policy) = about(error);
-    let namespace = namespace.and_then(|name| config.namespaces.iter().find(|namespace| namespace.name == name));
+    let namespace = namespace.and_then(|name| named(config, name));
     let module = policy.and_then(|policy| config.policies.iter().find(|module| module.name == policy));
     let message = error.to_string();
     let words = match error {
         LoadError::Rejected { message, .. } => message,
         _ => &message,
     };
-    let position = match (namespace, policy) {
+    let position = match (namespace.as_deref(), policy) {
         (Some(namespace), Some(policy)) => named_setting(namespace, policy, words)
-            .and_then(|setting| namespace.setting_position(policy, setting))
-            .or_else(|| namespace.policy_position(policy)),
+            .and_then(|setting| namespace.setting_position(in_file(policy), setting))
+            .or_else(|| namespace.policy_position(in_file(policy))),
         (_, _) => module.and_then(|module| module.position),
     };
     Finding::error_in(config.source.as_deref(), position, message)
 }
 
+/// The namespace of this name, or the one whose next chain is called so, as that has it.
+fn named<'a>(config: &'a Config, name: &str) -> Option<Cow<'a, NamespaceConfig>> {
+    let namespace = |name| config.namespaces.iter().find(|namespace| namespace.name == name);
+    let next = || namespace(name.strip_suffix(NEXT)?)?.with_next().map(Cow::Owned);
+    namespace(name).map(Cow::Borrowed).or_else(next)
+}
+
+/// What a policy is called in the file, whichever of its versions it is.
+fn in_file(policy: &str) -> &str {
+    policy.strip_suffix(NEXT).unwrap_or(policy)
+}
+
 /// The setting that a policy's own words are about, if they name one: that which they name first.
 fn named_setting<'a>(namespace: &'a NamespaceConfig, policy: &str, message: &str) -> Option<&'a str> {
-    let settings = namespace.settings.get(policy)?;
+    let settings = namespace.settings.get(in_file(policy))?;
     settings
         .iter()
         .filter_map(|(name, _)| Some((message.find(name.as_str())?, name.as_str())))

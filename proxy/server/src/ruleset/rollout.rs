@@ -27,6 +27,11 @@ pub(crate) struct Application<'a> {
 }
 
 impl Application<'_> {
+    /// Whether it is one of so many in a hundred.
+    pub(super) fn is_among(&self, named: Option<&str>, percent: u8) -> bool {
+        self.place(named, &self.address.host()) < u64::from(percent)
+    }
+
     /// A place from 0 to 99 that only depends on who the application is: by the first of what the operator calls it,
     /// name, user, certificate and address that tells it from others. It is the same in every namespace, so that
     /// raising a percentage adds applications and drops none, and an application is new to

@@ -9,10 +9,10 @@ use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation};
 
-use crate::config::{NamespaceConfig, RuleConfig};
+use crate::config::RuleConfig;
 
-/// What a namespace's policies say to any acquire that names no TTL. Rules count as far as they say it of each lock.
-pub(super) fn without_ttl(index: usize, namespace: &NamespaceConfig, generation: &Arc<Generation>) -> Obligations {
+/// What the policies of a chain say to any acquire that names no TTL. Rules count as far as they say it of each lock.
+pub(super) fn without_ttl(id: NamespaceId, rules: &[RuleConfig], generation: &Arc<Generation>) -> Obligations {
     let mut chains = Chains::without_rules();
     chains.follow(generation);
     let question = Question {
@@ -29,10 +29,7 @@ pub(super) fn without_ttl(index: usize, namespace: &NamespaceConfig, generation:
         client: 0,
         now: ProxyTime(0),
     };
-    let Ok(id) = u16::try_from(index) else {
-        return Obligations::default();
-    };
-    let decision = chains.decide(NamespaceId(id), &question, &|_| None);
-    let rules = namespace.rules.iter().map(RuleConfig::always_wants);
+    let decision = chains.decide(id, &question, &|_| None);
+    let rules = rules.iter().map(RuleConfig::always_wants);
     rules.fold(decision.obligations, Obligations::merge)
 }

@@ -15,7 +15,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::decision::{Decide, Verdict};
+use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Question, Verdict};
+use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Judged, Lock, Refused, judge};
@@ -153,12 +154,13 @@ impl Client {
         let (judged, asked) = CHAINS.with_borrow_mut(|chains| {
             // After a reload each thread changes to the new policies at its next decision.
             chains.follow(&active.generation);
+            let mut chains = Beside { chains, active, command: command.name() };
             // The recorder copies each question, so it is there only where they are kept.
             if !recorded {
-                let judged = judge(chains, command, locks, &rules, &circumstances, &describe);
+                let judged = judge(&mut chains, command, locks, &rules, &circumstances, &describe);
                 return (judged, Vec::new());
             }
-            let mut recorder = Recorder::new(chains, self.shared.events.fingerprints());
+            let mut recorder = Recorder::new(&mut chains, self.shared.events.fingerprints());
             let asking: &mut dyn Decide = &mut recorder;
             let judged = judge(asking, command, locks, &rules, &circumstances, &describe);
             (judged, recorder.into_asked())
@@ -171,6 +173,35 @@ impl Client {
             }
         }
         judged
+    }
+}
+
+/// Asks the chain of a namespace, and the one beside it where there is one: either may be the one that answers this client.
+struct Beside<'a> {
+    chains: &'a mut Chains,
+    active: &'a Active,
+    command: &'a str,
+}
+
+impl Decide for Beside<'_> {
+    fn decide(
+        &mut self,
+        namespace: NamespaceId,
+        question: &Question<'_>,
+        describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    ) -> Decision {
+        let decision = self.chains.decide(namespace, question, describe);
+        let details = self.active.namespace(namespace);
+        let Some(next) = &details.next else {
+            return decision;
+        };
+        let said = self.chains.decide(next.chain, question, describe);
+        let compared = next.beside.compare((&decision, &said), question, (&details.name, self.command), describe);
+        details.metrics.answered_beside(compared);
+        match next.answers {
+            true => Decision { by_next: true, ..said },
+            false => decision,
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::config::{AuditConfig, AuditLevel, AuditTarget};
 use fold_problems::{Folded, ProblemFolder, is_problem};
 use queue::Line;
 use record::Notice;
-pub(crate) use record::{Answer, Client, InForce, Policy, Question, Record, VERSION};
+pub(crate) use record::{Answer, Client, InForce, Policy, Question, Record, VERSION, shown_command};
 pub(crate) use search::{each_line, grant_of, records_with};
 use sink::{LogFile, Sink};
 pub(crate) use wording::told;

@@ -148,6 +148,8 @@ label_set! {
         Monitor = "monitor",
         /// Some of each.
         Mixed = "mixed",
+        /// Asked beside what is in force (`next`).
+        Next = "next",
         /// In no namespace's chain.
         Unused = "unused",
     }
@@ -222,6 +224,24 @@ label_set! {
         TooFew = "too-few",
         /// The server did not say, or the connection ended first.
         Unknown = "unknown",
+    }
+}
+
+label_set! {
+    /// What the chain that is asked beside the one in force (`next`) said, compared with that.
+    NextAnswer {
+        /// What comes to the same for the client.
+        Same = "same",
+        /// It refuses what is permitted.
+        PermitToDeny = "permit-to-deny",
+        /// It permits what is refused.
+        DenyToPermit = "deny-to-permit",
+        /// It refuses, too, for another reason or by another policy.
+        Reason = "reason",
+        /// It permits, too, and wants something else, such as another TTL.
+        Obligations = "obligations",
+        /// One of its policies did not answer.
+        Fault = "fault",
     }
 }
 

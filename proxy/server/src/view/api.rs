@@ -22,6 +22,7 @@ use crate::text::escape::unspell;
 /// What happened to a lock, and to whom. `GET /api/v1/decisions?since=&id=&namespace=&limit=` answers those that were
 /// refused or would have been, the newest first.
 pub(crate) use crate::telemetry::audit::{Client, Record as Moment};
+pub(crate) use crate::telemetry::changes::Change;
 pub(crate) use config_meaning::ConfigMeaning;
 
 /// How a list is wanted.
@@ -499,6 +500,32 @@ pub(crate) struct Setting {
 pub(crate) struct LogLevel {
     /// A level, or modules with one: `info,lockwarden::session=debug`.
     pub(crate) filter: String,
+}
+
+/// What `POST /api/v1/next` is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StageOrder {
+    /// All that have something to stage, if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+    /// `shadow`, `10%`, `all` or `back`.
+    pub(crate) stage: String,
+}
+
+/// A chain that is asked beside the one in force, of `GET /api/v1/next`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Next {
+    pub(crate) namespace: String,
+    /// `shadow`, `10%` or `all`: whom it answers.
+    pub(crate) stage: String,
+    pub(crate) policies: Vec<String>,
+    /// Since when both are asked.
+    pub(crate) since: u64,
+    /// Questions to which both answers come to the same.
+    pub(crate) same: u64,
+    /// The others, the most frequent change first.
+    pub(crate) changes: Vec<Change>,
 }
 
 /// What `POST /api/v1/log` has done.

@@ -53,6 +53,7 @@ fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<
         (old.enforce_for == new.enforce_for, "enforce_for"),
         (old.auto_back == new.auto_back, "auto_back"),
         (old.policies == new.policies, "policies"),
+        (old.next == new.next, "next"),
         (old.on_violation == new.on_violation, "on_violation"),
         (old.on_fault == new.on_fault, "on_fault"),
         (old.adopt == new.adopt, "adopt"),

@@ -16,23 +16,18 @@ use lockwarden_rules::stand_ins;
 use serde::Serialize;
 
 use super::cases::FromText as _;
-use super::effect::Effect;
+use super::changed::changes_in_words;
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
-use crate::cli::output::{Format, Output, Screen, Table, plain};
+use crate::cli::output::{Format, Output, plain};
+use crate::config::NamespaceConfig;
+use crate::ruleset::load_policies::next_of;
 use crate::telemetry::audit::{Answer, Client, Question, Record, VERSION, each_line};
+use crate::telemetry::changes::{Change, Changes, Effect, Example, count};
 use crate::text::escape::unspell;
 use crate::text::numbers::{counted, number, utc};
 
-/// Different changes that are told apart; what comes beyond them is one.
-const MAX_CHANGES: usize = 1_000;
-/// Applications that are counted by name of one change, and namespaces that are elsewhere.
-const MAX_NAMES: usize = 100;
-/// The longest text of a record that is kept, in characters.
-const MAX_CHARS: usize = 300;
-/// Applications of a change that a line shows.
-const SHOWN_APPLICATIONS: usize = 3;
 /// The user of a client that did not log in.
 const DEFAULT_USER: &str = "default";
 /// The longest owner token that one is made up for: a record may say any length.
@@ -73,49 +68,43 @@ struct Replayed {
     changes: Vec<Change>,
 }
 
-/// Answers that are otherwise in the same way.
-#[derive(Debug, Serialize)]
-struct Change {
-    change: String,
-    questions: u64,
-    applications: BTreeMap<String, u64>,
-    /// The first of them.
-    example: Example,
-}
-
-#[derive(Debug, Serialize)]
-struct Example {
-    at: u64,
-    seq: u64,
+/// A namespace, and the places of its chains.
+struct Asked {
     namespace: String,
-    command: String,
-    key: String,
+    chain: NamespaceId,
+    next: Option<NamespaceId>,
 }
 
 /// The chains that are asked, and the namespaces in their order.
 struct Replay<'a> {
     chains: Chains,
-    namespaces: Vec<String>,
+    namespaces: Vec<Asked>,
     only: Option<&'a str>,
     found: Replayed,
-    /// Which of the changes is told by these words.
-    places: BTreeMap<String, usize>,
+    changes: Changes,
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
     let (_host, config, generation) = load_policies_of(&args.config)?;
     let mut chains = Chains::without_breakers();
     chains.follow(&generation);
-    let namespaces = config.namespaces.iter().map(|namespace| namespace.name.to_string()).collect();
+    let namespaces = (0..).map(NamespaceId).zip(&config.namespaces);
+    let asked = |(id, namespace): (NamespaceId, &NamespaceConfig)| Asked {
+        namespace: namespace.name.clone(),
+        chain: id,
+        next: next_of(&config, id).map(|(id, _)| id),
+    };
+    let namespaces = namespaces.map(asked).collect();
     let mut replay = Replay {
         chains,
         namespaces,
         only: args.namespace.as_deref(),
         found: Replayed::default(),
-        places: BTreeMap::new(),
+        changes: Changes::default(),
     };
-    if let Some(name) = replay.only.filter(|name| !replay.namespaces.iter().any(|known| known == name)) {
-        let known = replay.namespaces.join(", ");
+    if let Some(name) = replay.only.filter(|name| !replay.namespaces.iter().any(|known| known.namespace == *name)) {
+        let known: Vec<&str> = replay.namespaces.iter().map(|known| &*known.namespace).collect();
+        let known = known.join(", ");
         return Err(ApiError::Usage(format!("no namespace is called {name}; there are {known}")));
     }
     let mut foreign = None;
@@ -127,7 +116,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
         }
     });
     read.map_err(|error| ApiError::Usage(error.to_string()))?;
-    let mut found = replay.found;
+    let found = Replayed { changes: replay.changes.listed(), ..replay.found };
     if let Some(version) = foreign {
         let (line, ours) = (number(found.lines), VERSION);
         return Err(ApiError::Usage(format!("line {line} is of form {version}; this lockwarden reads form {ours}")));
@@ -137,7 +126,6 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
         let why = format!("no questions in {lines}: they are recorded with audit = \"all\"");
         return Err(ApiError::Usage(why));
     }
-    found.changes.sort_by_key(|change| std::cmp::Reverse(change.questions));
     output::print(&match args.output.output {
         Format::Json => output::json(&found),
         Format::Text => in_words(&found),
@@ -162,88 +150,54 @@ impl Replay<'_> {
         if self.only.is_some_and(|only| only != record.namespace) {
             return Ok(());
         }
-        let place = self.namespaces.iter().position(|name| *name == record.namespace);
-        let namespace = place.and_then(|place| u16::try_from(place).ok()).map(NamespaceId);
+        let asked = self.namespaces.iter().find(|asked| asked.namespace == record.namespace);
+        let chains = asked.map(|asked| (asked.chain, asked.next.unwrap_or(asked.chain)));
         for question in &record.questions {
             self.found.questions += 1;
             self.found.last = record.at;
             if self.found.first == 0 {
                 self.found.first = record.at;
             }
-            match namespace {
-                Some(namespace) => self.ask(namespace, &record, question),
+            match chains {
+                // What the chain answered that was to be in force later is for that, where it is still to be.
+                Some((_, next)) if question.answer.next => self.ask(next, &record, question),
+                Some((chain, _)) => self.ask(chain, &record, question),
                 None => count(&mut self.found.elsewhere, &record.namespace),
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, namespace: NamespaceId, record: &Record, question: &Question) {
+    fn ask(&mut self, chain: NamespaceId, record: &Record, question: &Question) {
         let Some(recorded) = Recorded::of(record, question) else {
             self.found.unreadable += 1;
             return;
         };
         let asked = recorded.tokens.iter().map(|token| {
             let decision =
-                self.chains.decide(namespace, &recorded.question(token.as_deref()), &|_| Some(recorded.client.clone()));
-            Effect::of(&Answer::of(&decision), question, recorded.operation)
+                self.chains.decide(chain, &recorded.question(token.as_deref()), &|_| Some(recorded.client.clone()));
+            Effect::of(&Answer::of(&decision), question.ttl_ms, recorded.operation)
         });
         let asked: Vec<Effect> = asked.collect();
         let Some((is, others)) = asked.split_first() else {
             return;
         };
-        let was = Effect::of(&question.answer, question, recorded.operation);
+        let was = Effect::of(&question.answer, question.ttl_ms, recorded.operation);
         if others.iter().any(|other| other != is) {
             self.found.depends_on_token += 1;
         } else if *is == was {
             self.found.same += 1;
         } else {
-            self.changed(short(&was.change(is)), record);
+            let application = record.client.as_ref().map(application).unwrap_or_default();
+            self.changes.add(&was.change(is), &application, || Example {
+                at: record.at,
+                seq: record.seq,
+                namespace: record.namespace.clone(),
+                command: record.command.clone().unwrap_or_default(),
+                key: record.key.clone(),
+            });
         }
     }
-
-    fn changed(&mut self, change: String, record: &Record) {
-        let is_new = !self.places.contains_key(&change);
-        let words = match is_new && self.places.len() >= MAX_CHANGES {
-            true => "something else".to_owned(),
-            false => change,
-        };
-        let changes = &mut self.found.changes;
-        let place = *self.places.entry(words.clone()).or_insert_with(|| {
-            changes.push(Change {
-                change: words,
-                questions: 0,
-                applications: BTreeMap::new(),
-                example: Example {
-                    at: record.at,
-                    seq: record.seq,
-                    namespace: short(&record.namespace),
-                    command: short(record.command.as_deref().unwrap_or_default()),
-                    key: short(&record.key),
-                },
-            });
-            changes.len() - 1
-        });
-        let Some(change) = changes.get_mut(place) else {
-            return;
-        };
-        change.questions += 1;
-        let application = record.client.as_ref().map(application).unwrap_or_default();
-        count(&mut change.applications, &application);
-    }
-}
-
-/// Counts one by its name; beyond a bound all others are one.
-fn count(by_name: &mut BTreeMap<String, u64>, name: &str) {
-    let name = short(name);
-    let is_counted = by_name.contains_key(&name) || by_name.len() < MAX_NAMES;
-    let name = if is_counted { name } else { "others".to_owned() };
-    *by_name.entry(name).or_default() += 1;
-}
-
-/// A text of a record, of which there may be anything, so that what is kept has a bound.
-fn short(text: &str) -> String {
-    text.chars().take(MAX_CHARS).collect()
 }
 
 /// What a client is known as: a line leaves out what its name, user or address says already.
@@ -351,28 +305,8 @@ fn in_words(found: &Replayed) -> String {
     if found.changes.is_empty() {
         return text;
     }
-    let changes = Table::of(&found.changes)
-        .right("QUESTIONS", |change| number(change.questions))
-        .left("CHANGE", |change| plain(&change.change).into_owned())
-        .cut("APPLICATIONS", |change| applications(&change.applications))
-        .cut("FOR EXAMPLE", |change| {
-            let Example { command, key, seq, .. } = &change.example;
-            format!("{} {}, seq {seq}", plain(command), plain(key))
-        });
-    text.push_str(&format!("\n{}\n{AS_IT_WAS}\n", changes.show(Screen::there_is())));
+    text.push_str(&format!("\n{}\n{AS_IT_WAS}\n", changes_in_words(&found.changes)));
     text
 }
 
 const AS_IT_WAS: &str = "Each question is as it was: a client that is answered otherwise goes on otherwise.";
-
-/// The busiest of them.
-fn applications(by_name: &BTreeMap<String, u64>) -> String {
-    let mut all: Vec<(&String, &u64)> = by_name.iter().collect();
-    all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let shown = all.iter().take(SHOWN_APPLICATIONS).map(|(name, count)| format!("{} {}", plain(name), number(**count)));
-    let mut text = shown.collect::<Vec<_>>().join(", ");
-    if all.len() > SHOWN_APPLICATIONS {
-        text.push_str(&format!(", {} more", all.len() - SHOWN_APPLICATIONS));
-    }
-    text
-}

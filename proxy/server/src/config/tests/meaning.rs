@@ -1,8 +1,8 @@
 use super::super::keys::TOP_KEYS;
 use super::super::reader::Key;
 use super::super::{
-    application, backend_login, certificate_login, enforce_for, guard, listener, namespace, policy, rule, sentinel,
-    tls, user_map,
+    application, backend_login, certificate_login, enforce_for, guard, listener, namespace, next, policy, rule,
+    sentinel, tls, user_map,
 };
 use super::*;
 
@@ -182,6 +182,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("deadline", "\"7ms\"", true),
             ("memory", "\"7MiB\"", true),
             ("fuel", "7000000", true),
+            ("next", "{ module = \"mine.wasm\", stage = \"10%\" }", true),
         ],
     ),
     (
@@ -207,6 +208,32 @@ const CASES: &[(&str, &[Case])] = &[
             ("holder_lost", "\"shorten:2s\"", true),
             ("settings", "{ ttl-ceiling = { ceiling = \"60s\" } }", true),
             ("rule", "[{ name = \"ttl\", ttl_cap = \"5s\" }]", true),
+            ("next", "{ stage = \"all\", policies = [\"fencing\"] }", true),
+        ],
+    ),
+    // What is asked beside what is in force counts where it answers a client.
+    (
+        "next",
+        &[
+            ("stage", "{ stage = \"10%\", policies = [\"fencing\"] }", true),
+            ("policies", "{ policies = [\"fencing\"] }", false),
+            ("settings", "{ settings = { ttl-ceiling = { ceiling = \"60s\" } } }", false),
+            ("rule", "{ rule = [{ name = \"ttl\", ttl_cap = \"5s\" }] }", false),
+        ],
+    ),
+    (
+        "policy.next",
+        &[
+            ("stage", "{ module = \"mine.wasm\", stage = \"10%\" }", true),
+            ("module", "{ module = \"mine.wasm\" }", false),
+            (
+                "sha256",
+                "{ module = \"mine.wasm\", sha256 = \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\" }",
+                false,
+            ),
+            ("deadline", "{ module = \"mine.wasm\", deadline = \"7ms\" }", false),
+            ("memory", "{ module = \"mine.wasm\", memory = \"7MiB\" }", false),
+            ("fuel", "{ module = \"mine.wasm\", fuel = 7000000 }", false),
         ],
     ),
     (
@@ -254,6 +281,8 @@ const TABLES: &[(&str, &[Key])] = &[
     ("[[namespace]]", namespace::KEYS),
     ("enforce_for", enforce_for::KEYS),
     ("rule", rule::KEYS),
+    ("next", next::KEYS),
+    ("policy.next", policy::NEXT_KEYS),
 ];
 
 /// What stands in for keys that need, or exclude, another one.
@@ -278,7 +307,8 @@ fn beside(table: &str, key: &str) -> &'static [(&'static str, &'static str)] {
 /// [`BASE`] with another value of one key; an empty value takes the key away.
 fn varied(table: &str, changes: &[(&str, &str)]) -> String {
     let (table, inner) = match table {
-        "enforce_for" | "rule" => ("[[namespace]]", Some(table)),
+        "enforce_for" | "rule" | "next" => ("[[namespace]]", Some(table)),
+        "policy.next" => ("[[policy]]", Some("next")),
         _ => (table, None),
     };
     let base = match table {

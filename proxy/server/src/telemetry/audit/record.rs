@@ -188,6 +188,9 @@ pub(crate) struct Answer {
     /// The policy that did not answer, and how it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fault: Option<String>,
+    /// The chain that is to be in force later (`next`) said it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) next: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ttl_default_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,7 +217,7 @@ pub(crate) struct Notice {
     pub(crate) seq: u64,
     pub(crate) time: String,
     pub(crate) at: u64,
-    /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `log-changed`, `lost`, `stopped`.
+    /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `stage-switched`, `log-changed`, `lost`, `stopped`.
     pub(crate) event: String,
     /// The proxy's version.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -256,6 +259,11 @@ pub(crate) struct Policy {
 /// Whether a field says nothing, and is left out.
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// A command as people know it.
+pub(crate) fn shown_command(command: &str) -> Option<String> {
+    (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
 }
 
 impl Notice {

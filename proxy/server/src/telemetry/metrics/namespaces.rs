@@ -12,8 +12,8 @@ use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, Regis
 use super::decisions::{Decisions, FOLDED};
 use super::declaration::{ByLabel, Registrar, metrics};
 use crate::telemetry::vocabulary::{
-    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, Label, ModeLabel, Observation,
-    OperationLabel, ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
+    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, Label, ModeLabel, NextAnswer,
+    Observation, OperationLabel, ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 
 /// A hold shorter than the first bucket is a few round trips; past the last, look at single locks. Few
@@ -75,6 +75,8 @@ metrics! {
         };
         /// Grants, extensions and renewals that replicas had to confirm (`durability`), by what came of that.
         replicas: IntCounterVec = "lockwarden_durability_total" { "result" of DurabilityResult };
+        /// Questions to the chain that is asked beside the one in force (`next`), by how its answer differs.
+        next: IntCounterVec = "lockwarden_next_answers_total" { "change" of NextAnswer };
         /// Operations on leases without a record, answered by the backend alone.
         pub(crate) ungoverned: IntCounter = "lockwarden_ungoverned_operations_total" {};
         /// Leases that were changed or ended before their time without any proxy having done it.
@@ -125,6 +127,8 @@ metrics! {
         named_rules: Mutex<Vec<Box<str>>>,
         /// The series of replicas, which few namespaces ask, and the others do not need.
         asked_replicas: OnceLock<ByLabel<DurabilityResult, IntCounter>>,
+        /// The same of what is asked beside.
+        asked_beside: OnceLock<ByLabel<NextAnswer, IntCounter>>,
     }
 }
 
@@ -168,7 +172,15 @@ impl NamespaceMetrics {
     fn new(name: &str, overflow: IntCounter, folded: Option<IntCounter>) -> Result<Self> {
         let registry = Registry::new();
         let make = Registrar::with_label(&registry, "namespace", name);
-        NamespaceMetrics::declare(&make, registry.clone(), overflow, folded, Mutex::default(), OnceLock::new())
+        NamespaceMetrics::declare(
+            &make,
+            registry.clone(),
+            overflow,
+            folded,
+            Mutex::default(),
+            OnceLock::new(),
+            OnceLock::new(),
+        )
     }
 
     /// Replicas are asked here: what they say is there at 0.
@@ -183,6 +195,20 @@ impl NamespaceMetrics {
 
     fn said_by_replicas(&self) -> &ByLabel<DurabilityResult, IntCounter> {
         self.asked_replicas.get_or_init(|| ByLabel::new(|word| self.replicas.with_label_values(&[word])))
+    }
+
+    /// Another chain is asked here, too: how it answers is there at 0.
+    pub(crate) fn expect_next(&self) {
+        self.said_beside();
+    }
+
+    /// Counts what another chain answered.
+    pub(crate) fn answered_beside(&self, answer: NextAnswer) {
+        self.said_beside().at(answer).inc();
+    }
+
+    fn said_beside(&self) -> &ByLabel<NextAnswer, IntCounter> {
+        self.asked_beside.get_or_init(|| ByLabel::new(|word| self.next.with_label_values(&[word])))
     }
 
     /// Counts one decision. `reason` and `policy` say who refused and why; they count only for

@@ -4,7 +4,7 @@ use lockwarden_lock::decision::{FaultKind, Operation};
 use lockwarden_lock::reason::Reason;
 
 use super::declaration::MetricDoc;
-use crate::telemetry::vocabulary::{CertificateRole, DecisionKind, DurabilityResult, HoldEnd, PolicyMode};
+use crate::telemetry::vocabulary::{CertificateRole, DecisionKind, DurabilityResult, HoldEnd, NextAnswer, PolicyMode};
 
 use super::*;
 use page::catalogue;
@@ -69,6 +69,7 @@ fn touch_everything(metrics: &Metrics) {
     orders.hold_duration.at(HoldEnd::Released).observe(0.7);
     orders.decision(Operation::Acquire, DecisionKind::Allow, None, "", ModeLabel::Enforce);
     orders.durability(DurabilityResult::Enough);
+    orders.answered_beside(NextAnswer::Same);
     orders.set_rules(["hours"].into_iter());
     metrics.set_guards(["stock"].into_iter()).expect("a guard");
 }

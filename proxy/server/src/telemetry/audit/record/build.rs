@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockwarden_lock::decision::{Decision, Verdict};
 
-use super::{Answer, Client, Question, Record, VERSION};
+use super::{Answer, Client, Question, Record, VERSION, shown_command};
 use crate::telemetry::events::{Asked, Caller, DEFAULT_USER, EventKind, LockEvent};
 use crate::telemetry::vocabulary::Label;
 use crate::text::escape::spell;
@@ -181,6 +181,7 @@ impl Answer {
             fence: wants.fence.word().map(str::to_owned),
             current_fence_only: wants.current_fence_only,
             take_over: wants.take_over.map(|rule| rule.word().to_owned()),
+            next: decision.by_next,
             ..Answer::default()
         };
         match &decision.verdict {
@@ -199,11 +200,6 @@ impl Answer {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// A command as people know it.
-fn shown_command(command: &str) -> Option<String> {
-    (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
 }
 
 #[cfg(test)]

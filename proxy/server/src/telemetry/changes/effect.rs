@@ -3,12 +3,13 @@
 
 use lockwarden_lock::decision::Operation;
 
-use crate::telemetry::audit::{Answer, Question};
+use crate::config::NEXT;
+use crate::telemetry::audit::Answer;
 use crate::text::durations::toml_duration;
 
 /// What an answer comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// Each wish with its value, where it has an effect.
     Permitted(Vec<(&'static str, String)>),
     Refused {
@@ -21,20 +22,22 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    pub(super) fn of(answer: &Answer, question: &Question, operation: Operation) -> Effect {
+    pub(crate) fn of(answer: &Answer, ttl_ms: Option<u64>, operation: Operation) -> Effect {
         if let Some(fault) = &answer.fault {
             return Effect::NoAnswer(fault.clone());
         }
         if answer.verdict == "deny" {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (reason, policy) = (text(&answer.reason), text(&answer.policy));
+            // The next version of a policy is that policy.
+            let policy = policy.strip_suffix(NEXT).unwrap_or(&policy).to_owned();
             return Effect::Refused { reason, policy, rule: answer.rule.clone() };
         }
-        Effect::Permitted(wishes(answer, question.ttl_ms, operation))
+        Effect::Permitted(wishes(answer, ttl_ms, operation))
     }
 
     /// What is otherwise from one to the other, in words that are the same for equal changes.
-    pub(super) fn change(&self, to: &Effect) -> String {
+    pub(crate) fn change(&self, to: &Effect) -> String {
         let (Effect::Permitted(was), Effect::Permitted(is)) = (self, to) else {
             return format!("{} → {}", self.words(), to.words());
         };
@@ -105,7 +108,7 @@ mod tests {
     }
 
     fn effect(answer: &Answer, ttl_ms: Option<u64>, operation: Operation) -> Effect {
-        Effect::of(answer, &Question { ttl_ms, ..Question::default() }, operation)
+        Effect::of(answer, ttl_ms, operation)
     }
 
     #[test]
