@@ -98,6 +98,8 @@ set_up_tests() {
     has npm || need npm npm
     has curl || need curl curl
     has git || need git git
+    has docker-registry || need docker-registry "Docker's registry"
+    has minisign || need minisign minisign
     has redis-cli || need redis-tools redis-cli
     has ip || need iproute2 ip
     { has clang && has wasm-ld; } || need 'clang lld' 'clang and wasm-ld'

@@ -177,7 +177,7 @@ impl PolicyHost {
             ships: matches!(source.module, ModuleSource::BuiltIn(_)),
             version: match &source.module {
                 ModuleSource::BuiltIn(policy) => Some(policy.version.into()),
-                ModuleSource::File(_) | ModuleSource::Bytes(_) => {
+                ModuleSource::File(_) | ModuleSource::Bytes(_) | ModuleSource::Fetched { .. } => {
                     compiled.metadata.as_ref().map(|metadata| metadata.version.as_str().into())
                 }
             },

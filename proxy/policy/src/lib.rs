@@ -32,7 +32,7 @@ pub use engine::MAX_MEMORY_BYTES;
 pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo, TriedPolicy};
 pub use host::{ChainSpec, PolicyHost};
-pub use loader::ModuleInfo;
+pub use loader::{MAX_MODULE_BYTES, ModuleInfo};
 pub use metadata::{Metadata, NeededLimits};
 pub use meter::{Observer, PolicyCounters};
 pub use packaging::{CONTRACT, DEBUGGING, package};

@@ -24,7 +24,7 @@ use crate::source::{Limits, ModuleSource, PolicySource};
 use crate::store::State;
 
 /// The largest file that is read: guests in interpreted languages have about 20 MB.
-const MAX_MODULE_BYTES: u64 = 64 << 20;
+pub const MAX_MODULE_BYTES: u64 = 64 << 20;
 
 /// A policy that is compiled and linked, good for any number of instances.
 pub(crate) struct Compiled {
@@ -180,6 +180,7 @@ impl<'s> About<'s> {
             ModuleSource::BuiltIn(_) => "the built-in module".to_owned(),
             ModuleSource::File(path) => path.display().to_string(),
             ModuleSource::Bytes(_) => "the module".to_owned(),
+            ModuleSource::Fetched { from, .. } => from.clone(),
         };
         About { policy: &source.name, place }
     }
@@ -187,7 +188,7 @@ impl<'s> About<'s> {
     fn bytes(&self, source: &'s PolicySource) -> Result<Cow<'s, [u8]>, LoadError> {
         match &source.module {
             ModuleSource::BuiltIn(policy) => Ok(Cow::Borrowed(policy.module)),
-            ModuleSource::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            ModuleSource::Bytes(bytes) | ModuleSource::Fetched { bytes, .. } => Ok(Cow::Borrowed(bytes)),
             ModuleSource::File(path) => self.read(path).map(Cow::Owned),
         }
     }

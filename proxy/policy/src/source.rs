@@ -29,6 +29,13 @@ pub enum ModuleSource {
     File(PathBuf),
     /// In memory.
     Bytes(Vec<u8>),
+    /// In memory, from a place that people know.
+    Fetched {
+        /// The place, for messages.
+        from: String,
+        /// The module.
+        bytes: Vec<u8>,
+    },
 }
 
 impl PolicySource {

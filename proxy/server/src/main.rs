@@ -11,6 +11,7 @@ mod sync;
 mod text;
 
 mod config;
+mod delivery;
 
 mod telemetry;
 

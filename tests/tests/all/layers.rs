@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["sync"],
     &["clock", "net", "random", "text"],
     &["config"],
-    &["telemetry"],
+    &["delivery", "telemetry"],
     &["ruleset"],
     &["backend"],
     &["registry"],

@@ -37,6 +37,7 @@ mod comment_words;
 mod comparing;
 mod data_guards;
 mod deadlines;
+mod delivery;
 mod families;
 mod following;
 mod foreseeing;

@@ -20,7 +20,7 @@ use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::{Config, Sessions};
 use super::{
-    administration, application, audit, backend, backend_login, certificate_login, document, guard, listener,
+    administration, application, audit, backend, backend_login, certificate_login, delivery, document, guard, listener,
     namespace, network, next_version, policy, secret, sentinel, tls, user_map, value,
 };
 
@@ -86,7 +86,8 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     draft.config.user_map = user_map::read(reader, &top);
     draft.config.applications = application::read(reader, &top);
     draft.certificate_logins = certificate_login::read(reader, &top);
-    let (modules, module_names) = policy::read(reader, &top);
+    draft.config.delivery = delivery::read(reader, &top);
+    let (modules, module_names) = policy::read(reader, &top, draft.config.delivery.require_signed);
     draft.all_named = true;
     if let Some(namespaces) = namespace::read(reader, &top, &module_names, &draft.config.applications) {
         draft.all_named = namespaces.all_named;

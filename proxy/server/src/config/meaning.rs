@@ -83,6 +83,7 @@ impl Meaning {
             certificate_logins,
             administration,
             audit,
+            delivery: _,
             policies,
             said: _,
             source: _,
@@ -318,9 +319,11 @@ fn of_policy(name: &str, module: Option<&PolicyModule>, digest: Option<&str>, sa
     };
     let PolicyModule {
         name: _,
-        module: _,
+        place: _,
         // The digest of the module says more.
         sha256: _,
+        keys: _,
+        min_version: _,
         deadline,
         memory_bytes,
         fuel,

@@ -12,6 +12,7 @@ use super::audit::AuditConfig;
 use super::backend::Backend;
 use super::backend_login::BackendLogin;
 use super::certificate_login::CertificateLogin;
+use super::delivery::DeliveryConfig;
 use super::effective::{Sayings, Setting};
 use super::guard::GuardConfig;
 use super::listener::Listener;
@@ -91,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) administration: AdministrationConfig,
     /// The audit trail.
     pub(crate) audit: AuditConfig,
+    /// How modules of policies come from elsewhere.
+    pub(crate) delivery: DeliveryConfig,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
     /// Who said what, for people.

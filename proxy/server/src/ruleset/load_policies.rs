@@ -2,20 +2,23 @@
 //! error gets its place in the file.
 
 use std::borrow::Cow;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_policy::{ChainSpec, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource};
 
 use super::without_ttl::without_ttl;
 use crate::config::{Config, Finding, NEXT, NamespaceConfig, NextChain, PolicyModule, Position, Quarantine};
+use crate::delivery::deliver;
 
 /// Compiles and configures everything that the configuration names.
 ///
 /// # Errors
 /// Everything that is wrong; nothing is half loaded.
 pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>, Vec<Finding>> {
-    let sources: Vec<PolicySource> = config.policies.iter().map(source).collect();
+    let sources = sources(config)?;
     let nexts = config.namespaces.iter().filter_map(next_chain);
     let chains: Vec<ChainSpec> = config.namespaces.iter().map(chain).chain(nexts).collect();
     let loaded = host.load(&sources, &chains).map(Arc::new);
@@ -52,11 +55,31 @@ fn without_end(config: &Config, namespace: &NamespaceConfig) -> Finding {
     Finding::error_in(config.source.as_deref(), position, message)
 }
 
-fn source(module: &PolicyModule) -> PolicySource {
+/// The modules of a configuration, those from elsewhere at the same time.
+fn sources(config: &Config) -> Result<Vec<PolicySource>, Vec<Finding>> {
+    let delivered: Vec<_> = thread::scope(|threads| {
+        let coming = config.policies.iter().map(|module| threads.spawn(|| deliver(module, &config.delivery)));
+        let coming: Vec<_> = coming.collect();
+        coming.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let (mut sources, mut errors) = (Vec::new(), Vec::new());
+    for (module, delivered) in config.policies.iter().zip(delivered) {
+        match delivered {
+            Ok(delivered) => sources.push(source(module, delivered)),
+            Err(error) => {
+                let message = format!("policy {}: {error}", module.name);
+                errors.push(Finding::error_in(config.source.as_deref(), module.position, message));
+            }
+        }
+    }
+    if errors.is_empty() { Ok(sources) } else { Err(errors) }
+}
+
+fn source(module: &PolicyModule, delivered: ModuleSource) -> PolicySource {
     let usual = Limits::default();
     PolicySource {
         name: module.name.clone(),
-        module: ModuleSource::File(module.module.clone()),
+        module: delivered,
         sha256: module.sha256,
         limits: Limits {
             deadline: module.deadline,

@@ -159,7 +159,9 @@ impl Asker {
                 let sources = match source.module {
                     // It is known by its name.
                     ModuleSource::BuiltIn(_) => &[][..],
-                    ModuleSource::File(_) | ModuleSource::Bytes(_) => std::slice::from_ref(source),
+                    ModuleSource::File(_) | ModuleSource::Bytes(_) | ModuleSource::Fetched { .. } => {
+                        std::slice::from_ref(source)
+                    }
                 };
                 match self.host.load(sources, &[chain]) {
                     Ok(generation) => (Arc::new(generation), NamespaceId(0)),

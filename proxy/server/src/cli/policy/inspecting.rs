@@ -8,7 +8,7 @@ use lockwarden_policy::Metadata;
 use serde::Serialize;
 
 use super::project::limits_in_toml;
-use super::source::source;
+use super::source::source_at;
 use super::wording::calls_in_words;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
@@ -17,8 +17,11 @@ use crate::text::numbers::number;
 
 #[derive(Args, Debug)]
 pub(super) struct InspectArgs {
-    /// A WebAssembly module, or the name of a policy that ships with lockwarden
+    /// A WebAssembly module, also https://… or oci://…, or the name of a policy that ships with lockwarden
     module: PathBuf,
+    /// Logins of registries, in Docker's form
+    #[arg(long, value_name = "FILE")]
+    registry_auth_file: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -40,7 +43,8 @@ struct Inspected {
 }
 
 pub(super) fn inspect(args: &InspectArgs) -> Result<ExitCode, ApiError> {
-    let found = policy_host()?.inspect(&source(&args.module)).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let source = source_at(&args.module, args.registry_auth_file.as_deref())?;
+    let found = policy_host()?.inspect(&source).map_err(|error| ApiError::Usage(error.to_string()))?;
     let (metadata, metadata_error) = match found.metadata {
         Ok(metadata) => (metadata, None),
         Err(why) => (None, Some(why)),

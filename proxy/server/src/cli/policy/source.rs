@@ -6,20 +6,36 @@ use lockwarden_policy::{Limits, ModuleSource, PolicySource, builtin};
 
 use super::project::{FILE, Project};
 use crate::cli::api_client::ApiError;
+use crate::config::module_place;
+use crate::delivery::fetch;
 
 /// The policy that ships with lockwarden under this name; or else the file, with the limits that its author says it needs, which its
 /// `[[policy]]` will give it.
 pub(super) fn source(module: &Path) -> PolicySource {
+    of(module, ModuleSource::File(module.to_owned()))
+}
+
+/// The same of a module that may also be on a web server or in a registry.
+///
+/// # Errors
+/// It is not there.
+pub(super) fn source_at(place: &Path, registry_auth_file: Option<&Path>) -> Result<PolicySource, ApiError> {
+    let text = place.to_string_lossy();
+    if !text.contains("://") {
+        return Ok(source(place));
+    }
+    let usage = |error: &dyn std::fmt::Display| ApiError::Usage(format!("{text}: {error}"));
+    let there = module_place(&text, |path| PathBuf::from(path)).map_err(|error| usage(&error))?;
+    let module = fetch(&there, registry_auth_file).map_err(|error| ApiError::Usage(error.to_string()))?;
+    Ok(of(place, module))
+}
+
+fn of(module: &Path, is: ModuleSource) -> PolicySource {
     if let Some(shipped) = module.to_str().and_then(builtin) {
         return PolicySource::built_in(shipped);
     }
     let name = module.file_stem().map(|name| name.to_string_lossy().into_owned());
-    let source = PolicySource {
-        name: name.unwrap_or_default(),
-        module: ModuleSource::File(module.to_owned()),
-        sha256: None,
-        limits: Limits::default(),
-    };
+    let source = PolicySource { name: name.unwrap_or_default(), module: is, sha256: None, limits: Limits::default() };
     source.with_needed_limits()
 }
 

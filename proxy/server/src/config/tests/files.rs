@@ -93,11 +93,11 @@ fn a_policy_module_is_found_beside_the_file_and_its_limits_are_read() {
     assert_eq!(found, Vec::<String>::new());
     let config = config.unwrap();
     let [mine, other] = &config.policies[..] else { panic!("two policies") };
-    assert_eq!(mine.module, config.source.unwrap().parent().unwrap().join("p/mine.wasm"));
+    assert_eq!(mine.place, ModulePlace::File(config.source.unwrap().parent().unwrap().join("p/mine.wasm")));
     assert_eq!(mine.sha256.unwrap()[..4], [0x01, 0x23, 0x45, 0x67]);
     assert_eq!((mine.deadline, mine.memory_bytes), (Duration::from_millis(10), 64 << 10));
     assert_eq!((mine.fuel, mine.position), (Some(5), Some(Position { line: 3, column: 10 })));
-    assert_eq!(other.module, Path::new("/p/other.wasm"));
+    assert_eq!(other.place, ModulePlace::File("/p/other.wasm".into()));
     assert_eq!((other.deadline, other.memory_bytes), (Duration::from_millis(2), 8 << 20));
     assert_eq!((other.fuel, other.sha256), (None, None));
 }

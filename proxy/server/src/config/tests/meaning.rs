@@ -81,6 +81,10 @@ const CASES: &[(&str, &[Case])] = &[
             ("audit_keep", "7", false),
             ("audit_required", "true", true),
             ("audit_key_file", "\"a\"", false),
+            // Its module has to be pinned, then.
+            ("require_signed", "", false),
+            ("policy_cache", "\"cache\"", false),
+            ("registry_auth_file", "\"a\"", false),
             // Tables, whose keys are below.
             ("backend_login", "", false),
             ("backend_tls", "", false),
@@ -179,6 +183,8 @@ const CASES: &[(&str, &[Case])] = &[
             // Its digest says which policy it is.
             ("module", "\"elsewhere/mine.wasm\"", false),
             ("sha256", SHA256, false),
+            ("keys", "[\"RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3\"]", false),
+            ("min_version", "\"1.2.0\"", false),
             ("deadline", "\"7ms\"", true),
             ("memory", "\"7MiB\"", true),
             ("fuel", "7000000", true),
@@ -231,6 +237,7 @@ const CASES: &[(&str, &[Case])] = &[
                 "{ module = \"mine.wasm\", sha256 = \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\" }",
                 false,
             ),
+            ("min_version", "{ module = \"mine.wasm\", min_version = \"1.2.0\" }", false),
             ("deadline", "{ module = \"mine.wasm\", deadline = \"7ms\" }", false),
             ("memory", "{ module = \"mine.wasm\", memory = \"7MiB\" }", false),
             ("fuel", "{ module = \"mine.wasm\", fuel = 7000000 }", false),

@@ -269,7 +269,7 @@ module = ""
 "#,
             &[
                 r#"c.toml:2:8 error: policy #1: name: "fencing" ships with the proxy; choose another name"#,
-                "c.toml:3:10 error: policy #1: module: is empty; write the path of a component",
+                "c.toml:3:10 error: policy #1: module: is empty; write the path of a component, https://… or oci://…",
             ],
         ),
         (

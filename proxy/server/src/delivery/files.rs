@@ -1,0 +1,42 @@
+//! Reading files of bounded length.
+
+use std::fs::File;
+use std::io;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use lockwarden_policy::MAX_MODULE_BYTES;
+
+/// The longest signature: four lines.
+pub(super) const MAX_SIGNATURE: u64 = 4 << 10;
+
+/// A module that has come.
+pub(super) struct Delivered {
+    pub(super) bytes: Vec<u8>,
+    /// What stands beside it, or with it in a registry.
+    pub(super) signature: Option<String>,
+}
+
+/// A module with the signature in the file beside it, which need not be there.
+pub(super) fn read_beside(path: &Path) -> Result<Delivered, (PathBuf, io::Error)> {
+    let bytes = read(path, MAX_MODULE_BYTES).map_err(|error| (path.to_owned(), error))?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".minisig");
+    let beside = PathBuf::from(beside);
+    let signature = match read(&beside, MAX_SIGNATURE) {
+        Ok(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err((beside, error)),
+    };
+    Ok(Delivered { bytes, signature })
+}
+
+/// A file of at most so many bytes.
+pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
