@@ -531,3 +531,35 @@ fn what_cannot_be_an_audit_trail_is_said_at_the_start() {
     assert_eq!(missing.code, Some(2));
     assert!(missing.stderr.contains("cannot write the audit file"), "{}", missing.stderr);
 }
+
+#[test]
+fn a_share_of_the_connections_is_recorded_whole_and_problems_of_all() {
+    const CONNECTIONS: usize = 60;
+    let redis = Redis::start();
+    let audited = Audited::start(&redis, |builder| builder.top("audit", "\"all\"").top("audit_questions", "\"30%\""));
+    for number in 0..CONNECTIONS {
+        let client = audited.proxy.client();
+        client.sends(format!("CLIENT SETNAME app-{number}")).gets("+OK");
+        client.sends(format!("SET lock:{number} a NX PX 5000")).gets("+OK");
+        client.sends(format!("GET lock:{number}")).gets("$1 a");
+        // A lock that is free.
+        client.sends(format!("DEL lock:free:{number}")).gets(":0");
+        client.sends(format!("DEL lock:{number}")).gets(":1");
+        let stranger = audited.proxy.client();
+        client.sends(format!("SET lock:{number} a NX PX 5000")).gets("+OK");
+        stranger.sends(format!("CLIENT SETNAME stranger-{number}")).gets("+OK");
+        stranger.sends(format!("DEL lock:{number}")).gets_error("LOCKDENIED not-owner");
+    }
+    let (lines, _directory) = audited.end();
+    let by_name = |name: &str| -> Vec<&Value> { lines.iter().filter(|line| line["client"]["name"] == name).collect() };
+    let (mut whole, mut refused) = (0, 0);
+    for number in 0..CONNECTIONS {
+        let own = by_name(&format!("app-{number}"));
+        let asked = own.iter().filter(|line| line["questions"].is_array()).count();
+        assert!([0, 4].contains(&asked), "all of a connection, or nothing: {own:?}");
+        whole += usize::from(asked > 0);
+        refused += by_name(&format!("stranger-{number}")).iter().filter(|line| line["decision"] == "deny").count();
+    }
+    assert!((5..=35).contains(&whole), "{whole} of {CONNECTIONS}");
+    assert_eq!(refused, CONNECTIONS, "a refusal is a problem of any connection");
+}

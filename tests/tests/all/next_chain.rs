@@ -123,6 +123,10 @@ fn an_order_lets_it_answer_and_takes_it_back() {
     assert_eq!(end.code, Some(0), "{end:?}");
     let text = fs::read_to_string(&trail).expect("it is there");
     assert!(text.contains("\"next\":true"), "{text}");
+    // What the other chain says to all of it.
+    let mut replay = lockwarden(&["policy", "replay", "--next"]);
+    let end = run_to_end(replay.arg(&trail).arg("--config").arg(&copy));
+    assert!(end.code == Some(1) && end.stdout.contains("permitted → refused limited by rules, rule team"), "{end:?}");
     let switched = text.lines().find(|line| line.contains("stage-switched")).expect("a line");
     assert!(switched.contains("locks=all") && switched.contains("127.0.0.1"), "{switched}");
 }
@@ -256,4 +260,21 @@ fn what_cannot_be_asked_beside_is_an_error_at_its_line() {
     }
     let told = checked(&format!("{namespace}[namespace.next]\npolicies = [\"fencing\"]"));
     assert!(told.contains("namespace locks: asked beside that (shadow): policies fencing"), "{told}");
+}
+
+#[test]
+fn a_next_chain_is_asked_a_file_of_cases_by_its_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, cases) = (directory.path().join("lockwarden.toml"), directory.path().join("cases.toml"));
+    fs::write(&config, format!("[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\nnext = {{ {STRICTER} }}\n"))
+        .expect("the directory is ours");
+    let text = "[request]\noperation = \"acquire\"\nkey = \"lock:7\"\n[[case]]\nname = \"no team\"\nexpect = { deny = \"limited\" }\n";
+    fs::write(&cases, text).expect("the directory is ours");
+    for (namespace, code) in [("locks", 1), ("locks.next", 0)] {
+        let mut test = lockwarden(&["policy", "test", "--namespace", namespace, "--config"]);
+        let end = run_to_end(test.arg(&config).arg(&cases));
+        assert_eq!(end.code, Some(code), "{end:?}");
+    }
+    let end = run_to_end(lockwarden(&["policy", "check", "--config"]).arg(&config));
+    assert!(end.stdout.contains("locks.next  rules"), "{end:?}");
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::reader::{Reader, Section};
 use super::secret::Secret;
+use super::suggest::quoted;
 use super::value;
 
 /// Smaller files would be rotated for a handful of records.
@@ -74,6 +75,8 @@ pub(crate) struct AuditConfig {
     pub(crate) limits: Limits,
     /// Lock commands are refused while records cannot be written. Only with a target and a level.
     pub(crate) required: bool,
+    /// With every decision recorded: of how many connections in a hundred, 1 to 100. Of the others problems are.
+    pub(crate) questions: u8,
     /// Makes fingerprints of owner tokens the same everywhere.
     pub(crate) key: Option<Secret>,
 }
@@ -85,6 +88,7 @@ impl Default for AuditConfig {
             target: None,
             limits: Limits { max_size: Some(DEFAULT_SIZE), keep: DEFAULT_KEPT },
             required: false,
+            questions: 100,
             key: None,
         }
     }
@@ -112,6 +116,12 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
     if let Some(keep) = reader.integer(top, "audit_keep", 1..=MAX_KEPT) {
         audit.limits.keep = u32::try_from(keep.value).unwrap_or(DEFAULT_KEPT);
     }
+    let share = reader.parsed(top, "audit_questions", share);
+    audit.questions = share.as_ref().map_or(audit.questions, |found| found.value);
+    if let (Some(found), AuditLevel::Off | AuditLevel::Problems) = (share, audit.level) {
+        let message = "audit_questions: it is a share of what audit = \"all\" records, and audit is another";
+        reader.warning(found.span, message.to_owned());
+    }
     let required = reader.boolean(top, "audit_required");
     if let Some(required) = required {
         audit.required = required.value;
@@ -133,4 +143,14 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
         reader.warning(value.span(), message.to_owned());
     }
     audit
+}
+
+/// A text that is no share.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is no share of the connections; write \"2%\", up to \"100%\"", quoted(.0))]
+struct ShareError(String);
+
+fn share(text: &str) -> Result<u8, ShareError> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+    percent.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| ShareError(text.to_owned()))
 }

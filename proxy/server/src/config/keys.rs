@@ -31,6 +31,7 @@ key_table! { pub(super) TOP_KEYS =
     audit_file: "\"audit.jsonl\"" = "(none)",
     audit_max_size: "\"64MiB\"" = "\"64MiB\"",
     audit_keep: "5" = "5",
+    audit_questions: "\"2%\"" = "\"100%\"",
     audit_required: "false" = "false",
     audit_key_file: "\"audit-key\"" = "(none)",
     require_signed: "true" = "false",

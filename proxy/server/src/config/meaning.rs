@@ -88,7 +88,7 @@ impl Meaning {
             said: _,
             source: _,
         } = config;
-        let AuditConfig { level: _, target: _, limits: _, required, key: _ } = audit;
+        let AuditConfig { level: _, target: _, limits: _, required, questions: _, key: _ } = audit;
         let mut says = List::default();
         says.on_top("companion_prefix", bytes(companion_prefix));
         administered(administration, &mut says);

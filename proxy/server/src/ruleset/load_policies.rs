@@ -105,6 +105,13 @@ fn next_chain(namespace: &NamespaceConfig) -> Option<ChainSpec> {
     Some(ChainSpec { namespace: format!("{}{NEXT}", namespace.name), policies: policies.collect() })
 }
 
+/// All chains that are loaded of a configuration, by name, in the order of their places.
+pub(crate) fn chain_names(config: &Config) -> impl Iterator<Item = (NamespaceId, String)> {
+    let nexts = config.namespaces.iter().filter(|namespace| namespace.next.is_some());
+    let nexts = nexts.map(|namespace| format!("{}{NEXT}", namespace.name));
+    (0..).map(NamespaceId).zip(config.namespaces.iter().map(|namespace| namespace.name.clone()).chain(nexts))
+}
+
 /// The chain that is asked beside that of a namespace, and its place: they stand behind those of all namespaces, in their order.
 pub(crate) fn next_of(config: &Config, namespace: NamespaceId) -> Option<(NamespaceId, &NextChain)> {
     let place = usize::from(namespace.0);

@@ -150,7 +150,7 @@ impl Client {
         let circumstances = self.circumstances(now);
         let rules = |namespace| active.rules(namespace);
         let describe = |_| Some(self.description());
-        let recorded = self.shared.events.wants_questions();
+        let recorded = self.shared.events.wants_questions_of(self.number);
         let (judged, asked) = CHAINS.with_borrow_mut(|chains| {
             // After a reload each thread changes to the new policies at its next decision.
             chains.follow(&active.generation);

@@ -126,7 +126,10 @@ impl Audit {
     fn follow_settings(&self, config: &AuditConfig, events: &EventLog) {
         self.level.store(config.level as u8, Ordering::Relaxed);
         self.required.store(config.required, Ordering::Relaxed);
-        events.want_questions(config.level == AuditLevel::All);
+        events.want_questions(match config.level {
+            AuditLevel::All => config.questions,
+            AuditLevel::Off | AuditLevel::Problems => 0,
+        });
     }
 
     /// The operator has changed what is in force, or tried to. Asks for what is in force only where that is
@@ -193,8 +196,8 @@ impl Follower for Scribe {
             }
             let told = match level {
                 AuditLevel::Off => false,
-                AuditLevel::Problems => is_problem(entry) && self.folder.admit(entry, now),
-                AuditLevel::All => true,
+                AuditLevel::All if self.is_whole(entry) => true,
+                AuditLevel::Problems | AuditLevel::All => is_problem(entry) && self.folder.admit(entry, now),
             };
             if told {
                 self.line.push(Record::line(entry), now);
@@ -225,6 +228,12 @@ impl Follower for Scribe {
 }
 
 impl Scribe {
+    /// Whether everything is recorded of the connection that did this, if one did.
+    fn is_whole(&self, entry: &LockEvent) -> bool {
+        let caller = entry.caller.as_ref();
+        caller.is_none_or(|caller| self.events.wants_questions_of(caller.session))
+    }
+
     fn tell_folded(&mut self, now: Instant, end: bool) {
         for Folded { last, repeated, ids } in self.folder.drain(now, end) {
             let mut record = Record::line(&last);

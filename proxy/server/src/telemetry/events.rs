@@ -10,7 +10,7 @@ mod questions;
 mod waiting;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,8 +46,8 @@ pub(crate) struct EventLog {
     dropped: AtomicU64,
     /// Entries are being dropped now.
     full: AtomicBool,
-    /// A follower keeps what policies were asked.
-    wants_questions: AtomicBool,
+    /// Of how many connections in a hundred a follower keeps what policies were asked.
+    asked_of: AtomicU8,
     fingerprints: Fingerprints,
 }
 
@@ -66,7 +66,7 @@ impl EventLog {
             caught_up: Condvar::new(),
             dropped: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            wants_questions: AtomicBool::new(false),
+            asked_of: AtomicU8::new(0),
             fingerprints,
         }
     }
@@ -90,14 +90,19 @@ impl EventLog {
         &self.fingerprints
     }
 
-    /// Whether entries are to carry what policies were asked.
-    pub(crate) fn wants_questions(&self) -> bool {
-        self.wants_questions.load(Ordering::Relaxed)
+    /// Whether entries of this session are to carry what policies were asked: all of them or none, so that what is kept is
+    /// whole.
+    pub(crate) fn wants_questions_of(&self, session: SessionNumber) -> bool {
+        match self.asked_of.load(Ordering::Relaxed) {
+            0 => false,
+            100.. => true,
+            percent => twox_hash::XxHash3_64::oneshot(&session.0.to_le_bytes()) % 100 < u64::from(percent),
+        }
     }
 
-    /// Whether a follower keeps what policies are asked, from now on.
-    pub(crate) fn want_questions(&self, wanted: bool) {
-        self.wants_questions.store(wanted, Ordering::Relaxed);
+    /// A follower keeps, from now on, what policies are asked about the commands of so many connections in a hundred.
+    pub(crate) fn want_questions(&self, percent: u8) {
+        self.asked_of.store(percent, Ordering::Relaxed);
     }
 
     /// Whether what is left now is dropped.

@@ -23,6 +23,7 @@ use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
 use crate::config::Config;
+use crate::ruleset::load_policies::chain_names;
 use crate::text::numbers::number;
 
 /// The file of cases in the folder of a policy.
@@ -39,7 +40,7 @@ struct Subject {
     /// The policies and rules of a namespace in this configuration
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Which namespace, where there are several
+    /// Which namespace, where there are several; NAME.next is what is asked beside it
     #[arg(short, long, value_name = "NAME", requires = "config")]
     namespace: Option<String>,
 }
@@ -206,15 +207,18 @@ impl Asker {
 
 /// The namespace that is meant.
 fn place_of(config: &Config, name: Option<&str>) -> Result<NamespaceId, ApiError> {
-    let names: Vec<&str> = config.namespaces.iter().map(|namespace| &*namespace.name).collect();
+    let chains: Vec<(NamespaceId, String)> = chain_names(config).collect();
     let place = match name {
-        Some(name) => names.iter().position(|known| *known == name),
-        None => (names.len() == 1).then_some(0),
+        Some(name) => chains.iter().find(|(_, known)| known == name).map(|(id, _)| *id),
+        None => (config.namespaces.len() == 1).then_some(NamespaceId(0)),
     };
-    let place = place.and_then(|place| u16::try_from(place).ok()).map(NamespaceId);
-    place.ok_or_else(|| match name {
-        Some(name) => ApiError::Usage(format!("no namespace is called {name}; there are {}", names.join(", "))),
-        None => ApiError::Usage(format!("say which with --namespace: there are {}", names.join(", "))),
+    place.ok_or_else(|| {
+        let names: Vec<&str> = chains.iter().map(|(_, name)| &**name).collect();
+        let names = names.join(", ");
+        ApiError::Usage(match name {
+            Some(name) => format!("no namespace is called {name}; there are {names}"),
+            None => format!("say which with --namespace: there are {names}"),
+        })
     })
 }
 

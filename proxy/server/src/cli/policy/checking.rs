@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use lockwarden_lock::namespace::NamespaceId;
 use serde::Serialize;
 
 use super::asking::near_the_limit;
 use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Screen, Table};
+use crate::ruleset::load_policies::chain_names;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -37,11 +37,11 @@ struct Checked {
 pub(super) fn check(args: &CheckArgs) -> Result<ExitCode, ApiError> {
     let (_host, config, generation) = load_policies_of(&args.config)?;
     let mut all = Vec::new();
-    for (id, namespace) in (0..).map(NamespaceId).zip(&config.namespaces) {
+    for (id, namespace) in chain_names(&config) {
         for tried in generation.tried(id) {
             let info = generation.policies().iter().find(|info| info.name == tried.name);
             all.push(Checked {
-                namespace: namespace.name.to_string(),
+                namespace: namespace.clone(),
                 policy: tried.name.to_string(),
                 version: info.and_then(|info| info.version.as_deref()).unwrap_or_default().to_owned(),
                 sha256: info.map(|info| info.sha256.clone()).unwrap_or_default(),

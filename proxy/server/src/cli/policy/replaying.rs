@@ -28,6 +28,8 @@ use crate::telemetry::changes::{Change, Changes, Effect, Example, count};
 use crate::text::escape::unspell;
 use crate::text::numbers::{counted, number, utc};
 
+/// Different changes that are told apart.
+const MAX_CHANGES: usize = 1_000;
 /// The user of a client that did not log in.
 const DEFAULT_USER: &str = "default";
 /// The longest owner token that one is made up for: a record may say any length.
@@ -44,6 +46,9 @@ pub(super) struct ReplayArgs {
     /// Only what this namespace was asked
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+    /// What stands under next in the configuration, in place of what is in force
+    #[arg(long)]
+    next: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -80,6 +85,8 @@ struct Replay<'a> {
     chains: Chains,
     namespaces: Vec<Asked>,
     only: Option<&'a str>,
+    /// The chains that are to be in force later are asked, whichever answered then.
+    asks_next: bool,
     found: Replayed,
     changes: Changes,
 }
@@ -99,8 +106,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
         chains,
         namespaces,
         only: args.namespace.as_deref(),
+        asks_next: args.next,
         found: Replayed::default(),
-        changes: Changes::default(),
+        changes: Changes::at_most(MAX_CHANGES),
     };
     if let Some(name) = replay.only.filter(|name| !replay.namespaces.iter().any(|known| known.namespace == *name)) {
         let known: Vec<&str> = replay.namespaces.iter().map(|known| &*known.namespace).collect();
@@ -160,7 +168,7 @@ impl Replay<'_> {
             }
             match chains {
                 // What the chain answered that was to be in force later is for that, where it is still to be.
-                Some((_, next)) if question.answer.next => self.ask(next, &record, question),
+                Some((_, next)) if self.asks_next || question.answer.next => self.ask(next, &record, question),
                 Some((chain, _)) => self.ask(chain, &record, question),
                 None => count(&mut self.found.elsewhere, &record.namespace),
             }

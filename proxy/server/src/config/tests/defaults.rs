@@ -30,6 +30,7 @@ audit = "problems"
 audit_file = (none)
 audit_max_size = "64MiB"
 audit_keep = 5
+audit_questions = "100%"
 audit_required = false
 audit_key_file = (none)
 require_signed = false

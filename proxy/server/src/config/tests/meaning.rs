@@ -79,6 +79,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("audit_file", "\"audit.jsonl\"", false),
             ("audit_max_size", "\"7MiB\"", false),
             ("audit_keep", "7", false),
+            ("audit_questions", "\"7%\"", false),
             ("audit_required", "true", true),
             ("audit_key_file", "\"a\"", false),
             // Its module has to be pinned, then.

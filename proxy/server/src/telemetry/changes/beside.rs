@@ -12,6 +12,9 @@ use crate::telemetry::audit::{Answer, shown_command};
 use crate::telemetry::vocabulary::NextAnswer;
 use crate::text::escape::spell;
 
+/// Different changes that are told apart in a namespace.
+const MAX_CHANGES: usize = 128;
+
 /// The comparison of two chains of one namespace since both are loaded as they are.
 #[derive(Debug)]
 pub(crate) struct Beside {
@@ -32,7 +35,7 @@ pub(crate) struct Compared {
 impl Beside {
     /// Counts from now on.
     pub(crate) fn new() -> Beside {
-        Beside { since: now_ms(), same: AtomicU64::new(0), changes: Mutex::default() }
+        Beside { since: now_ms(), same: AtomicU64::new(0), changes: Mutex::new(Changes::at_most(MAX_CHANGES)) }
     }
 
     /// Counts an answer of the chain in force and the other one's to the same question; says how they differ.

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Different changes that are told apart; what comes beyond them is one.
-const MAX_CHANGES: usize = 1_000;
 /// Applications that are counted by name of one change.
 const MAX_NAMES: usize = 100;
 /// The longest text of a change that is kept, in characters.
@@ -34,19 +32,26 @@ pub(crate) struct Example {
 }
 
 /// The changes so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Changes {
+    /// How many are told apart; what comes beyond them is one.
+    most: usize,
     changes: Vec<Change>,
     /// Which of them is told by these words.
     places: BTreeMap<String, usize>,
 }
 
 impl Changes {
+    /// None yet, of so many at most.
+    pub(crate) fn at_most(most: usize) -> Changes {
+        Changes { most, changes: Vec::new(), places: BTreeMap::new() }
+    }
+
     /// Counts a change, told by these words.
     pub(crate) fn add(&mut self, change: &str, application: &str, example: impl FnOnce() -> Example) {
         let change = short(change);
         let is_new = !self.places.contains_key(&change);
-        let words = match is_new && self.places.len() >= MAX_CHANGES {
+        let words = match is_new && self.places.len() >= self.most {
             true => "something else".to_owned(),
             false => change,
         };

@@ -1,5 +1,5 @@
 //! What a policy chain was asked about one operation, and what it answered: enough to ask another
-//! chain the same. Kept only where a follower wants it ([`super::EventLog::wants_questions`]); owner
+//! chain the same. Kept only where a follower wants it ([`super::EventLog::wants_questions_of`]); owner
 //! tokens are fingerprints here, too.
 
 use bytes::Bytes;
