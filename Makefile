@@ -190,9 +190,10 @@ bench: setup ## measure every way to Redis in turns; some: ARGS="--only plain,go
 	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
-bench-parts: setup ## measure a decision, the scripts by Redis's clock, and what keeping leases alive, waiting for replicas and guards cost
+bench-parts: setup ## measure a decision, a policy in each language, the scripts by Redis's clock, and what keeping leases alive, waiting for replicas and guards cost
 	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	$(built)/dist/examples/decision_cost
+	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example language_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example script_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example kept_leases
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example durable_cost

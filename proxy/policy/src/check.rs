@@ -15,8 +15,15 @@ use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
 /// Finds everything that is wrong with a chain, and notes which operations its policies judge.
 pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
     let mut asked = Vec::with_capacity(chain.members.len());
+    let keys = keys(chain);
+    let samples = samples(&keys);
     for member in &mut chain.members {
-        match answers(&chain.namespace, member) {
+        let objections = objections(&chain.namespace, member);
+        if !objections.is_empty() {
+            errors.extend(objections);
+            continue;
+        }
+        match answers(&chain.namespace, member, &samples) {
             Ok(Tried { judged, most_fuel, answers }) => {
                 (member.judged, member.most_fuel) = (judged, most_fuel);
                 asked.push((&*member, answers));
@@ -63,12 +70,12 @@ struct Tried {
     answers: Answers,
 }
 
-fn answers(namespace: &str, member: &Member) -> Result<Tried, Box<LoadError>> {
+fn answers(namespace: &str, member: &Member, samples: &[Question<'_>]) -> Result<Tried, Box<LoadError>> {
     let mut instance = configured(namespace, member)?;
     let judged = instance.judged();
     let (mut answers, mut most_fuel) = (Vec::new(), 0);
     let mut request = v1::empty_request();
-    for question in samples() {
+    for question in samples {
         if !judged.contains(v1::as_set(question.operation)) {
             answers.push((question.operation, Obligations::default()));
             continue;
@@ -84,7 +91,7 @@ fn answers(namespace: &str, member: &Member) -> Result<Tried, Box<LoadError>> {
         let (patient, strict) = (Budget::decide(&member.limits).patient(), Budget::decide(&member.limits));
         let mut ask = |instance: &mut Instance, budget| {
             let client = Some((question.client, ClientDescription::default()));
-            instance.ask(member, budget, &mut Asked::new(&question, &mut request), client)
+            instance.ask(member, budget, &mut Asked::new(question, &mut request), client)
         };
         let refused = |failure| faulty(namespace, member, doing(), failure);
         let mut answer = ask(&mut instance, patient).map_err(refused)?;
@@ -144,17 +151,43 @@ static LONGEST: [u8; MAX_VALUE_BYTES] = {
 
 const SAMPLE: &[u8] = b"lock:sample";
 
-/// Requests of every operation: ordinary ones with and without a TTL, an owner token and proofs, and the longest.
-fn samples() -> Vec<Question<'static>> {
+/// The keys about which a chain is asked: ours, and those of which the authors of its policies say that they are permitted.
+/// Otherwise what is wanted beside a refusal would not show.
+fn keys(chain: &Chain) -> Vec<Vec<u8>> {
+    let mut keys = vec![SAMPLE.to_vec()];
+    for metadata in chain.members.iter().filter_map(|member| member.compiled.metadata.as_ref()) {
+        let theirs = metadata.samples.iter().map(|key| key.as_bytes().to_vec());
+        keys.extend(theirs.filter(|key| (1..=MAX_KEY_BYTES).contains(&key.len())));
+    }
+    keys
+}
+
+/// What is wrong with the settings of a policy by what its author says of them.
+fn objections(namespace: &str, member: &Member) -> Vec<LoadError> {
+    let settings: Vec<_> = member.settings.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+    let metadata = member.compiled.metadata.as_ref();
+    let objections = metadata.map_or_else(Vec::new, |metadata| metadata.objections(&settings)).into_iter();
+    let rejected = |message| LoadError::Rejected {
+        namespace: namespace.to_owned(),
+        policy: member.meter.policy().to_string(),
+        message,
+    };
+    objections.map(rejected).collect()
+}
+
+/// Requests of every operation: ordinary ones with and without a TTL, an owner token and proofs, about each key, and the longest.
+fn samples(keys: &[Vec<u8>]) -> Vec<Question<'_>> {
     let mut samples = Vec::new();
-    for operation in Operation::ALL {
+    for (operation, key) in
+        Operation::ALL.into_iter().flat_map(|operation| keys.iter().map(move |key| (operation, key)))
+    {
         for ttl_ms in [None, Some(AskedMs(1_000)), Some(AskedMs(30_000))] {
             for owner_token in [None, Some(&b"0123456789abcdef"[..])] {
                 for proofs in [Proofs::NONE, Proofs::ALL] {
                     samples.push(Question {
                         operation,
                         db: 0,
-                        key: SAMPLE,
+                        key,
                         owner_token,
                         ttl_ms,
                         proofs,

@@ -33,7 +33,7 @@ pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo, TriedPolicy};
 pub use host::{ChainSpec, PolicyHost};
 pub use loader::{MAX_MODULE_BYTES, ModuleInfo};
-pub use metadata::{Metadata, NeededLimits};
+pub use metadata::{Metadata, NeededLimits, SettingInfo, SettingKind};
 pub use meter::{Observer, PolicyCounters};
 pub use packaging::{CONTRACT, DEBUGGING, package};
 pub use said::Said;

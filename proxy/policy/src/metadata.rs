@@ -14,6 +14,9 @@ const SECTION: &str = "lockwarden:policy";
 /// The largest that is read.
 const MAX_BYTES: usize = 64 << 10;
 
+/// Keys of a policy that are asked about; of more the first ones.
+const MAX_SAMPLES: usize = 8;
+
 /// The only form there is so far; a later one keeps what this one has.
 const FORM: u32 = 1;
 
@@ -33,6 +36,83 @@ pub struct Metadata {
     /// What it needs beyond the usual limits.
     #[serde(default, skip_serializing_if = "NeededLimits::is_usual")]
     pub limits: NeededLimits,
+    /// What it can be told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<SettingInfo>,
+    /// Keys about which it is asked when a configuration with it is loaded: some that it permits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<String>,
+}
+
+/// A setting that a policy knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingInfo {
+    /// Its name.
+    pub name: String,
+    /// What its value is.
+    #[serde(rename = "type")]
+    pub kind: SettingKind,
+    /// It has to be there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub required: bool,
+    /// What holds where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// The words of a choice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
+    /// What it means, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// What the value of a setting is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettingKind {
+    /// Any text.
+    Text,
+    /// A whole number.
+    Number,
+    /// A whole number and a unit, such as `5s`.
+    Duration,
+    /// `true` or `false`.
+    YesNo,
+    /// One of some words.
+    Choice,
+    /// Texts.
+    List,
+}
+
+impl SettingKind {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            SettingKind::Text => "text",
+            SettingKind::Number => "number",
+            SettingKind::Duration => "duration",
+            SettingKind::YesNo => "yes-no",
+            SettingKind::Choice => "choice",
+            SettingKind::List => "list",
+        }
+    }
+
+    /// What is wrong with a value, if anything is.
+    fn objection(self, value: &str, choices: &[String]) -> Option<String> {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_duration =
+            |text: &str| ["ms", "s", "m", "h", "d"].iter().any(|unit| text.strip_suffix(unit).is_some_and(is_number));
+        let (fits, form) = match self {
+            SettingKind::Text | SettingKind::List => return None,
+            SettingKind::Number => (is_number(value.strip_prefix('-').unwrap_or(value)), "a whole number".to_owned()),
+            SettingKind::Duration => (is_duration(value), "a whole number and a unit, such as 5s".to_owned()),
+            SettingKind::YesNo => (["true", "false"].contains(&value), "true or false".to_owned()),
+            SettingKind::Choice => (choices.iter().any(|choice| choice == value), choices.join(" or ")),
+        };
+        (!fits).then(|| format!("write {form}"))
+    }
 }
 
 /// What its `[[policy]]` has to be given; `None` is as usual.
@@ -88,6 +168,25 @@ impl Metadata {
         }
     }
 
+    /// What is wrong with settings, as far as the author has said which there are; nothing where that is not said.
+    pub(crate) fn objections(&self, settings: &[(String, String)]) -> Vec<String> {
+        if self.settings.is_empty() {
+            return Vec::new();
+        }
+        let known: Vec<&str> = self.settings.iter().map(|info| &*info.name).collect();
+        let named = |name: &str| self.settings.iter().find(|info| info.name == name);
+        let given = settings.iter().filter_map(|(name, value)| match named(name) {
+            None => Some(format!("{name}: no such setting, there are {}", known.join(", "))),
+            Some(info) => Some(format!("{name} = {value:?}: {}", info.kind.objection(value, &info.choices)?)),
+        });
+        let is_missing = |info: &&SettingInfo| info.required && settings.iter().all(|(name, _)| *name != info.name);
+        let missing = self.settings.iter().filter(is_missing).map(|info| match &info.text {
+            Some(text) => format!("{} has to be set: {text}", info.name),
+            None => format!("{} has to be set", info.name),
+        });
+        given.chain(missing).collect()
+    }
+
     /// Appends the section to a module or component.
     ///
     /// # Errors
@@ -96,7 +195,7 @@ impl Metadata {
         let section = Section { v: FORM, metadata: Cow::Borrowed(self) };
         let text = serde_json::to_vec(&section).map_err(|error| error.to_string())?;
         if text.len() > MAX_BYTES {
-            return Err(format!("name, version, summary and author have more than {MAX_BYTES} bytes"));
+            return Err(format!("what is told of it has more than {MAX_BYTES} bytes"));
         }
         let mut body = Vec::with_capacity(text.len() + SECTION.len() + 1);
         put_bytes(&mut body, SECTION.as_bytes());
@@ -115,6 +214,21 @@ impl Metadata {
             summary: self.summary.as_deref().map(one_line),
             author: self.author.as_deref().map(one_line),
             limits: self.limits,
+            settings: self.settings.into_iter().map(SettingInfo::in_lines).collect(),
+            samples: self.samples.into_iter().take(MAX_SAMPLES).collect(),
+        }
+    }
+}
+
+impl SettingInfo {
+    fn in_lines(self) -> SettingInfo {
+        SettingInfo {
+            name: one_line(&self.name),
+            kind: self.kind,
+            required: self.required,
+            default: self.default.as_deref().map(one_line),
+            choices: self.choices.iter().map(|choice| one_line(choice)).collect(),
+            text: self.text.as_deref().map(one_line),
         }
     }
 }
@@ -166,6 +280,47 @@ mod tests {
             assert_eq!((read.name, read.version, read.limits), ("team".into(), "1.2.0".into(), metadata.limits));
             wasmparser::validate(&module).unwrap();
         }
+    }
+
+    #[test]
+    fn settings_are_compared_with_what_is_said_of_them() {
+        let info = |name: &str, kind, required| SettingInfo {
+            name: name.to_owned(),
+            kind,
+            required,
+            default: None,
+            choices: vec!["soft".to_owned(), "hard".to_owned()],
+            text: None,
+        };
+        let metadata = Metadata {
+            settings: vec![
+                info("teams", SettingKind::List, true),
+                info("most", SettingKind::Number, false),
+                info("for", SettingKind::Duration, false),
+                info("how", SettingKind::Choice, false),
+                info("loud", SettingKind::YesNo, false),
+            ],
+            ..Metadata::default()
+        };
+        let objections = |settings: &[(&str, &str)]| {
+            let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            metadata.objections(&settings.collect::<Vec<_>>())
+        };
+        let good = [("teams", "a,b"), ("most", "-5"), ("for", "5ms"), ("how", "hard"), ("loud", "true")];
+        assert_eq!(objections(&good), Vec::<String>::new());
+        assert_eq!(Metadata::default().objections(&[("x".to_owned(), String::new())]), Vec::<String>::new());
+        let bad = [("tems", ""), ("most", "5s"), ("for", "5"), ("how", "often"), ("loud", "yes")];
+        assert_eq!(
+            objections(&bad),
+            [
+                "tems: no such setting, there are teams, most, for, how, loud",
+                "most = \"5s\": write a whole number",
+                "for = \"5\": write a whole number and a unit, such as 5s",
+                "how = \"often\": write soft or hard",
+                "loud = \"yes\": write true or false",
+                "teams has to be set",
+            ]
+        );
     }
 
     #[test]

@@ -14,7 +14,8 @@ use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
-    ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, Observer, PolicyHost, PolicySource,
+    ChainSpec, Chains, Generation, Limits, LoadError, Metadata, ModuleSource, Observer, PolicyHost, PolicySource,
+    package,
 };
 
 #[path = "../build/guest.rs"]
@@ -302,6 +303,25 @@ fn a_contradiction_that_only_a_command_shows_is_counted() {
     let counters = host.counters();
     let (_, naughty) = counters.iter().find(|(name, _)| &**name == "naughty").unwrap();
     assert_eq!(naughty.failures(FaultKind::BadReply), 3);
+}
+
+/// An author's samples are keys that the policy permits, so what it wants shows when it is loaded.
+#[test]
+fn an_authors_samples_show_what_ours_do_not() {
+    let host = PolicyHost::new().unwrap();
+    let naughty = std::fs::read(naughty()).unwrap();
+    let loaded = |samples: &[&str]| {
+        let samples = samples.iter().map(|key| (*key).to_owned()).collect();
+        let metadata = Metadata { name: "naughty".into(), version: "1.0.0".into(), samples, ..Metadata::default() };
+        let module = package(&naughty, &metadata, false).unwrap();
+        let settings = [("fence", "sequential"), ("samples", "deny")];
+        let policies = [source("naughty", ModuleSource::Bytes(module))];
+        host.load(&policies, &[chain("orders", &[("fencing", &[]), ("naughty", &settings)])])
+    };
+    loaded(&[]).unwrap();
+    loaded(&["lock:sample", ""]).unwrap();
+    let found = loaded(&["lock:a"]).unwrap_err();
+    assert!(found[0].to_string().contains("contradict each other on acquire"), "{found:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use lockwarden_tests::{Finished, lockwarden, run_to_end};
+use lockwarden_tests::{Finished, installed, lockwarden, run_to_end};
 use tempfile::TempDir;
 
 use crate::documentation::{page, repository};
@@ -309,4 +309,54 @@ fn of_a_file_that_is_no_policy_one_line_says_so() {
     let end = typed(&directory, "policy inspect /dev/zero");
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(end.stderr.contains("/dev/zero"), "{end:?}");
+}
+
+#[test]
+fn what_ships_is_listed() {
+    let directory = folder();
+    let end = typed(&directory, "policy list");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let rows: Vec<Vec<&str>> = end.stdout.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(names, ["owner-token", "fencing", "ttl-ceiling", "rules"]);
+    let by_default: Vec<&str> = rows.iter().map(|row| row[3]).collect();
+    assert_eq!(by_default, ["yes", "yes", "yes", "no"]);
+    let version = typed(&directory, "version").stdout;
+    assert!(rows.iter().all(|row| version.contains(row[2])), "{version}\n{end:?}");
+}
+
+/// What its `policy.toml` says of settings goes with the module, and is compared before the policy is asked.
+#[test]
+fn settings_are_compared_with_what_the_author_says_of_them_at_their_lines() {
+    if !installed(&["clang", "wasm-ld"]) {
+        return;
+    }
+    let directory = folder();
+    for line in ["policy new team-naming --lang c", "policy build team-naming"] {
+        let end = typed(&directory, line);
+        assert_eq!(end.code, Some(0), "{end:?}");
+    }
+    let end = typed(&directory, "policy inspect team-naming/team-naming.wasm");
+    let told: Vec<Vec<&str>> = end.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(told.iter().any(|row| row.starts_with(&["teams", "list", "required", "the", "teams"])), "{end:?}");
+    assert!(told.iter().any(|row| row.starts_with(&["max_attempts", "number", "100", "tries"])), "{end:?}");
+    let checked = |settings: &str| {
+        let text = format!(
+            "[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\npolicies = [\"team-naming\"]\n\
+             [namespace.settings.team-naming]\n{settings}\n[[policy]]\nname = \"team-naming\"\n\
+             module = \"team-naming/team-naming.wasm\"\n"
+        );
+        fs::write(directory.path().join("locks.toml"), text).expect("the directory is ours");
+        typed(&directory, "check --config locks.toml")
+    };
+    let end = checked("teams = [\"billing\"]\nmax_attempts = 7");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let end = checked("tems = [\"billing\"]\nmax_attempts = \"many\"");
+    for words in [
+        "locks.toml:6:8  error: namespace locks: policy team-naming rejected its settings: tems: no such setting, there are teams, max_attempts",
+        "locks.toml:7:16 error: namespace locks: policy team-naming rejected its settings: max_attempts = \"many\": write a whole number",
+        "error: namespace locks: policy team-naming rejected its settings: teams has to be set: the teams that may take locks",
+    ] {
+        assert!(end.stdout.contains(words) || end.stderr.contains(words), "{words}: {end:?}");
+    }
 }

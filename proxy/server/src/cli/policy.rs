@@ -8,6 +8,7 @@ mod changed;
 mod checking;
 mod creating;
 mod inspecting;
+mod listing;
 mod project;
 mod replaying;
 mod rollout;
@@ -42,6 +43,8 @@ enum PolicyCommand {
     Run(Box<asking::RunArgs>),
     /// Load the policies of a configuration as a proxy does, and tell what each judges and what it needs
     Check(checking::CheckArgs),
+    /// The policies that ship with lockwarden, and what each judges
+    List(listing::ListArgs),
     /// Tell what a module is, what it may call and its digest, and run nothing of it
     Inspect(inspecting::InspectArgs),
     /// Ask the policies of a configuration what an audit trail says that was asked, and tell what they answer otherwise
@@ -61,6 +64,7 @@ pub(super) fn policy(args: &PolicyArgs) -> ExitCode {
         PolicyCommand::Bench(args) => asking::bench(args),
         PolicyCommand::Run(args) => asking::run(args),
         PolicyCommand::Check(args) => checking::check(args),
+        PolicyCommand::List(args) => listing::list(args),
         PolicyCommand::Inspect(args) => inspecting::inspect(args),
         PolicyCommand::Replay(args) => replaying::replay(args),
         PolicyCommand::Rollout(args) => rollout::rollout(args),

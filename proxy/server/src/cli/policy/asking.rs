@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 use lockwarden_lock::decision::Decide as _;
@@ -335,6 +335,8 @@ struct Cost {
     /// Burnt by the decision in the middle of all, and by the costliest.
     fuel: u64,
     max_fuel: u64,
+    /// Making the instances that answer, and telling them their settings, in nanoseconds.
+    start_ns: u64,
     /// Linear memory of the instances that answer, in bytes.
     memory_bytes: u64,
 }
@@ -358,6 +360,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
             .right("P99", |cost| micros(cost.p99_ns))
             .right("FUEL", |cost| cost.fuel)
             .right("MAX FUEL", |cost| near_the_limit(cost.max_fuel, limit))
+            .right("START", |cost| micros(cost.start_ns))
             .right("MEMORY", |cost| format!("{} KiB", number(cost.memory_bytes.div_ceil(1024))))
             .show(Screen::there_is()),
     })?;
@@ -365,11 +368,13 @@ pub(super) fn bench(args: &BenchArgs) -> Result<ExitCode, ApiError> {
 }
 
 impl Asker {
-    /// Asks so often. The first question, which makes the instances, does not count.
+    /// Asks so often. The first question, which makes the instances, counts for itself.
     fn cost(&self, name: String, request: &Request, mut chains: Chains, namespace: NamespaceId, count: u32) -> Cost {
         let (question, client) = (request.question(), request.describe());
         let describe = |_: u64| client.clone();
+        let begun = Instant::now();
         chains.decide(namespace, &question, &describe);
+        let start = begun.elapsed();
         let (mut times, mut fuels) = (Vec::new(), Vec::new());
         let mut before = self.fuel();
         for _ in 0..count {
@@ -384,8 +389,10 @@ impl Asker {
         fuels.sort_unstable();
         let at = |sorted: &[u64], percent: usize| sorted.get((sorted.len() - 1) * percent / 100).copied().unwrap_or(0);
         let memory = self.host.counters().iter().map(|(_, counted)| counted.memory_bytes).sum::<usize>();
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Cost {
             name,
+            start_ns: nanos(start),
             p50_ns: at(&times, 50),
             p99_ns: at(&times, 99),
             fuel: at(&fuels, 50),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use lockwarden_policy::Metadata;
+use lockwarden_policy::{Metadata, SettingInfo};
 use serde::Serialize;
 
 use super::project::limits_in_toml;
@@ -12,7 +12,7 @@ use super::source::source_at;
 use super::wording::calls_in_words;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
-use crate::cli::output::{Format, Output, plain};
+use crate::cli::output::{Format, Output, Screen, Table, plain};
 use crate::text::numbers::number;
 
 #[derive(Args, Debug)]
@@ -83,7 +83,7 @@ fn in_words(inspected: &Inspected) -> String {
     if let Some(why) = &inspected.metadata_error {
         text.push_str(&format!("author    what its author says of it cannot be read: {}\n", plain(why)));
     }
-    if let Some(Metadata { name, version, summary, author, limits }) = &inspected.metadata {
+    if let Some(Metadata { name, version, summary, author, limits, settings, samples: _ }) = &inspected.metadata {
         text.push_str(&format!("policy    {} {}\n", plain(name), plain(version)));
         for (what, said) in [("summary", summary), ("author", author)] {
             if let Some(said) = said {
@@ -94,6 +94,27 @@ fn in_words(inspected: &Inspected) -> String {
         if !limits.is_empty() {
             text.push_str(&format!("needs     {}\n", limits.join(", ")));
         }
+        if !settings.is_empty() {
+            text.push_str(&format!("\n{}", settings_in_words(settings)));
+        }
     }
     text
+}
+
+fn settings_in_words(settings: &[SettingInfo]) -> String {
+    let default = |setting: &SettingInfo| match (&setting.default, setting.required) {
+        (Some(default), _) => plain(default).into_owned(),
+        (None, true) => "required".to_owned(),
+        (None, false) => String::new(),
+    };
+    let kind = |setting: &SettingInfo| match setting.choices.is_empty() {
+        true => setting.kind.word().to_owned(),
+        false => plain(&setting.choices.join(" or ")).into_owned(),
+    };
+    Table::of(settings)
+        .left("SETTING", |setting| plain(&setting.name).into_owned())
+        .left("TYPE", kind)
+        .left("DEFAULT", default)
+        .cut("MEANING", |setting| plain(setting.text.as_deref().unwrap_or_default()).into_owned())
+        .show(Screen::there_is())
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lockwarden_policy::{Metadata, NeededLimits};
+use lockwarden_policy::{Metadata, NeededLimits, SettingInfo};
 use serde::Deserialize;
 
 use super::toml_file;
@@ -36,6 +36,12 @@ pub(super) struct Project {
     pub(super) language: Language,
     #[serde(default)]
     limits: Limits,
+    /// What it can be told, for `check` and `inspect`.
+    #[serde(default, rename = "setting")]
+    settings: Vec<SettingInfo>,
+    /// Keys that it permits.
+    #[serde(default)]
+    samples: Vec<String>,
 }
 
 /// A name that a chain can have.
@@ -109,6 +115,8 @@ impl Project {
                 fuel: fuel.map(std::num::NonZeroU64::get),
                 deadline_ms: deadline.map(|deadline| u64::try_from(deadline.0.as_millis()).unwrap_or(u64::MAX)),
             },
+            settings: self.settings.clone(),
+            samples: self.samples.clone(),
         }
     }
 }
