@@ -208,6 +208,18 @@ static inline bool lw_application(const lw_request *request, lw_bytes *name) {
     return result.is_set;
 }
 
+/* --- What clients did lately, as far as this proxy has seen. --- */
+
+typedef enum { LW_APPLICATION, LW_EVERYONE } lw_whose;
+__attribute__((import_module("lockwarden:policy/history@1.2.0"), import_name("tries"))) uint32_t lw_tries_(uint64_t client, uint32_t whose);
+__attribute__((import_module("lockwarden:policy/history@1.2.0"), import_name("take"))) uint32_t lw_take_(uint64_t client, const uint8_t *budget, uint32_t length, uint32_t most, uint64_t per_ms);
+/* How often clients asked for this lock in the last ten seconds, this time included. */
+static inline uint32_t lw_tries(const lw_request *request, lw_whose whose) { return lw_tries_(request->client, (uint32_t)whose); }
+/* Takes one from a budget of the client's application, if one is left: it has most, which come back evenly within per_ms. */
+static inline bool lw_take(const lw_request *request, lw_bytes budget, uint32_t most, uint64_t per_ms) {
+    return lw_take_(request->client, budget.at, budget.length, most, per_ms);
+}
+
 /* --- Words for the author: shown by `lockwarden policy test` and `run` where the module was built with --debug. --- */
 
 #ifdef LOCKWARDEN_DEBUG

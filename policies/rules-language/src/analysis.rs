@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::facts::{Client, Facts, Flag, Quantity, Words};
+use crate::facts::{Client, Facts, Flag, Quantity, Tries, Words};
 use crate::syntax::{Number, Test, Text};
 use crate::{Expression, MAX_TEXT_BYTES};
 
@@ -30,6 +30,8 @@ pub struct Sample {
     pub ttl_ms: Option<u64>,
     /// Tries in the last ten seconds.
     pub attempts: u32,
+    /// The same of its application, and of all.
+    pub tries: Tries,
     /// What is left of its own lease.
     pub remaining_ms: u64,
     /// The owner token.
@@ -64,6 +66,7 @@ impl Sample {
             db: self.db,
             ttl_ms: self.ttl_ms,
             attempts: self.attempts,
+            tries: self.tries,
             remaining_ms: self.remaining_ms,
             token: self.token.as_deref(),
             token_is_shared: self.token_is_shared,
@@ -89,6 +92,8 @@ pub struct Samples {
     dbs: Vec<u64>,
     ttls: Vec<Option<u64>>,
     attempts: Vec<u64>,
+    tries: Vec<u64>,
+    tries_of_all: Vec<u64>,
     remaining: Vec<u64>,
     tokens: Vec<Option<Vec<u8>>>,
     shared: Vec<bool>,
@@ -126,6 +131,8 @@ impl Samples {
             dbs: number(Quantity::Db, 0, u32::MAX.into()),
             ttls,
             attempts: number(Quantity::Attempts, 1, u32::MAX.into()),
+            tries: number(Quantity::TriesApplication, 1, u32::MAX.into()),
+            tries_of_all: number(Quantity::TriesEveryone, 1, u32::MAX.into()),
             remaining: number(Quantity::Remaining, 0, u64::MAX),
             tokens: seen.tokens(),
             shared: if seen.flags.contains(&Flag::TokenShared) { vec![false, true] } else { vec![false] },
@@ -146,13 +153,15 @@ impl Samples {
         self.sizes().into_iter().fold(1, |all, size| all.saturating_mul(size as u64))
     }
 
-    fn sizes(&self) -> [usize; 16] {
+    fn sizes(&self) -> [usize; 18] {
         [
             self.operations.len(),
             self.keys.len(),
             self.dbs.len(),
             self.ttls.len(),
             self.attempts.len(),
+            self.tries.len(),
+            self.tries_of_all.len(),
             self.remaining.len(),
             self.tokens.len(),
             self.shared.len(),
@@ -178,7 +187,7 @@ impl Samples {
                 true => number.wrapping_add(1).wrapping_mul(STEP) % all,
                 false => number,
             };
-            let mut places = [0; 16];
+            let mut places = [0; 18];
             for (place, size) in places.iter_mut().zip(sizes) {
                 let size = size.max(1) as u64;
                 *place = usize::try_from(rest % size).unwrap_or(0);
@@ -188,13 +197,15 @@ impl Samples {
         })
     }
 
-    fn at(&self, places: [usize; 16]) -> Sample {
+    fn at(&self, places: [usize; 18]) -> Sample {
         let [
             operation,
             key,
             db,
             ttl,
             attempts,
+            tries,
+            tries_of_all,
             remaining,
             token,
             shared,
@@ -215,6 +226,7 @@ impl Samples {
             db: small(self.dbs[db]),
             ttl_ms: self.ttls[ttl],
             attempts: small(self.attempts[attempts]),
+            tries: Tries { application: small(self.tries[tries]), everyone: small(self.tries_of_all[tries_of_all]) },
             remaining_ms: self.remaining[remaining],
             token: self.tokens[token].clone(),
             token_is_shared: self.shared[shared],

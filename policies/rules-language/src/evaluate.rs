@@ -97,6 +97,8 @@ impl Quantity {
             Quantity::Db => facts.db.into(),
             Quantity::Ttl => whole(facts.ttl_ms.unwrap_or(0)),
             Quantity::Attempts => facts.attempts.into(),
+            Quantity::TriesApplication => facts.tries.application.into(),
+            Quantity::TriesEveryone => facts.tries.everyone.into(),
             Quantity::Remaining => whole(facts.remaining_ms),
             Quantity::TokenLength => whole(facts.token.map_or(0, |token| token.len() as u64)),
             Quantity::Hour => asked.minute.div_euclid(60).rem_euclid(24),

@@ -20,6 +20,8 @@ pub struct Facts<'a> {
     pub ttl_ms: Option<u64>,
     /// Tries of this session to take this lock in the last ten seconds.
     pub attempts: u32,
+    /// The same of other clients, where an expression asks for it.
+    pub tries: Tries,
     /// What is left of this session's own lease.
     pub remaining_ms: u64,
     /// The value that the command stores or proves.
@@ -28,6 +30,15 @@ pub struct Facts<'a> {
     pub token_is_shared: bool,
     /// Who asks, where an expression asks for it.
     pub client: Client<'a>,
+}
+
+/// How often the lock was tried in the last ten seconds, this time included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tries {
+    /// By the client's application.
+    pub application: u32,
+    /// By all clients.
+    pub everyone: u32,
 }
 
 /// Who asks; empty where that is not known.
@@ -58,6 +69,8 @@ pub(crate) enum Quantity {
     Db,
     Ttl,
     Attempts,
+    TriesApplication,
+    TriesEveryone,
     Remaining,
     TokenLength,
     Hour,
@@ -144,7 +157,7 @@ impl Words {
 pub const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
 
 /// Every fact, in the order of the documentation.
-pub const FACTS: [FactInfo; 18] = [
+pub const FACTS: [FactInfo; 20] = [
     about("key", Fact::Text(Words::Key), "the lock key"),
     about("operation", Fact::Text(Words::Operation), "what the command means: acquire, extend, release or take-over"),
     about("db", Fact::Number(Quantity::Db), "the logical database"),
@@ -155,6 +168,12 @@ pub const FACTS: [FactInfo; 18] = [
         Fact::Number(Quantity::Attempts),
         "tries of this connection for this lock in the last 10 seconds",
     ),
+    about(
+        "tries.application",
+        Fact::Number(Quantity::TriesApplication),
+        "tries of its application for this lock in the last 10 seconds, at this proxy",
+    ),
+    about("tries.everyone", Fact::Number(Quantity::TriesEveryone), "the same of all clients"),
     about("remaining", Fact::Duration(Quantity::Remaining), "what is left of this connection's own lease; 0s if none"),
     about("token.length", Fact::Number(Quantity::TokenLength), "the bytes of the owner token; 0 if none"),
     about("token.class", Fact::Text(Words::TokenClass), "what it looks like: none, uuid, hex, number, deadline, other"),
@@ -182,7 +201,7 @@ const fn about(name: &'static str, fact: Fact, about: &'static str) -> FactInfo 
 }
 
 /// Facts that a later version of the contract will tell.
-pub(crate) const NOT_YET: [&str; 2] = ["tries.application", "held.count"];
+pub(crate) const NOT_YET: [&str; 1] = ["held.count"];
 
 pub(crate) fn named(name: &str) -> Option<Fact> {
     FACTS.iter().find(|known| known.name == name).map(|known| known.fact)

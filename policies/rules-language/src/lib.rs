@@ -21,7 +21,7 @@ mod token_class;
 mod zone;
 
 pub use evaluate::Steps;
-pub use facts::{Client, FACTS, FactInfo, Facts, MAX_TEXT_BYTES, OPERATIONS};
+pub use facts::{Client, FACTS, FactInfo, Facts, MAX_TEXT_BYTES, OPERATIONS, Tries};
 pub use problem::{Problem, What};
 pub use token_class::{class as token_class, stand_ins};
 pub use zone::{BadZone, Zone};
@@ -68,6 +68,8 @@ pub struct Asks {
     pub application: bool,
     /// The time of day or the day of the week.
     pub calendar: bool,
+    /// How often other clients tried.
+    pub tries: bool,
 }
 
 impl Expression {

@@ -412,6 +412,7 @@ impl<'a> Parser<'a> {
             Fact::Text(Words::ClientCertificate) => self.asks.certificate = true,
             Fact::Text(Words::ClientApplication) => self.asks.application = true,
             Fact::Number(Quantity::Hour | Quantity::Minute | Quantity::Weekday) => self.asks.calendar = true,
+            Fact::Number(Quantity::TriesApplication | Quantity::TriesEveryone) => self.asks.tries = true,
             Fact::Flag(_) | Fact::Number(_) | Fact::Duration(_) | Fact::Text(_) => {}
         }
         Ok(match fact {

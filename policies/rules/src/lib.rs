@@ -12,10 +12,12 @@ use alloc::vec::Vec;
 use core::cell::OnceCell;
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, Traits, application, certificate,
-    describe, export_policy,
+    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, Traits, Whose, application,
+    certificate, describe, export_policy, take, tries,
 };
-use lockwarden_rules::{Client, Expression, Facts, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Zone};
+use lockwarden_rules::{
+    Client, Expression, Facts, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Tries, Zone,
+};
 
 /// The settings, checked. Invariant: all of them together keep to the bounds of `lockwarden-rules`.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ struct Rule {
     when: Option<Expression>,
     /// Where it holds, the operation is refused.
     deny: Option<Expression>,
+    /// How many an application has, and the time within which they come back: without one left the operation is refused.
+    rate: Option<(u32, u64)>,
     code: Code,
     hint: String,
     /// What it wants where it does not refuse.
@@ -92,7 +96,8 @@ impl Policy for Rules {
         let Some((word, operation)) = known_as(request.operation) else {
             return Decision::permit();
         };
-        let (described, certified, called) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        let (described, certified, called, tried) =
+            (OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new());
         let mut wants = Obligations::default();
         for rule in self.rules.iter().filter(|rule| rule.on.contains(operation)) {
             let mut client = Client::default();
@@ -113,12 +118,20 @@ impl Policy for Rules {
             {
                 client.application = name.as_bytes();
             }
+            let mut asked = Tries::default();
+            if rule.asks(|asks| asks.tries) {
+                asked = *tried.get_or_init(|| Tries {
+                    application: tries(request, Whose::Application),
+                    everyone: tries(request, Whose::Everyone),
+                });
+            }
             let facts = Facts {
                 key: &request.key,
                 operation: word,
                 db: request.db,
                 ttl_ms: request.ttl_ms,
                 attempts: request.attempts,
+                tries: asked,
                 remaining_ms: request.remaining_ms,
                 token: request.owner_token.as_deref(),
                 token_is_shared: request.traits.contains(Traits::SHARED_TOKEN),
@@ -130,6 +143,9 @@ impl Policy for Rules {
                 continue;
             }
             if rule.deny.as_ref().is_some_and(holds) {
+                return rule.refusal();
+            }
+            if rule.rate.is_some_and(|(most, per_ms)| !take(request, &rule.name, most, per_ms)) {
                 return rule.refusal();
             }
             wants.ttl_default_ms = smaller(wants.ttl_default_ms, rule.wants.ttl_default_ms);
@@ -166,7 +182,8 @@ impl Rule {
                 }
             },
         };
-        let refuses = deny.is_some();
+        let rate = rate(table);
+        let refuses = deny.is_some() || rate.is_some();
         if !refuses && wants == Obligations::default() {
             table.problem("it neither refuses nor wants anything");
         }
@@ -176,7 +193,7 @@ impl Rule {
         } else {
             Operations::ACQUIRE | Operations::TAKE_OVER | Operations::EXTEND
         };
-        Some(Rule { name: name.into(), on: on.unwrap_or(usual), when, deny, code, hint, wants, zone })
+        Some(Rule { name: name.into(), on: on.unwrap_or(usual), when, deny, rate, code, hint, wants, zone })
     }
 
     fn asks(&self, what: impl Fn(lockwarden_rules::Asks) -> bool) -> bool {
@@ -199,6 +216,16 @@ fn condition(table: &mut Settings, name: &'static str) -> Option<Expression> {
             None
         }
     }
+}
+
+/// `10/60000`: ten, which come back within a minute.
+fn rate(table: &mut Settings) -> Option<(u32, u64)> {
+    let text = table.text("rate")?;
+    let parts = text.split_once('/').and_then(|(most, per_ms)| Some((most.parse().ok()?, per_ms.parse().ok()?)));
+    if parts.is_none() {
+        table.problem("the rate is none");
+    }
+    parts
 }
 
 /// An operation as expressions call it and as a set, if rules are asked about it.

@@ -117,4 +117,29 @@ pub fn application(request: &Request) -> Option<String> {
     }
 }
 
+/// How often clients asked for this lock in the last ten seconds, this time included, as far as this proxy has seen. A policy
+/// that calls this needs a proxy that speaks `lockwarden:policy` 1.2; natively, in tests, it is the first time.
+pub fn tries(request: &Request, whose: Whose) -> u32 {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::history::tries(request.client, whose);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = (request, whose);
+        1
+    }
+}
+
+/// Takes one from a budget of the client's application, if one is left: it has `most`, which come back evenly within
+/// `per_ms`. A policy that calls this needs a proxy that speaks `lockwarden:policy` 1.2; natively, in tests, there is always one.
+pub fn take(request: &Request, budget: &str, most: u32, per_ms: u64) -> bool {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::history::take(request.client, budget, most, per_ms);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = (request, budget, most, per_ms);
+        true
+    }
+}
+
 pub use bindings::lockwarden::policy::clients::Identity as ClientIdentity;
+pub use bindings::lockwarden::policy::history::Whose;

@@ -19,6 +19,7 @@ use crate::bindings::v1;
 use crate::breaker::{Asker, Breakers};
 use crate::deadline::thread_time;
 use crate::generation::Generation;
+use crate::history::Asking;
 use crate::instance::{Asked, Budget, Failure, Instance, Kind, Member, NotStarted};
 use crate::meter::{Meter, Tally};
 
@@ -41,6 +42,9 @@ struct Slot {
     breakers: [Breakers; Operation::ALL.len()],
     meter: Arc<Meter>,
 }
+
+/// Says who a client is.
+type Describe<'a> = &'a dyn Fn(u64) -> Option<ClientDescription>;
 
 /// What a fault names as its policy where a namespace has no chain.
 const NO_CHAIN: &str = "(none loaded)";
@@ -98,6 +102,14 @@ impl Decide for Chains {
         let operation = v1::as_set(question.operation);
         let request = self.request.get_or_insert_with(v1::empty_request);
         let mut asked = Asked::new(question, request);
+        let asking = chain.asks_history().then(|| {
+            let application = describe(question.client).map(|known| known.application).unwrap_or_default();
+            let lock = (question.db, question.key);
+            Asking::new(&chain.namespace, lock, question.client, &application, question.now.0)
+        });
+        if let (Some(asking), Operation::Acquire) = (&asking, question.operation) {
+            chain.tried(asking);
+        }
         let mut decision = Decision::permit();
         let mut wanted_before: Option<&Member> = None;
         for (member, slot) in chain.members.iter().zip(live) {
@@ -105,7 +117,7 @@ impl Decide for Chains {
             if is_left_out || !member.judged.contains(operation) {
                 continue;
             }
-            let answer = ask(member, slot, &mut asked, describe, !self.without_breakers);
+            let answer = ask(member, slot, &mut asked, (describe, asking), !self.without_breakers);
             if member.kind == Kind::Reports {
                 // What it wants is not asked for, and a fault of it is only counted.
                 if let Ok(v1::Answer::Deny { reason, rule, detail }) = answer {
@@ -172,7 +184,7 @@ fn ask(
     member: &Member,
     slot: &mut Slot,
     asked: &mut Asked<'_>,
-    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    (describe, asking): (Describe<'_>, Option<Asking>),
     may_break: bool,
 ) -> Result<v1::Answer, FaultKind> {
     // Operations are numbered in the order in which they are listed.
@@ -190,7 +202,7 @@ fn ask(
             return Err(kind);
         }
     }
-    let answer = attempt(member, slot, asked, describe);
+    let answer = attempt(member, slot, asked, (describe, asking));
     let took = begun.map(|begun| begun.elapsed());
     if let (true, Some(took)) = (sampled, took) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -238,7 +250,7 @@ fn attempt(
     member: &Member,
     slot: &mut Slot,
     asked: &mut Asked<'_>,
-    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    (describe, asking): (Describe<'_>, Option<Asking>),
 ) -> Result<v1::Answer, Failure> {
     let instance = match &mut slot.instance {
         Some(instance) => instance,
@@ -250,7 +262,7 @@ fn attempt(
         false => None,
     };
     let budget = Budget::decide(&member.limits);
-    let answer = instance.ask(member, budget, asked, client);
+    let answer = instance.ask(member, budget, asked, (client, asking));
     slot.tally.burnt(instance.burnt(budget));
     if member.asks_clients {
         slot.tally.asked_who(instance.take_client_questions());

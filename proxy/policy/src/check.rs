@@ -91,7 +91,7 @@ fn answers(namespace: &str, member: &Member, samples: &[Question<'_>]) -> Result
         let (patient, strict) = (Budget::decide(&member.limits).patient(), Budget::decide(&member.limits));
         let mut ask = |instance: &mut Instance, budget| {
             let client = Some((question.client, ClientDescription::default()));
-            instance.ask(member, budget, &mut Asked::new(question, &mut request), client)
+            instance.ask(member, budget, &mut Asked::new(question, &mut request), (client, None))
         };
         let refused = |failure| faulty(namespace, member, doing(), failure);
         let mut answer = ask(&mut instance, patient).map_err(refused)?;

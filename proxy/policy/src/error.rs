@@ -2,6 +2,7 @@
 //! Each prints as one line that names the policy and says what to do. What goes wrong while a policy
 //! is asked is a fault, see `lockwarden_lock::decision::FaultKind`.
 
+use crate::bindings::v1::ABI;
 use std::io;
 use std::path::PathBuf;
 
@@ -94,13 +95,13 @@ pub enum LoadError {
         place: String,
     },
     /// It was built for another version of the contract.
-    #[error("policy {policy}: {place} was built for {found}; this proxy speaks lockwarden:policy 1.x")]
+    #[error("policy {policy}: {place} was built for {found}; this proxy speaks lockwarden:policy {ABI}")]
     Version {
         /// The policy.
         policy: String,
         /// Where its module is.
         place: String,
-        /// The interface it names.
+        /// The interface that it names, or the function that it asks.
         found: String,
     },
     /// WebAssembly, but no policy.

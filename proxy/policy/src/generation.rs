@@ -8,6 +8,7 @@ use lockwarden_lock::decision::Operation;
 use lockwarden_lock::namespace::NamespaceId;
 
 use crate::bindings::v1;
+use crate::history::Asking;
 use crate::instance::{Kind, Member};
 use crate::meter::{Meters, PolicyCounters};
 
@@ -53,6 +54,21 @@ pub struct TriedPolicy {
     pub most_fuel: u64,
     /// What one decision may burn.
     pub fuel_limit: u64,
+}
+
+impl Chain {
+    /// Whether any of its policies asks what clients did lately.
+    pub(crate) fn asks_history(&self) -> bool {
+        self.members.iter().any(|member| member.history.is_some())
+    }
+
+    /// Counts that a client tries to take a lock.
+    pub(crate) fn tried(&self, asking: &Asking) {
+        let mut histories = self.members.iter().filter_map(|member| member.history.as_deref());
+        if let Some(history) = histories.next() {
+            history.tried(asking);
+        }
+    }
 }
 
 impl PolicyInfo {

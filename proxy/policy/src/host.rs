@@ -18,6 +18,7 @@ use crate::digest::hex;
 use crate::engine::{self, POOLED_INSTANCES};
 use crate::error::{HostError, LoadError};
 use crate::generation::{Chain, Generation, PolicyInfo};
+use crate::history::{History, Pretended};
 use crate::instance::{Kind, Member};
 use crate::loader::{self, Compiled, ModuleInfo};
 use crate::meter::{Meters, Observer, PolicyCounters};
@@ -31,6 +32,7 @@ pub struct PolicyHost {
     ticker: Arc<Ticker>,
     pooled: bool,
     meters: Arc<Meters>,
+    history: Arc<History>,
     generations: AtomicU64,
     /// What the last load compiled, by the digest of the module.
     compiled: Mutex<BTreeMap<[u8; 32], Arc<Compiled>>>,
@@ -83,6 +85,7 @@ impl PolicyHost {
             engine: new.engine,
             pooled: new.pooled,
             meters: Arc::new(Meters::new(observer)),
+            history: Arc::new(History::new()),
             generations: AtomicU64::new(0),
             compiled: Mutex::default(),
             said,
@@ -142,6 +145,12 @@ impl PolicyHost {
         loader::inspect(&self.engine, source)
     }
 
+    /// Has policies be told this of what clients did lately, and nothing that they do count: for an author, who asks the same
+    /// twice.
+    pub fn pretend(&self, what: Pretended) {
+        self.history.pretend(Some(what));
+    }
+
     /// What every policy did since the host was made, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(Arc<str>, PolicyCounters)> {
@@ -197,6 +206,8 @@ impl PolicyHost {
                 Some(Some((source, compiled))) => {
                     let member = |kind, settings: Vec<v1::Setting>| Member {
                         asks_clients: compiled.asks_clients && may_ask_clients(kind, &settings),
+                        history: (compiled.asks_history && may_ask_history(kind, &settings))
+                            .then(|| self.history.clone()),
                         kind,
                         compiled: compiled.clone(),
                         settings,
@@ -281,6 +292,12 @@ fn is_rules(source: &PolicySource) -> bool {
 /// for each question costs three texts.
 fn may_ask_clients(kind: Kind, settings: &[v1::Setting]) -> bool {
     kind == Kind::Policy || settings.iter().any(|setting| setting.value.contains("client."))
+}
+
+/// The same of what clients did lately.
+fn may_ask_history(kind: Kind, settings: &[v1::Setting]) -> bool {
+    let asks = |setting: &v1::Setting| setting.value.contains("tries.") || setting.name.ends_with(".rate");
+    kind == Kind::Policy || settings.iter().any(asks)
 }
 
 /// The settings of rules that refuse, and of those with `only = "report"`, which are asked by themselves: the contract has no

@@ -9,6 +9,7 @@ use wasmtime::{Store, Trap};
 
 use crate::bindings::v1;
 use crate::error::one_line;
+use crate::history::{Asking, History};
 use crate::loader::Compiled;
 use crate::meter::Meter;
 use crate::source::Limits;
@@ -28,6 +29,8 @@ pub(crate) struct Member {
     pub(crate) ticker: Arc<Ticker>,
     /// Whether it can ask who the client is under these settings.
     pub(crate) asks_clients: bool,
+    /// What it can ask of what clients did lately under these settings.
+    pub(crate) history: Option<Arc<History>>,
     pub(crate) kind: Kind,
 }
 
@@ -124,7 +127,7 @@ impl<'a> Asked<'a> {
 impl Instance {
     /// Makes an instance and configures it.
     pub(crate) fn start(member: &Member, budget: Budget) -> Result<Instance, NotStarted> {
-        let state = State::new(&member.limits, budget.deadline, &member.meter, &member.ticker);
+        let state = State::new(member, budget.deadline);
         let mut store = Store::new(member.compiled.policy.engine(), state);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut store| Ok(store.data_mut().epoch_moved()));
@@ -146,12 +149,15 @@ impl Instance {
         member: &Member,
         budget: Budget,
         asked: &mut Asked<'_>,
-        client: Option<(u64, ClientDescription)>,
+        (client, asking): (Option<(u64, ClientDescription)>, Option<Asking>),
     ) -> Result<v1::Answer, Failure> {
         prepare(&mut self.store, budget)?;
         // Kept only where a policy can be asked: a write to the store's data is not free.
         if member.asks_clients {
             self.store.data_mut().client = client;
+        }
+        if member.history.is_some() {
+            self.store.data_mut().asking = asking;
         }
         let answer = self.exports.call_decide(&mut self.store, asked.request());
         let mut answer = v1::Answer::from(answer.map_err(|error| failure(&self.store, &error))?);

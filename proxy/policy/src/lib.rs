@@ -13,6 +13,7 @@ mod encoding;
 mod engine;
 mod error;
 mod generation;
+mod history;
 mod host;
 mod instance;
 #[cfg(debug_assertions)]
@@ -27,10 +28,12 @@ mod store;
 mod sync;
 mod ticker;
 
+pub use bindings::v1::ABI;
 pub use chains::Chains;
 pub use engine::MAX_MEMORY_BYTES;
 pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo, TriedPolicy};
+pub use history::Pretended;
 pub use host::{ChainSpec, PolicyHost};
 pub use loader::{MAX_MODULE_BYTES, ModuleInfo};
 pub use metadata::{Metadata, NeededLimits, SettingInfo, SettingKind};

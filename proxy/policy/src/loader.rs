@@ -31,6 +31,8 @@ pub(crate) struct Compiled {
     pub(crate) policy: v1::PolicyPre<State>,
     /// Whether it may ask who the client is.
     pub(crate) asks_clients: bool,
+    /// Whether it may ask what clients did lately.
+    pub(crate) asks_history: bool,
     pub(crate) sha256: [u8; 32],
     /// Whether it may say what it prints.
     pub(crate) is_for_debugging: bool,
@@ -65,10 +67,10 @@ pub(crate) fn compile(
         ModuleSource::BuiltIn(_) => crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?,
         _ => about.component(engine, bytes)?,
     };
-    let Imports { asks_clients, is_for_debugging } = about.imports(engine, &component, said.is_some())?;
+    let Imports { asks_clients, asks_history, is_for_debugging } = about.imports(engine, &component, said.is_some())?;
     let policy = link(engine, &component, said).map_err(|error| about.misfit(&error))?;
     let metadata = Metadata::read(bytes).unwrap_or_default();
-    Ok(Arc::new(Compiled { policy, asks_clients, sha256, is_for_debugging, metadata }))
+    Ok(Arc::new(Compiled { policy, asks_clients, asks_history, sha256, is_for_debugging, metadata }))
 }
 
 /// What a module says of itself, without running any of it.
@@ -97,20 +99,11 @@ pub(crate) fn inspect(engine: &Engine, source: &PolicySource) -> Result<ModuleIn
     let component = about.component(engine, bytes)?;
     let Imports { is_for_debugging, .. } = about.imports(engine, &component, true)?;
     link(engine, &component, Some(&Arc::default())).map_err(|error| about.misfit(&error))?;
-    let component_type = component.component_type();
-    let (mut contract, mut calls) = (None, Vec::new());
-    for (name, import) in component_type.imports(engine) {
-        // `lockwarden:policy/clients@1.2.0`: checked to be so above.
-        let Some((interface, version)) = name.strip_prefix(OURS).and_then(|name| name.split_once('@')) else {
-            continue;
-        };
-        contract.get_or_insert_with(|| one_line(version));
-        if let ComponentItem::ComponentInstance(instance) = import.ty {
-            let functions =
-                instance.exports(engine).filter(|(_, item)| matches!(item.ty, ComponentItem::ComponentFunc(_)));
-            calls.extend(functions.map(|(function, _)| one_line(&format!("{interface}.{function}"))));
-        }
-    }
+    let asked = asked(engine, &component);
+    let contract = asked.first().map(|asked| one_line(&asked.version));
+    let functions =
+        asked.iter().flat_map(|asked| asked.functions.iter().map(move |function| (&asked.interface, function)));
+    let calls = functions.map(|(interface, function)| one_line(&format!("{interface}.{function}"))).collect();
     Ok(ModuleInfo {
         sha256: hex(&digest_of(bytes)),
         bytes: bytes.len(),
@@ -159,12 +152,14 @@ fn link(engine: &Engine, component: &Component, said: Option<&Arc<Said>>) -> was
         said::add_to_linker(&mut linker, said)?;
     }
     v1::clients::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    v1::history::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
     v1::PolicyPre::new(linker.instantiate_pre(component)?)
 }
 
 /// What the imports of a policy tell of it.
 struct Imports {
     asks_clients: bool,
+    asks_history: bool,
     is_for_debugging: bool,
 }
 
@@ -250,16 +245,23 @@ impl<'s> About<'s> {
         if !foreign.is_empty() {
             return Err(self.foreign(dedup(foreign)));
         }
-        let known = |name: &&String| v1::INTERFACES.iter().any(|ours| name.starts_with(ours));
-        if let Some(found) = imports.iter().find(|name| !known(name)) {
-            return Err(LoadError::Version {
-                policy: self.policy.to_owned(),
-                place: self.place.clone(),
-                found: one_line(found),
-            });
+        let known = |name: &str| v1::INTERFACES.iter().find(|(ours, _)| name.starts_with(ours));
+        let unknown = imports.iter().find(|name| known(name).is_none()).cloned();
+        let unknown = unknown.or_else(|| {
+            let mut asked = asked(engine, component).into_iter();
+            asked.find_map(|Asked { name, interface, version, functions }| {
+                let (_, ours) = known(&name)?;
+                let lacks = functions.iter().find(|function| !ours.contains(&&***function))?;
+                Some(format!("{OF_VERSION} {version}: it asks {interface}.{lacks}"))
+            })
+        });
+        if let Some(found) = unknown {
+            let (policy, place) = (self.policy.to_owned(), self.place.clone());
+            return Err(LoadError::Version { policy, place, found: one_line(&found) });
         }
         let asks_clients = imports.iter().any(|name| name.starts_with(v1::CLIENTS));
-        Ok(Imports { asks_clients, is_for_debugging })
+        let asks_history = imports.iter().any(|name| name.starts_with(v1::HISTORY));
+        Ok(Imports { asks_clients, asks_history, is_for_debugging })
     }
 
     fn foreign(&self, imports: Vec<String>) -> LoadError {
@@ -274,6 +276,36 @@ impl<'s> About<'s> {
         LoadError::NotAPolicy { policy: self.policy.to_owned(), place: self.place.clone(), detail: one_line(detail) }
     }
 }
+
+/// An interface of the contract that a component imports.
+struct Asked {
+    /// `lockwarden:policy/clients@1.2.0`.
+    name: String,
+    interface: String,
+    version: String,
+    functions: Vec<String>,
+}
+
+/// What a component asks the proxy for, beside other imports.
+fn asked(engine: &Engine, component: &Component) -> Vec<Asked> {
+    let component_type = component.component_type();
+    let imports = component_type.imports(engine).filter_map(|(name, import)| {
+        let (interface, version) = name.strip_prefix(OURS)?.split_once('@')?;
+        let functions = match import.ty {
+            ComponentItem::ComponentInstance(instance) => {
+                let functions =
+                    instance.exports(engine).filter(|(_, item)| matches!(item.ty, ComponentItem::ComponentFunc(_)));
+                functions.map(|(function, _)| function.to_owned()).collect()
+            }
+            _ => Vec::new(),
+        };
+        Some(Asked { name: name.to_owned(), interface: interface.to_owned(), version: version.to_owned(), functions })
+    });
+    imports.collect()
+}
+
+/// The contract, in front of its version.
+const OF_VERSION: &str = "lockwarden:policy";
 
 /// How the names of all interfaces of the contract begin.
 const OURS: &str = "lockwarden:policy/";

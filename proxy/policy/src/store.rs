@@ -9,8 +9,9 @@ use wasmtime::{ResourceLimiter, UpdateDeadline};
 
 use crate::bindings::v1;
 use crate::deadline::Overdue;
+use crate::history::{Asking, History};
+use crate::instance::Member;
 use crate::meter::Meter;
-use crate::source::Limits;
 use crate::ticker::Ticker;
 
 /// What a store holds.
@@ -26,21 +27,26 @@ pub(crate) struct State {
     overdue: Option<Overdue>,
     /// The client of the call that is running, if the policy may ask: its handle and its answer.
     pub(crate) client: Option<(u64, ClientDescription)>,
+    /// What it may ask of what clients did lately, and about whom.
+    history: Option<Arc<History>>,
+    pub(crate) asking: Option<Asking>,
     /// How often it has asked since that was last counted.
     pub(crate) client_questions: u64,
 }
 
 impl State {
-    pub(crate) fn new(limits: &Limits, deadline: Duration, meter: &Arc<Meter>, ticker: &Arc<Ticker>) -> State {
+    pub(crate) fn new(member: &Member, deadline: Duration) -> State {
         State {
-            memory_limit: limits.memory_bytes,
+            memory_limit: member.limits.memory_bytes,
             memory_bytes: 0,
             memory_refused: false,
-            meter: meter.clone(),
-            ticker: ticker.clone(),
+            meter: member.meter.clone(),
+            ticker: member.ticker.clone(),
             deadline,
             overdue: None,
             client: None,
+            history: member.history.clone(),
+            asking: None,
             client_questions: 0,
         }
     }
@@ -134,5 +140,24 @@ impl v1::clients::Host for State {
         self.client_questions += 1;
         let (handle, description) = self.client.as_ref()?;
         (*handle == client).then(|| description.application.clone())
+    }
+}
+
+impl State {
+    /// The history, and who asks, if it is the client of the call that is running.
+    fn asked_of(&self, client: u64) -> Option<(&History, &Asking)> {
+        let asking = self.asking.as_ref().filter(|asking| asking.client == client)?;
+        Some((self.history.as_deref()?, asking))
+    }
+}
+
+impl v1::history::Host for State {
+    fn tries(&mut self, client: u64, whose: v1::history::Whose) -> u32 {
+        self.asked_of(client).map_or(0, |(history, asking)| history.tries(asking, whose))
+    }
+
+    fn take(&mut self, client: u64, budget: String, most: u32, per_ms: u64) -> bool {
+        let policy = self.meter.policy();
+        self.asked_of(client).is_none_or(|(history, asking)| history.take(asking, policy, (&budget, most, per_ms)))
     }
 }

@@ -384,7 +384,11 @@ fn foreign_imports_are_refused_by_name() {
     assert_one_error(&load("foreign_interface"), &["imports other:clock/wall@0.3.0"]);
     assert_one_error(
         &load("from_the_future"),
-        &["built for lockwarden:policy/oracle@2.0.0", "speaks lockwarden:policy 1.x"],
+        &["built for lockwarden:policy/oracle@2.0.0", "speaks lockwarden:policy 1.2"],
+    );
+    assert_one_error(
+        &load("from_the_next_minor"),
+        &["built for lockwarden:policy 1.9.0: it asks history.foresee", "speaks lockwarden:policy 1.2"],
     );
 }
 

@@ -67,6 +67,13 @@ lw_decision lw_decide(const lw_request *r) {
         append_word(&text, application);
         return lw_deny(LW_NOT_OWNER, buffer);
     }
+    if (lw_is(r->key, "history")) {
+        append_number(&text, lw_tries(r, LW_APPLICATION));
+        append_number(&text, lw_tries(r, LW_EVERYONE));
+        append_number(&text, lw_take(r, lw_bytes_of("left"), 3, 60000));
+        append_number(&text, lw_take(r, lw_bytes_of("spent"), 3, 60000));
+        return lw_deny(LW_LIMITED, buffer);
+    }
     if (lw_is(r->key, "everything"))
         return lw_permit_with((lw_obligations){lw_ms(1000), lw_ms(2000), lw_ms(3000), lw_ms(4000), {1, LW_TOKEN | LW_OBSERVED},
                                                LW_SEQUENTIAL, true, {1, LW_AFTER_DEADLINE}});

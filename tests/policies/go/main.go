@@ -41,6 +41,11 @@ func (p *probe) Decide(r *lockwarden.Request) lockwarden.Decision {
 		application, _ := lockwarden.Application(r)
 		words := []string{client.Name, client.User, client.Address, certificate, application}
 		return lockwarden.Deny(lockwarden.NotOwner, strings.Join(words, " "))
+	case "history":
+		asNumber := map[bool]int{true: 1}
+		return lockwarden.Deny(lockwarden.Limited, fmt.Sprint(lockwarden.Tries(r, lockwarden.OfApplication), " ",
+			lockwarden.Tries(r, lockwarden.OfEveryone), " ", asNumber[lockwarden.Take(r, "left", 3, 60000)], " ",
+			asNumber[lockwarden.Take(r, "spent", 3, 60000)]))
 	case "everything":
 		ms := func(ms uint64) *uint64 { return &ms }
 		require, takeOver := lockwarden.Token|lockwarden.Observed, lockwarden.AfterDeadline

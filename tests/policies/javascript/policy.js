@@ -1,5 +1,6 @@
 // Asks the SDK for all that it has.
 import { application, certificate, describe } from "lockwarden:policy/clients@1.2.0";
+import { take, tries } from "lockwarden:policy/history@1.2.0";
 import { Settings, deny, permit, text } from "./lockwarden.js";
 
 const OPERATIONS = ["acquire", "extend", "release", "take-over", "inspect", "write", "guarded-write"];
@@ -32,6 +33,10 @@ export function decide(r) {
     case "client": {
       const { name, user, address } = describe(r.client);
       return deny("not-owner", [name, user, address, certificate(r.client), application(r.client)].join(" "));
+    }
+    case "history": {
+      const taken = ["left", "spent"].map((budget) => Number(take(r.client, budget, 3, 60000n)));
+      return deny("limited", [tries(r.client, "application"), tries(r.client, "everyone"), ...taken].join(" "));
     }
     case "everything": {
       const times = { ttlDefaultMs: 1000n, ttlCapMs: 2000n, keepAliveMs: 3000n, maxHoldMs: 4000n };

@@ -2,6 +2,7 @@
 
 from lockwarden import Code, Fence, Operation, Operations, Proofs, Settings, TakeOverRule, deny, permit
 from wit_world.imports.clients import application, certificate, describe
+from wit_world.imports.history import Whose, take, tries
 
 
 class WitWorld:
@@ -28,6 +29,10 @@ class WitWorld:
                 identity = describe(r.client)
                 words = (identity.name, identity.user, identity.address, certificate(r.client), application(r.client))
                 return deny(Code.NOT_OWNER, " ".join(words))
+            case b"history":
+                taken = [int(take(r.client, budget, 3, 60000)) for budget in ("left", "spent")]
+                whose = (Whose.APPLICATION, Whose.EVERYONE)
+                return deny(Code.LIMITED, " ".join(map(str, [tries(r.client, one) for one in whose] + taken)))
             case b"everything":
                 return permit(
                     *(1000, 2000, 3000, 4000),

@@ -95,6 +95,7 @@ mod prefixes;
 mod presenting;
 mod primaries;
 mod proposing_guards;
+mod rates;
 mod ready;
 mod record_versions;
 mod reloading;

@@ -185,6 +185,23 @@ func Application(request *Request) (string, bool) {
 	return string(bytesAt(word(described[4:]), word(described[8:]))), described[0] != 0
 }
 
+// Whose tries are meant.
+type Whose uint32
+
+// Those of the client's application, or of all clients.
+const (
+	OfApplication Whose = iota
+	OfEveryone
+)
+
+// Tries is how often clients asked for this lock in the last ten seconds, this time included, as far as this proxy has seen.
+func Tries(request *Request, whose Whose) uint32 { return tries(request.client, uint32(whose)) }
+
+// Take one from a budget of the client's application, if one is left: it has most, which come back evenly within perMs.
+func Take(request *Request, budget string, most uint32, perMs uint64) bool {
+	return take(request.client, unsafe.Pointer(unsafe.StringData(budget)), uint32(len(budget)), most, perMs) != 0
+}
+
 // Settings of one namespace. Readers return the default where a name is not set or its value is wrong.
 type Settings struct {
 	given    map[string]string
@@ -280,6 +297,12 @@ func certificate(client uint64, result unsafe.Pointer)
 
 //go:wasmimport lockwarden:policy/clients@1.2.0 application
 func application(client uint64, result unsafe.Pointer)
+
+//go:wasmimport lockwarden:policy/history@1.2.0 tries
+func tries(client uint64, whose uint32) uint32
+
+//go:wasmimport lockwarden:policy/history@1.2.0 take
+func take(client uint64, budget unsafe.Pointer, length uint32, most uint32, perMs uint64) uint32
 
 func address(p unsafe.Pointer) uint32 { return uint32(uintptr(p)) }
 

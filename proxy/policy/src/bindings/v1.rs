@@ -6,16 +6,26 @@ use std::sync::Arc;
 use lockwarden_lock::decision as domain;
 use lockwarden_lock::reason::Reason;
 
-pub(crate) use generated::lockwarden::policy::clients;
 use generated::lockwarden::policy::types::{Code, Denial, Fence, Obligations, Operation, Proofs, TakeOverRule, Traits};
 pub(crate) use generated::lockwarden::policy::types::{Decision, Operations, Request, Setting};
+pub(crate) use generated::lockwarden::policy::{clients, history};
 pub(crate) use generated::{Policy, PolicyPre};
 
-/// The interfaces of the contract as components name them, up to the minor version.
-pub(crate) const INTERFACES: [&str; 2] = ["lockwarden:policy/types@1.", "lockwarden:policy/clients@1."];
+/// The newest version of the contract that this proxy speaks.
+pub const ABI: &str = "1.2";
+
+/// The interfaces of the contract as components name them, up to the minor version, each with its functions.
+pub(crate) const INTERFACES: [(&str, &[&str]); 3] = [
+    ("lockwarden:policy/types@1.", &[]),
+    (CLIENTS, &["describe", "certificate", "application"]),
+    (HISTORY, &["tries", "take"]),
+];
 
 /// The one of them that a component imports only if it asks who clients are.
 pub(crate) const CLIENTS: &str = "lockwarden:policy/clients@1.";
+
+/// The one that it imports only if it asks what clients did lately.
+pub(crate) const HISTORY: &str = "lockwarden:policy/history@1.";
 
 mod generated {
     #![allow(

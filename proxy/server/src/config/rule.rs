@@ -23,6 +23,7 @@ key_table! { pub(super) KEYS =
     on: "[\"acquire\", \"take-over\"]" = "(acquire; where it refuses nothing, also take-over and extend)",
     when: "'key.startsWith(\"lock:billing:\")'" = "(always)",
     deny: "'ttl > 5s'" = "(never)",
+    rate: "\"10/1m\"" = "(none)",
     hint: "\"ask for at most 5 s\"" = "(none)",
     code: "\"limited\"" = "\"limited\"",
     only: "\"report\"" = "(nothing: it refuses)",
@@ -47,6 +48,10 @@ const WISHES: [&str; 4] = ["ttl_default", "ttl_cap", "keep_alive", "max_hold"];
 /// A time that a rule may want.
 const WISH: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(36_525 * 24 * 60 * 60);
 
+/// The most of a rate, and its times.
+const MAX_RATE: u32 = 1_000_000;
+const RATE_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+
 /// One checked `[[namespace.rule]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleConfig {
@@ -65,6 +70,11 @@ pub(crate) struct RuleConfig {
 impl RuleConfig {
     fn said(&self, key: &str) -> Option<&str> {
         self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| &**value)
+    }
+
+    /// Whether it can refuse anything.
+    fn refuses(&self) -> bool {
+        self.said("deny").is_some() || self.said("rate").is_some()
     }
 
     /// Why it refuses, in the word of an error reply.
@@ -86,7 +96,7 @@ impl RuleConfig {
 
     /// The operations that it is asked about. Where it only wants something, an extension may not lead around it.
     fn on(&self) -> &str {
-        let usual = if self.said("deny").is_some() { "acquire" } else { "acquire,take-over,extend" };
+        let usual = if self.refuses() { "acquire" } else { "acquire,take-over,extend" };
         self.said("on").unwrap_or(usual)
     }
 
@@ -180,6 +190,8 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     if let Some(on) = operations(reader, section) {
         settings.push(("on", on));
     }
+    let rated = reader.parsed(section, "rate", rate);
+    settings.extend(rated.map(|found| ("rate", found.value)));
     let code = reader.choice(section, "code", &CODES);
     let hint = reader.parsed(section, "hint", hint).map(|found| found.value);
     let only = reader.choice(section, "only", &[("report", "report")]);
@@ -201,10 +213,11 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     reader.unknown_keys(section, belongs_on_top);
     let scope = &section.scope;
     let says = |key: &str| section.table.contains_key(key);
-    if !says("deny") && !WISHES.iter().any(|wish| says(wish)) {
+    let refuses = says("deny") || says("rate");
+    if !refuses && !WISHES.iter().any(|wish| says(wish)) {
         let wishes = listed(WISHES, "or");
         reader.error(section.span.clone(), || {
-            format!("{scope}it refuses nothing and wants nothing; write deny = 'ttl > 5s', or one of {wishes}")
+            format!("{scope}it refuses nothing and wants nothing; write deny = 'ttl > 5s', rate = \"10/1m\", or one of {wishes}")
         });
     }
     if let (Some(_), Some(wish)) = (only, WISHES.iter().find(|wish| says(wish))) {
@@ -213,8 +226,10 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
         });
     }
     for key in ["hint", "code", "only"] {
-        if let (Some(value), false) = (section.table.get(key), says("deny")) {
-            reader.error(value.span(), || format!("{scope}{key}: it belongs to a refusal, and this rule has no deny"));
+        if let (Some(value), false) = (section.table.get(key), refuses) {
+            reader.error(value.span(), || {
+                format!("{scope}{key}: it belongs to a refusal, and this rule has no deny and no rate")
+            });
         }
     }
     let zone = zone.map(|found| found.value);
@@ -254,6 +269,20 @@ fn in_words(problem: &Problem) -> String {
         }
         Some(_) | None => problem.to_string(),
     }
+}
+
+/// A text that is no rate.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is no rate; write how many in which time, such as \"10/1m\", up to 1000000 in up to a day", quoted(.0))]
+struct RateError(String);
+
+/// As the policy is told it: how many, and the time in milliseconds.
+fn rate(text: &str) -> Result<String, RateError> {
+    let wrong = || RateError(text.to_owned());
+    let (most, per) = text.split_once('/').ok_or_else(wrong)?;
+    let most = most.parse().ok().filter(|most| (1..=MAX_RATE).contains(most)).ok_or_else(wrong)?;
+    let per = value::duration(per, RATE_TIME).map_err(|_| wrong())?;
+    Ok(format!("{most}/{}", per.as_millis()))
 }
 
 /// Why a word cannot stand in `on`.

@@ -75,7 +75,7 @@ pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
     // build.rs finds it out.
     revision: env!("LOCKWARDEN_REVISION"),
     wasmtime: "48",
-    policy_abi: "1.2",
+    policy_abi: lockwarden_policy::ABI,
 };
 
 type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;

@@ -184,6 +184,7 @@ impl Asker {
             }
         };
         let (question, client) = (request.question(), request.describe());
+        self.host.pretend(request.history());
         let describe = |_: u64| client.clone();
         self.said.take();
         let asked_before = self.client_questions();
@@ -371,6 +372,7 @@ impl Asker {
     /// Asks so often. The first question, which makes the instances, counts for itself.
     fn cost(&self, name: String, request: &Request, mut chains: Chains, namespace: NamespaceId, count: u32) -> Cost {
         let (question, client) = (request.question(), request.describe());
+        self.host.pretend(request.history());
         let describe = |_: u64| client.clone();
         let begun = Instant::now();
         chains.decide(namespace, &question, &describe);

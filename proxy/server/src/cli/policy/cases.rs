@@ -12,6 +12,7 @@ use lockwarden_lock::decision::{
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
+use lockwarden_policy::Pretended;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -113,6 +114,15 @@ pub(super) struct Request {
     /// Acquires of this lock by this session in the last ten seconds
     #[arg(long)]
     attempts: Option<u32>,
+    /// The same by all clients of its application
+    #[arg(long)]
+    tries: Option<u32>,
+    /// The same by all clients
+    #[arg(long)]
+    tries_everyone: Option<u32>,
+    /// Budgets of which nothing is left: of rules those with a rate
+    #[arg(long)]
+    spent: Option<Vec<String>>,
     #[command(flatten)]
     client: Option<Client>,
 }
@@ -161,6 +171,9 @@ impl Request {
             fencing_token: self.fencing_token.or(other.fencing_token),
             remaining: self.remaining.or(other.remaining),
             attempts: self.attempts.or(other.attempts),
+            tries: self.tries.or(other.tries),
+            tries_everyone: self.tries_everyone.or(other.tries_everyone),
+            spent: self.spent.or(other.spent),
             client: match (self.client, other.client) {
                 (Some(this), Some(other)) => Some(Client {
                     name: this.name.or(other.name),
@@ -188,6 +201,16 @@ impl Request {
             attempts: self.attempts.unwrap_or(1),
             client: 1,
             now: self.time.map_or(SOME_TIME, |asked| asked.0),
+        }
+    }
+
+    /// What clients did lately: it is the first try, where nothing is said of that.
+    pub(super) fn history(&self) -> Pretended {
+        let application = self.tries.unwrap_or(1);
+        Pretended {
+            application,
+            everyone: self.tries_everyone.unwrap_or(application),
+            spent: self.spent.clone().unwrap_or_default(),
         }
     }
 

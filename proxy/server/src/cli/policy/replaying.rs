@@ -82,7 +82,8 @@ struct Asked {
 
 /// The chains that are asked, and the namespaces in their order.
 struct Replay<'a> {
-    chains: Chains,
+    /// Of equal chains two, each with a history of its own: a question is asked with two owner tokens, and counts once.
+    chains: [Chains; 2],
     namespaces: Vec<Asked>,
     only: Option<&'a str>,
     /// The chains that are to be in force later are asked, whichever answered then.
@@ -93,8 +94,12 @@ struct Replay<'a> {
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
     let (_host, config, generation) = load_policies_of(&args.config)?;
-    let mut chains = Chains::without_breakers();
-    chains.follow(&generation);
+    let (_other_host, _, other) = load_policies_of(&args.config)?;
+    let chains = [generation, other].map(|generation| {
+        let mut chains = Chains::without_breakers();
+        chains.follow(&generation);
+        chains
+    });
     let namespaces = (0..).map(NamespaceId).zip(&config.namespaces);
     let asked = |(id, namespace): (NamespaceId, &NamespaceConfig)| Asked {
         namespace: namespace.name.clone(),
@@ -181,23 +186,27 @@ impl Replay<'_> {
             self.found.unreadable += 1;
             return;
         };
-        let asked = recorded.tokens.iter().map(|token| {
-            let decision =
-                self.chains.decide(chain, &recorded.question(token.as_deref()), &|_| Some(recorded.client.clone()));
-            Effect::of(&Answer::of(&decision), question.ttl_ms, recorded.operation)
-        });
-        let asked: Vec<Effect> = asked.collect();
-        let Some((is, others)) = asked.split_first() else {
-            return;
+        // Where there is no owner token, both hear the same.
+        let tokens = recorded.tokens.iter().cycle();
+        let [is, other] = {
+            let mut asked = self.chains.iter_mut().zip(tokens).map(|(chains, token)| {
+                let describe = |_: u64| Some(recorded.client.clone());
+                let decision = chains.decide(chain, &recorded.question(token.as_deref()), &describe);
+                Effect::of(&Answer::of(&decision), question.ttl_ms, recorded.operation)
+            });
+            let (Some(is), Some(other)) = (asked.next(), asked.next()) else {
+                return;
+            };
+            [is, other]
         };
         let was = Effect::of(&question.answer, question.ttl_ms, recorded.operation);
-        if others.iter().any(|other| other != is) {
+        if other != is {
             self.found.depends_on_token += 1;
-        } else if *is == was {
+        } else if is == was {
             self.found.same += 1;
         } else {
             let application = record.client.as_ref().map(application).unwrap_or_default();
-            self.changes.add(&was.change(is), &application, || Example {
+            self.changes.add(&was.change(&is), &application, || Example {
                 at: record.at,
                 seq: record.seq,
                 namespace: record.namespace.clone(),

@@ -248,7 +248,7 @@ impl<'a> Answer<'a> {
 /// A request in words: what is usual is left out.
 fn request(sample: &Sample) -> String {
     const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-    let Sample { operation, key, db, ttl_ms, attempts, remaining_ms, token, token_is_shared, .. } = sample;
+    let Sample { operation, key, db, ttl_ms, attempts, tries, remaining_ms, token, token_is_shared, .. } = sample;
     let Sample { weekday, hour, minute, name, user, address, certificate, application, .. } = sample;
     let day = usize::try_from(weekday - 1).ok().and_then(|place| DAYS.get(place)).copied().unwrap_or("?");
     let mut words = format!("{operation} of {} on {day} at {hour:02}:{minute:02}", quoted(key));
@@ -264,6 +264,8 @@ fn request(sample: &Sample) -> String {
     for (fact, is_usual, value) in [
         ("db", *db == 0, db.to_string()),
         ("attempts", *attempts == 1, attempts.to_string()),
+        ("tries.application", tries.application == 1, tries.application.to_string()),
+        ("tries.everyone", tries.everyone == 1, tries.everyone.to_string()),
         ("remaining", *remaining_ms == 0, format!("{remaining_ms} ms")),
         ("token.shared", !token_is_shared, token_is_shared.to_string()),
         ("client.name", name.is_empty(), quoted(name)),
