@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::bindings::v1::history::Whose;
@@ -24,8 +25,9 @@ const MAX_BUDGETS: usize = 640;
 /// See the module.
 pub(crate) struct History {
     shards: [Mutex<Shard>; SHARDS],
-    /// What is answered in place of all that, where an author asks.
-    pretended: Mutex<Option<Pretended>>,
+    /// What is answered in place of all that, where an author asks; a proxy looks no further than whether there is any.
+    pretends: AtomicBool,
+    pretended: Mutex<Pretended>,
 }
 
 #[derive(Default)]
@@ -117,15 +119,17 @@ fn hash(what: impl Hash) -> u64 {
 
 impl History {
     pub(crate) fn new() -> History {
-        History { shards: Default::default(), pretended: Mutex::default() }
+        History { shards: Default::default(), pretends: AtomicBool::new(false), pretended: Mutex::default() }
     }
 
-    pub(crate) fn pretend(&self, what: Option<Pretended>) {
+    pub(crate) fn pretend(&self, what: Pretended) {
         *self.pretended.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        self.pretends.store(true, Ordering::Relaxed);
     }
 
     fn pretended<T>(&self, of: impl FnOnce(&Pretended) -> T) -> Option<T> {
-        self.pretended.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(of)
+        let pretends = self.pretends.load(Ordering::Relaxed);
+        pretends.then(|| of(&self.pretended.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn with<T>(&self, key: u64, what: impl FnOnce(&mut Shard) -> T) -> T {

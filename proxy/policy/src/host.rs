@@ -148,7 +148,7 @@ impl PolicyHost {
     /// Has policies be told this of what clients did lately, and nothing that they do count: for an author, who asks the same
     /// twice.
     pub fn pretend(&self, what: Pretended) {
-        self.history.pretend(Some(what));
+        self.history.pretend(what);
     }
 
     /// What every policy did since the host was made, by name.

@@ -233,7 +233,7 @@ fn a_build_without_the_watch_is_found_out() {
 /// Its client cannot know whether it was carried out; the proxy does not guess.
 #[test]
 fn what_a_redis_that_dies_was_sent_is_not_sent_again() {
-    let mut redis = Redis::with_arguments(&["--appendonly", "yes"]);
+    let mut redis = Redis::with_arguments(&["--appendonly", "yes", "--appendfsync", "always"]);
     let planter = Planter::before(redis.address(), Planted::SlowBlocks);
     let backend = format!("redis://{}", planter.address());
     let proxy = ProxyBuilder::for_backend(&backend).more(GUARD).start();

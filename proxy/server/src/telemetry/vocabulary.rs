@@ -240,7 +240,7 @@ label_set! {
         Reason = "reason",
         /// It permits, too, and wants something else, such as another TTL.
         Obligations = "obligations",
-        /// One of its policies did not answer.
+        /// A policy of one of the two did not answer.
         Fault = "fault",
     }
 }

@@ -83,7 +83,7 @@ impl Beside {
 
 fn difference(is: &Decision, next: &Decision) -> NextAnswer {
     match (&is.verdict, &next.verdict) {
-        _ if next.fault.is_some() => NextAnswer::Fault,
+        _ if is.fault.is_some() || next.fault.is_some() => NextAnswer::Fault,
         (Verdict::Permit, Verdict::Permit) => NextAnswer::Obligations,
         (Verdict::Permit, Verdict::Deny(_)) => NextAnswer::PermitToDeny,
         (Verdict::Deny(_), Verdict::Permit) => NextAnswer::DenyToPermit,
