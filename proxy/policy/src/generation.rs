@@ -92,6 +92,12 @@ impl Generation {
         &self.policies
     }
 
+    /// Whether an answer of this chain may depend on what was asked before: a policy of it asks what clients did lately.
+    #[must_use]
+    pub fn asks_history(&self, namespace: NamespaceId) -> bool {
+        self.chains.get(usize::from(namespace.0)).is_some_and(Chain::asks_history)
+    }
+
     /// The names of a namespace's policies, in the order of its chain.
     pub fn chain(&self, namespace: NamespaceId) -> impl Iterator<Item = &Arc<str>> {
         let chain = self.chains.get(usize::from(namespace.0));

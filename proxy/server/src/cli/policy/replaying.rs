@@ -186,19 +186,18 @@ impl Replay<'_> {
             self.found.unreadable += 1;
             return;
         };
-        // Where there is no owner token, both hear the same.
-        let tokens = recorded.tokens.iter().cycle();
-        let [is, other] = {
-            let mut asked = self.chains.iter_mut().zip(tokens).map(|(chains, token)| {
-                let describe = |_: u64| Some(recorded.client.clone());
-                let decision = chains.decide(chain, &recorded.question(token.as_deref()), &describe);
-                Effect::of(&Answer::of(&decision), question.ttl_ms, recorded.operation)
-            });
-            let (Some(is), Some(other)) = (asked.next(), asked.next()) else {
-                return;
-            };
-            [is, other]
+        // Where the owner token makes no difference, the second hears of a question only if that counts for later ones.
+        let counts = self.chains[0].generation().is_some_and(|generation| generation.asks_history(chain));
+        let both = recorded.tokens.len() > 1 || counts;
+        let mut asked = self.chains.iter_mut().zip(recorded.tokens.iter().cycle()).map(|(chains, token)| {
+            let describe = |_: u64| Some(recorded.client.clone());
+            let decision = chains.decide(chain, &recorded.question(token.as_deref()), &describe);
+            Effect::of(&Answer::of(&decision), question.ttl_ms, recorded.operation)
+        });
+        let Some(is) = asked.next() else {
+            return;
         };
+        let other = both.then(|| asked.next()).flatten().unwrap_or_else(|| is.clone());
         let was = Effect::of(&question.answer, question.ttl_ms, recorded.operation);
         if other != is {
             self.found.depends_on_token += 1;
