@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::reader::{Reader, Section};
+use super::reader::{Found, Reader, Section};
 use super::secret::Secret;
 use super::suggest::quoted;
 use super::value;
@@ -118,7 +118,8 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
     }
     let share = reader.parsed(top, "audit_questions", share);
     audit.questions = share.as_ref().map_or(audit.questions, |found| found.value);
-    if let (Some(found), AuditLevel::Off | AuditLevel::Problems) = (share, audit.level) {
+    let is_part = |found: &Found<u8>| found.value < 100;
+    if let (Some(found), AuditLevel::Off | AuditLevel::Problems) = (share.filter(is_part), audit.level) {
         let message = "audit_questions: it is a share of what audit = \"all\" records, and audit is another";
         reader.warning(found.span, message.to_owned());
     }

@@ -39,7 +39,8 @@ fn what_the_example_comments_out_is_valid_too() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].ends_with("policy \"team-a-naming\" is in no namespace's chain, so it is never asked"));
     let config = config.unwrap();
-    assert_eq!((config.namespaces.len(), config.policies.len()), (2, 1));
+    // The policy and its next version.
+    assert_eq!((config.namespaces.len(), config.policies.len()), (2, 2));
     // The defaults that the example writes down are the defaults there are.
     let (bare, _) = loaded("");
     let bare = bare.unwrap();
