@@ -252,7 +252,7 @@ impl<'s> About<'s> {
             asked.find_map(|Asked { name, interface, version, functions }| {
                 let (_, ours) = known(&name)?;
                 let lacks = functions.iter().find(|function| !ours.contains(&&***function))?;
-                Some(format!("{OF_VERSION} {version}: it asks {interface}.{lacks}"))
+                Some(format!("lockwarden:policy {version}: it asks {interface}.{lacks}"))
             })
         });
         if let Some(found) = unknown {
@@ -303,9 +303,6 @@ fn asked(engine: &Engine, component: &Component) -> Vec<Asked> {
     });
     imports.collect()
 }
-
-/// The contract, in front of its version.
-const OF_VERSION: &str = "lockwarden:policy";
 
 /// How the names of all interfaces of the contract begin.
 const OURS: &str = "lockwarden:policy/";

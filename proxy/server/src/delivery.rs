@@ -52,9 +52,11 @@ pub(crate) fn deliver(module: &PolicyModule, settings: &DeliveryConfig) -> Resul
     let place = module.place.to_string();
     signature::check(module, &delivered.bytes, delivered.signature.as_deref())
         .map_err(|source| DeliveryError::Signature { place: place.clone(), source })?;
-    let sha256: [u8; 32] = Sha256::digest(&delivered.bytes).into();
-    if let Some(cache) = cache.filter(|_| module.sha256.is_none_or(|pin| pin == sha256)) {
-        cache.keep(&sha256, &delivered);
+    if let Some(cache) = cache {
+        let sha256: [u8; 32] = Sha256::digest(&delivered.bytes).into();
+        if module.sha256.is_none_or(|pin| pin == sha256) {
+            cache.keep(&sha256, &delivered);
+        }
     }
     Ok(ModuleSource::Fetched { from: place, bytes: delivered.bytes })
 }
@@ -86,7 +88,7 @@ fn get(
                     true => Some(file(&signature_of(url), MAX_SIGNATURE)?),
                     false => None,
                 };
-                Ok(Delivered { bytes, signature: signature.map(|text| String::from_utf8_lossy(&text).into_owned()) })
+                Ok(Delivered::new(bytes, signature))
             });
             got.map_err(|source| DeliveryError::Web { place: at, source })
         }

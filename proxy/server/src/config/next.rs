@@ -83,8 +83,8 @@ pub(super) fn read(
     };
     let said = settings::read(reader, &section, chain.as_deref(), known_policies, &mut policy_positions);
     for (policy, setting) in OF_THE_PROXY {
-        let place = said.values.get(policy).and_then(|settings| settings.iter().position(|(key, _)| key == setting));
-        if let (Some(_), Some(table)) = (place, section.table.get("settings")) {
+        let is_said = said.positions.contains_key(&(policy.to_owned(), setting.to_owned()));
+        if let (true, Some(table)) = (is_said, section.table.get("settings")) {
             let scope = &section.scope;
             reader.error(table.span(), || {
                 format!(

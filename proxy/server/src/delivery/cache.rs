@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use lockwarden_lock::token::hex;
 use lockwarden_policy::MAX_MODULE_BYTES;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
@@ -25,8 +26,7 @@ impl Cache<'_> {
     }
 
     fn path(&self, sha256: &[u8; 32], end: &str) -> PathBuf {
-        let name: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.join(format!("{name}.{end}"))
+        self.0.join(format!("{}.{end}", hex(sha256)))
     }
 
     /// The module with this digest, if it is there and still has it.
@@ -34,8 +34,7 @@ impl Cache<'_> {
         let bytes = read(&self.path(sha256, "wasm"), MAX_MODULE_BYTES).ok()?;
         let signature = read(&self.path(sha256, "minisig"), MAX_SIGNATURE).ok();
         let is: [u8; 32] = Sha256::digest(&bytes).into();
-        (is == *sha256)
-            .then(|| Delivered { bytes, signature: signature.map(|text| String::from_utf8_lossy(&text).into_owned()) })
+        (is == *sha256).then(|| Delivered::new(bytes, signature))
     }
 
     /// Keeps a module. What cannot be kept is only got again.

@@ -17,6 +17,13 @@ pub(super) struct Delivered {
     pub(super) signature: Option<String>,
 }
 
+impl Delivered {
+    /// What is no text is no signature, and told as one of a wrong form.
+    pub(super) fn new(bytes: Vec<u8>, signature: Option<Vec<u8>>) -> Delivered {
+        Delivered { bytes, signature: signature.map(|text| String::from_utf8_lossy(&text).into_owned()) }
+    }
+}
+
 /// A module with the signature in the file beside it, which need not be there.
 pub(super) fn read_beside(path: &Path) -> Result<Delivered, (PathBuf, io::Error)> {
     let bytes = read(path, MAX_MODULE_BYTES).map_err(|error| (path.to_owned(), error))?;
@@ -24,11 +31,11 @@ pub(super) fn read_beside(path: &Path) -> Result<Delivered, (PathBuf, io::Error)
     beside.push(".minisig");
     let beside = PathBuf::from(beside);
     let signature = match read(&beside, MAX_SIGNATURE) {
-        Ok(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+        Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err((beside, error)),
     };
-    Ok(Delivered { bytes, signature })
+    Ok(Delivered::new(bytes, signature))
 }
 
 /// A file of at most so many bytes.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use lockwarden_lock::token::hex;
 use lockwarden_policy::MAX_MODULE_BYTES;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -88,7 +89,7 @@ pub(super) fn pull(http: &Http, place: &RegistryPlace, auth_file: Option<&Path>)
     let reference = place.manifest.as_ref().map_or(place.tag.clone(), |digest| format!("sha256:{digest}"));
     let mut login = None;
     let bytes = registry.get("manifest", &format!("manifests/{reference}"), &mut login, MAX_MANIFEST)?;
-    if place.manifest.as_ref().is_some_and(|digest| hex(&bytes) != *digest) {
+    if place.manifest.as_ref().is_some_and(|digest| digest_of(&bytes) != *digest) {
         return Err(RegistryError::Other { what: "manifest" });
     }
     let manifest: Manifest =
@@ -104,7 +105,7 @@ pub(super) fn pull(http: &Http, place: &RegistryPlace, auth_file: Option<&Path>)
         return Err(RegistryError::TooLarge(layer.size));
     }
     let module = registry.get("module", &format!("blobs/sha256:{digest}"), &mut login, layer.size)?;
-    if module.len() as u64 != layer.size || hex(&module) != digest.to_ascii_lowercase() {
+    if module.len() as u64 != layer.size || digest_of(&module) != digest.to_ascii_lowercase() {
         return Err(RegistryError::Other { what: "module" });
     }
     let signature = layer.annotations.get(SIGNATURE).or_else(|| manifest.annotations.get(SIGNATURE));
@@ -129,8 +130,8 @@ fn is_on_this_machine(host: &str) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+fn digest_of(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 impl Registry<'_> {

@@ -22,7 +22,7 @@ use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
 use crate::config::NamespaceConfig;
-use crate::ruleset::load_policies::next_of;
+use crate::ruleset::load_policies::{chain_names, next_of};
 use crate::telemetry::audit::{Answer, Client, Question, Record, VERSION, each_line};
 use crate::telemetry::changes::{Change, Changes, Effect, Example, count};
 use crate::text::escape::unspell;
@@ -94,8 +94,13 @@ struct Replay<'a> {
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
     let (_host, config, generation) = load_policies_of(&args.config)?;
-    let (_other_host, _, other) = load_policies_of(&args.config)?;
-    let chains = [generation, other].map(|generation| {
+    // Loaded a second time only for a history of its own.
+    let other = match chain_names(&config).any(|(id, _)| generation.asks_history(id)) {
+        true => Some(load_policies_of(&args.config)?),
+        false => None,
+    };
+    let second = other.as_ref().map_or(&generation, |(_, _, second)| second).clone();
+    let chains = [generation, second].map(|generation| {
         let mut chains = Chains::without_breakers();
         chains.follow(&generation);
         chains
