@@ -208,7 +208,7 @@ static inline bool lw_application(const lw_request *request, lw_bytes *name) {
     return result.is_set;
 }
 
-/* --- What clients did lately, as far as this proxy has seen. --- */
+/* --- What clients did lately and hold now, as far as this proxy has seen. --- */
 
 typedef enum { LW_APPLICATION, LW_EVERYONE } lw_whose;
 __attribute__((import_module("lockwarden:policy/history@1.2.0"), import_name("tries"))) uint32_t lw_tries_(uint64_t client, uint32_t whose);
@@ -219,6 +219,20 @@ static inline uint32_t lw_tries(const lw_request *request, lw_whose whose) { ret
 static inline bool lw_take(const lw_request *request, lw_bytes budget, uint32_t most, uint64_t per_ms) {
     return lw_take_(request->client, budget.at, budget.length, most, per_ms);
 }
+typedef struct {
+    const lw_bytes *at;
+    uint32_t length;
+} lw_keys;
+__attribute__((import_module("lockwarden:policy/history@1.2.0"), import_name("holds"))) void lw_holds_(uint64_t client, lw_keys *result);
+__attribute__((import_module("lockwarden:policy/history@1.2.0"), import_name("held"))) uint32_t lw_held_(uint64_t client);
+/* The other locks that its connection holds in the request's database, ordered by their fencing tokens: 32 at most. */
+static inline lw_keys lw_holds(const lw_request *request) {
+    lw_keys keys = {0};
+    lw_holds_(request->client, &keys);
+    return keys;
+}
+/* How many locks all clients of its application hold. */
+static inline uint32_t lw_held(const lw_request *request) { return lw_held_(request->client); }
 
 /* --- Words for the author: shown by `lockwarden policy test` and `run` where the module was built with --debug. --- */
 

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::facts::{Client, Facts, Flag, Quantity, Tries, Words};
+use crate::facts::{Client, Facts, Flag, Held, Quantity, Tries, Words};
 use crate::syntax::{Number, Test, Text};
 use crate::{Expression, MAX_TEXT_BYTES};
 
@@ -32,6 +32,8 @@ pub struct Sample {
     pub attempts: u32,
     /// The same of its application, and of all.
     pub tries: Tries,
+    /// Locks that it and its application hold.
+    pub held: Held,
     /// What is left of its own lease.
     pub remaining_ms: u64,
     /// The owner token.
@@ -67,6 +69,7 @@ impl Sample {
             ttl_ms: self.ttl_ms,
             attempts: self.attempts,
             tries: self.tries,
+            held: self.held,
             remaining_ms: self.remaining_ms,
             token: self.token.as_deref(),
             token_is_shared: self.token_is_shared,
@@ -94,6 +97,8 @@ pub struct Samples {
     attempts: Vec<u64>,
     tries: Vec<u64>,
     tries_of_all: Vec<u64>,
+    held: Vec<u64>,
+    held_by_all: Vec<u64>,
     remaining: Vec<u64>,
     tokens: Vec<Option<Vec<u8>>>,
     shared: Vec<bool>,
@@ -133,6 +138,8 @@ impl Samples {
             attempts: number(Quantity::Attempts, 1, u32::MAX.into()),
             tries: number(Quantity::TriesApplication, 1, u32::MAX.into()),
             tries_of_all: number(Quantity::TriesEveryone, 1, u32::MAX.into()),
+            held: number(Quantity::HeldConnection, 0, 32),
+            held_by_all: number(Quantity::HeldApplication, 0, u32::MAX.into()),
             remaining: number(Quantity::Remaining, 0, u64::MAX),
             tokens: seen.tokens(),
             shared: if seen.flags.contains(&Flag::TokenShared) { vec![false, true] } else { vec![false] },
@@ -153,7 +160,7 @@ impl Samples {
         self.sizes().into_iter().fold(1, |all, size| all.saturating_mul(size as u64))
     }
 
-    fn sizes(&self) -> [usize; 18] {
+    fn sizes(&self) -> [usize; 20] {
         [
             self.operations.len(),
             self.keys.len(),
@@ -162,6 +169,8 @@ impl Samples {
             self.attempts.len(),
             self.tries.len(),
             self.tries_of_all.len(),
+            self.held.len(),
+            self.held_by_all.len(),
             self.remaining.len(),
             self.tokens.len(),
             self.shared.len(),
@@ -187,7 +196,7 @@ impl Samples {
                 true => number.wrapping_add(1).wrapping_mul(STEP) % all,
                 false => number,
             };
-            let mut places = [0; 18];
+            let mut places = [0; 20];
             for (place, size) in places.iter_mut().zip(sizes) {
                 let size = size.max(1) as u64;
                 *place = usize::try_from(rest % size).unwrap_or(0);
@@ -197,7 +206,7 @@ impl Samples {
         })
     }
 
-    fn at(&self, places: [usize; 18]) -> Sample {
+    fn at(&self, places: [usize; 20]) -> Sample {
         let [
             operation,
             key,
@@ -206,6 +215,8 @@ impl Samples {
             attempts,
             tries,
             tries_of_all,
+            held,
+            held_by_all,
             remaining,
             token,
             shared,
@@ -227,6 +238,7 @@ impl Samples {
             ttl_ms: self.ttls[ttl],
             attempts: small(self.attempts[attempts]),
             tries: Tries { application: small(self.tries[tries]), everyone: small(self.tries_of_all[tries_of_all]) },
+            held: Held { connection: small(self.held[held]), application: small(self.held_by_all[held_by_all]) },
             remaining_ms: self.remaining[remaining],
             token: self.tokens[token].clone(),
             token_is_shared: self.shared[shared],

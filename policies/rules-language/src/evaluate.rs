@@ -99,6 +99,8 @@ impl Quantity {
             Quantity::Attempts => facts.attempts.into(),
             Quantity::TriesApplication => facts.tries.application.into(),
             Quantity::TriesEveryone => facts.tries.everyone.into(),
+            Quantity::HeldConnection => facts.held.connection.into(),
+            Quantity::HeldApplication => facts.held.application.into(),
             Quantity::Remaining => whole(facts.remaining_ms),
             Quantity::TokenLength => whole(facts.token.map_or(0, |token| token.len() as u64)),
             Quantity::Hour => asked.minute.div_euclid(60).rem_euclid(24),

@@ -22,6 +22,8 @@ pub struct Facts<'a> {
     pub attempts: u32,
     /// The same of other clients, where an expression asks for it.
     pub tries: Tries,
+    /// What the client holds, where an expression asks for it.
+    pub held: Held,
     /// What is left of this session's own lease.
     pub remaining_ms: u64,
     /// The value that the command stores or proves.
@@ -39,6 +41,15 @@ pub struct Tries {
     pub application: u32,
     /// By all clients.
     pub everyone: u32,
+}
+
+/// How many locks are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Others than this, by the client's connection.
+    pub connection: u32,
+    /// By all clients of its application.
+    pub application: u32,
 }
 
 /// Who asks; empty where that is not known.
@@ -71,6 +82,8 @@ pub(crate) enum Quantity {
     Attempts,
     TriesApplication,
     TriesEveryone,
+    HeldConnection,
+    HeldApplication,
     Remaining,
     TokenLength,
     Hour,
@@ -157,7 +170,7 @@ impl Words {
 pub const OPERATIONS: [&str; 4] = ["acquire", "extend", "release", "take-over"];
 
 /// Every fact, in the order of the documentation.
-pub const FACTS: [FactInfo; 20] = [
+pub const FACTS: [FactInfo; 22] = [
     about("key", Fact::Text(Words::Key), "the lock key"),
     about("operation", Fact::Text(Words::Operation), "what the command means: acquire, extend, release or take-over"),
     about("db", Fact::Number(Quantity::Db), "the logical database"),
@@ -174,6 +187,16 @@ pub const FACTS: [FactInfo; 20] = [
         "tries of its application for this lock in the last 10 seconds, at this proxy",
     ),
     about("tries.everyone", Fact::Number(Quantity::TriesEveryone), "the same of all clients"),
+    about(
+        "held.connection",
+        Fact::Number(Quantity::HeldConnection),
+        "other locks of this database that its connection holds; of more than 32 it is 32",
+    ),
+    about(
+        "held.application",
+        Fact::Number(Quantity::HeldApplication),
+        "locks that its application holds, at this proxy",
+    ),
     about("remaining", Fact::Duration(Quantity::Remaining), "what is left of this connection's own lease; 0s if none"),
     about("token.length", Fact::Number(Quantity::TokenLength), "the bytes of the owner token; 0 if none"),
     about("token.class", Fact::Text(Words::TokenClass), "what it looks like: none, uuid, hex, number, deadline, other"),
@@ -199,9 +222,6 @@ pub const FACTS: [FactInfo; 20] = [
 const fn about(name: &'static str, fact: Fact, about: &'static str) -> FactInfo {
     FactInfo { name, about, fact }
 }
-
-/// Facts that a later version of the contract will tell.
-pub(crate) const NOT_YET: [&str; 1] = ["held.count"];
 
 pub(crate) fn named(name: &str) -> Option<Fact> {
     FACTS.iter().find(|known| known.name == name).map(|known| known.fact)

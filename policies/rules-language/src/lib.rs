@@ -13,6 +13,7 @@ pub mod analysis;
 mod evaluate;
 mod facts;
 mod lexer;
+mod lock_order;
 mod parser;
 mod problem;
 mod search;
@@ -21,7 +22,8 @@ mod token_class;
 mod zone;
 
 pub use evaluate::Steps;
-pub use facts::{Client, FACTS, FactInfo, Facts, MAX_TEXT_BYTES, OPERATIONS, Tries};
+pub use facts::{Client, FACTS, FactInfo, Facts, Held, MAX_TEXT_BYTES, OPERATIONS, Tries};
+pub use lock_order::LockOrder;
 pub use problem::{Problem, What};
 pub use token_class::{class as token_class, stand_ins};
 pub use zone::{BadZone, Zone};
@@ -36,6 +38,9 @@ pub const MAX_NESTING: u32 = 32;
 
 /// All expressions of one namespace, in bytes: reading a byte takes a guest up to 700 fuel, and it has 10,000,000 for all.
 pub const MAX_SOURCE_BYTES: usize = 10 << 10;
+
+/// The locks of a connection that a rule is told of.
+pub const MAX_HOLDINGS: usize = 32;
 
 /// Rules of one namespace.
 pub const MAX_RULES: usize = 64;
@@ -70,6 +75,8 @@ pub struct Asks {
     pub calendar: bool,
     /// How often other clients tried.
     pub tries: bool,
+    /// What the client holds.
+    pub held: bool,
 }
 
 impl Expression {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::facts::{FACTS, Fact, Quantity, Words, named};
 use crate::lexer::{Lexer, Sign, Token};
-use crate::problem::{Problem, Type, What, not_yet};
+use crate::problem::{Problem, Type, What};
 use crate::search::{Needle, Pattern};
 use crate::syntax::{Number, Order, Reckoning, Test, Text};
 use crate::{Asks, MAX_EXPRESSION_BYTES, MAX_NESTING};
@@ -413,6 +413,7 @@ impl<'a> Parser<'a> {
             Fact::Text(Words::ClientApplication) => self.asks.application = true,
             Fact::Number(Quantity::Hour | Quantity::Minute | Quantity::Weekday) => self.asks.calendar = true,
             Fact::Number(Quantity::TriesApplication | Quantity::TriesEveryone) => self.asks.tries = true,
+            Fact::Number(Quantity::HeldConnection | Quantity::HeldApplication) => self.asks.held = true,
             Fact::Flag(_) | Fact::Number(_) | Fact::Duration(_) | Fact::Text(_) => {}
         }
         Ok(match fact {
@@ -424,9 +425,6 @@ impl<'a> Parser<'a> {
     }
 
     fn no_fact(&self, name: &str) -> Problem {
-        if let Some(later) = not_yet(name) {
-            return self.wrong(What::NotYet(later));
-        }
         // `key.size` is the method of a fact, without its parentheses.
         if let Some((before, last)) = name.rsplit_once('.')
             && named(before).is_some()

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::facts::{FACTS, NOT_YET};
+use crate::facts::FACTS;
 use crate::parser::{METHOD_NAMES, METHODS};
 use crate::{MAX_EXPRESSION_BYTES, MAX_NESTING};
 
@@ -71,8 +71,6 @@ pub enum What {
     Sign(&'static str, &'static str),
     /// No fact has this name.
     Fact(String),
-    /// A fact that this version of the contract does not have.
-    NotYet(&'static str),
     /// No method has this name.
     Method(String),
     /// A method without parentheses.
@@ -160,9 +158,6 @@ impl fmt::Display for Problem {
             What::Missing(what) => write!(f, "{what} is missing here"),
             What::Sign(is, write) => write!(f, "write {write}, not {is}"),
             What::Fact(name) => write!(f, "no fact is called {name}"),
-            What::NotYet(name) => {
-                write!(f, "{name} cannot be asked yet: a later version of lockwarden:policy will tell it")
-            }
             What::Method(name) => write!(f, "there is no method {name}; there are {METHOD_NAMES}"),
             What::Call(name) => write!(f, "{name} is a method: write .{name}(…)"),
             What::NotText(is) => write!(f, "this is {}, and only texts have methods", is.words()),
@@ -186,9 +181,4 @@ impl fmt::Display for Problem {
             What::NeverSo { fact, text, .. } => write!(f, "{fact} is never {text:?}"),
         }
     }
-}
-
-/// The fact of a later version of the contract that is meant by this name.
-pub(crate) fn not_yet(name: &str) -> Option<&'static str> {
-    NOT_YET.into_iter().find(|known| *known == name)
 }

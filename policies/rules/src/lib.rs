@@ -13,10 +13,11 @@ use core::cell::OnceCell;
 
 use lockwarden_policy_sdk::{
     Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, Traits, Whose, application,
-    certificate, describe, export_policy, take, tries,
+    certificate, describe, export_policy, held, holds, take, tries,
 };
 use lockwarden_rules::{
-    Client, Expression, Facts, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, Tries, Zone,
+    Client, Expression, Facts, Held, LockOrder, MAX_HOLDINGS, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES,
+    MAX_STEPS, Tries, Zone,
 };
 
 /// The settings, checked. Invariant: all of them together keep to the bounds of `lockwarden-rules`.
@@ -36,6 +37,8 @@ struct Rule {
     deny: Option<Expression>,
     /// How many an application has, and the time within which they come back: without one left the operation is refused.
     rate: Option<(u32, u64)>,
+    /// A lock that is to be taken before one that its connection holds is refused.
+    order: Option<LockOrder>,
     code: Code,
     hint: String,
     /// What it wants where it does not refuse.
@@ -77,9 +80,12 @@ impl Policy for Rules {
             rules.extend(rule);
         }
         let expressions = || rules.iter().flat_map(|rule: &Rule| [&rule.when, &rule.deny]).flatten();
-        let literal_bytes: usize = expressions().map(Expression::literal_bytes).sum();
+        let orders = || rules.iter().filter_map(|rule: &Rule| rule.order.as_ref());
+        let literal_bytes: usize =
+            expressions().map(Expression::literal_bytes).chain(orders().map(LockOrder::literal_bytes)).sum();
         let source_bytes: usize = expressions().map(Expression::source_bytes).sum();
-        let steps: u64 = expressions().map(Expression::steps).sum();
+        let steps: u64 =
+            expressions().map(Expression::steps).chain(orders().map(|order| order.steps(MAX_HOLDINGS))).sum();
         let is_long = literal_bytes > MAX_LITERAL_BYTES || source_bytes > MAX_SOURCE_BYTES;
         if rules.len() > MAX_RULES || is_long || steps > MAX_STEPS {
             settings.problem("there are too many rules, or too long ones");
@@ -96,8 +102,8 @@ impl Policy for Rules {
         let Some((word, operation)) = known_as(request.operation) else {
             return Decision::permit();
         };
-        let (described, certified, called, tried) =
-            (OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new());
+        let (described, certified, called, tried, locks, counted) =
+            (OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new(), OnceCell::new());
         let mut wants = Obligations::default();
         for rule in self.rules.iter().filter(|rule| rule.on.contains(operation)) {
             let mut client = Client::default();
@@ -125,6 +131,12 @@ impl Policy for Rules {
                     everyone: tries(request, Whose::Everyone),
                 });
             }
+            let mut holdings = Held::default();
+            if rule.asks(|asks| asks.held) {
+                let connection = locks.get_or_init(|| holds(request)).len();
+                let application = *counted.get_or_init(|| held(request));
+                holdings = Held { connection: u32::try_from(connection).unwrap_or(u32::MAX), application };
+            }
             let facts = Facts {
                 key: &request.key,
                 operation: word,
@@ -132,18 +144,25 @@ impl Policy for Rules {
                 ttl_ms: request.ttl_ms,
                 attempts: request.attempts,
                 tries: asked,
+                held: holdings,
                 remaining_ms: request.remaining_ms,
                 token: request.owner_token.as_deref(),
                 token_is_shared: request.traits.contains(Traits::SHARED_TOKEN),
                 client,
             };
             let minute = rule.zone.minute(request.now_ms);
-            let holds = |test: &Expression| test.holds(&facts, minute);
-            if !rule.when.as_ref().is_none_or(holds) {
+            let is_so = |test: &Expression| test.holds(&facts, minute);
+            if !rule.when.as_ref().is_none_or(is_so) {
                 continue;
             }
-            if rule.deny.as_ref().is_some_and(holds) {
+            if rule.deny.as_ref().is_some_and(is_so) {
                 return rule.refusal();
+            }
+            if let Some(order) = &rule.order {
+                let held = locks.get_or_init(|| holds(request)).iter().map(Vec::as_slice);
+                if let Some(held) = order.held_too_early(&request.key, held) {
+                    return rule.out_of_order(held);
+                }
             }
             if rule.rate.is_some_and(|(most, per_ms)| !take(request, &rule.name, most, per_ms)) {
                 return rule.refusal();
@@ -183,7 +202,8 @@ impl Rule {
             },
         };
         let rate = rate(table);
-        let refuses = deny.is_some() || rate.is_some();
+        let order = table.list("order").map(|patterns| LockOrder::new(patterns.iter().map(String::as_str)));
+        let refuses = deny.is_some() || rate.is_some() || order.is_some();
         if !refuses && wants == Obligations::default() {
             table.problem("it neither refuses nor wants anything");
         }
@@ -193,11 +213,24 @@ impl Rule {
         } else {
             Operations::ACQUIRE | Operations::TAKE_OVER | Operations::EXTEND
         };
-        Some(Rule { name: name.into(), on: on.unwrap_or(usual), when, deny, rate, code, hint, wants, zone })
+        Some(Rule { name: name.into(), on: on.unwrap_or(usual), when, deny, rate, order, code, hint, wants, zone })
     }
 
     fn asks(&self, what: impl Fn(lockwarden_rules::Asks) -> bool) -> bool {
         [&self.when, &self.deny].into_iter().flatten().any(|test| what(test.asks()))
+    }
+
+    /// The same of a lock that is to be taken before this one, which its connection holds.
+    #[cold]
+    fn out_of_order(&self, held: &[u8]) -> Decision {
+        if !self.hint.is_empty() {
+            return self.refusal();
+        }
+        let held = String::from_utf8_lossy(held);
+        Decision::deny(
+            self.code,
+            [&self.name, "\ntake this lock before ", &held, ", which this connection holds"].concat(),
+        )
     }
 
     /// The proxy takes the first line for the rule's name, because the contract has no field for it.

@@ -37,6 +37,7 @@
 extern crate alloc;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 mod answers;
 #[doc(hidden)]
@@ -126,6 +127,31 @@ pub fn tries(request: &Request, whose: Whose) -> u32 {
     {
         let _ = (request, whose);
         1
+    }
+}
+
+/// The keys of the other locks that the client's connection holds in the request's database, as far as this proxy has seen,
+/// ordered by their fencing tokens; of more than 32 those with the highest. A policy that calls this needs a proxy that speaks
+/// `lockwarden:policy` 1.2; natively, in tests, there are none.
+pub fn holds(request: &Request) -> Vec<Vec<u8>> {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::history::holds(request.client);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = request;
+        Vec::new()
+    }
+}
+
+/// How many locks all clients of the same application hold, as far as this proxy has seen. A policy that calls this needs a proxy
+/// that speaks `lockwarden:policy` 1.2; natively, in tests, there are none.
+pub fn held(request: &Request) -> u32 {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::history::held(request.client);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = request;
+        0
     }
 }
 

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
 use crate::time::{AskedMs, ProxyTime};
@@ -205,6 +207,36 @@ pub struct ClientDescription {
     pub certificate: Option<String>,
     /// What its application is called.
     pub application: String,
+}
+
+/// What a client holds, as far as this proxy has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// The keys of the other locks of its connection in the database of a question, ordered by their fencing tokens, the highest:
+    /// [`MAX_HOLDINGS`] at most.
+    pub connection: Vec<Bytes>,
+    /// How many locks all clients of its application hold.
+    pub application: u32,
+}
+
+/// The most locks of a connection that a policy is told of.
+pub const MAX_HOLDINGS: usize = 32;
+
+/// Who asks, looked up for policies that want to know. A function that describes clients is one of whom nothing else is known.
+pub trait WhoAsks {
+    /// Who the client with this handle says it is.
+    fn describe(&self, client: u64) -> Option<ClientDescription>;
+
+    /// What it holds at this question.
+    fn holdings(&self, _: &Question<'_>) -> Holdings {
+        Holdings::default()
+    }
+}
+
+impl<Describe: Fn(u64) -> Option<ClientDescription>> WhoAsks for Describe {
+    fn describe(&self, client: u64) -> Option<ClientDescription> {
+        self(client)
+    }
 }
 
 /// Whether a grant is numbered, and how.
@@ -469,10 +501,5 @@ impl Decision {
 /// A policy chain, as the way of a command sees it. The Wasm host implements it; tests have a fake.
 pub trait Decide {
     /// Asks the chain of one namespace. Never blocks longer than the chain's deadlines.
-    fn decide(
-        &mut self,
-        namespace: NamespaceId,
-        question: &Question<'_>,
-        describe: &dyn Fn(u64) -> Option<ClientDescription>,
-    ) -> Decision;
+    fn decide(&mut self, namespace: NamespaceId, question: &Question<'_>, who: &dyn WhoAsks) -> Decision;
 }

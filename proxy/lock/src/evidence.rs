@@ -256,6 +256,16 @@ impl Evidence {
         })
     }
 
+    /// The locks of a database that this connection holds, but for one, ordered by their fencing tokens: the highest.
+    pub fn held_beside(&self, lock: &DbKey, now: Instant, most: usize) -> Vec<Bytes> {
+        let others = self.held().filter(|(key, own)| {
+            key.db == lock.db && *key != lock && !own.unwitnessed && own.ends.is_none_or(|ends| ends > now)
+        });
+        let mut others: Vec<_> = others.map(|(key, own)| (own.fence, &key.key)).collect();
+        others.sort_unstable();
+        others.into_iter().rev().take(most).rev().map(|(_, key)| key.clone()).collect()
+    }
+
     /// A script found that this connection's lease is over.
     pub fn lapsed(&mut self, key: &DbKey, now: Instant) {
         if let Some(own) = self.memory.get_mut(key).and_then(|memory| memory.own.as_mut()) {

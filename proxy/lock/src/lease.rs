@@ -3,6 +3,8 @@
 //! elsewhere. Pure: the caller brings the time.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::db_key::{DbKey, DbMap};
@@ -45,7 +47,38 @@ pub struct Lease {
     pub promised: Option<Instant>,
     /// A call that could not be judged named the lock: it may have been given back then.
     pub unwitnessed: bool,
+    /// It is counted for its holder's application.
+    pub counted: Option<Counted>,
 }
+
+/// Counts one lease for as long as anything knows of it.
+#[derive(Clone, Debug)]
+pub struct Counted(Arc<One>);
+
+#[derive(Debug)]
+struct One(Arc<AtomicU32>);
+
+impl Counted {
+    /// Counts one more here.
+    pub fn new(count: Arc<AtomicU32>) -> Counted {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::new(One(count)))
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Counted) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Counted {}
 
 impl Lease {
     /// Whether it must have vanished, if no record of it is on the server now: this proxy granted it, and has not seen it given back.
@@ -196,6 +229,13 @@ struct Placed {
 }
 
 impl LeaseTable {
+    /// Has a lease counted, where it is the one of now.
+    pub fn count(&mut self, key: &DbKey, grant: Grant, counted: Counted) {
+        if let Some(placed) = self.leases.get_mut(key).filter(|placed| placed.lease.grant == grant) {
+            placed.lease.counted = Some(counted);
+        }
+    }
+
     /// Folds one event into the view; returns the lease that it ended, if any.
     pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
@@ -210,6 +250,7 @@ impl LeaseTable {
                     unknown: false,
                     promised: None,
                     unwitnessed: false,
+                    counted: None,
                 };
                 self.begin(key, lease)
             }
@@ -231,6 +272,7 @@ impl LeaseTable {
                         unknown: false,
                         promised: None,
                         unwitnessed: false,
+                        counted: None,
                     };
                     self.begin(key, lease)
                 }

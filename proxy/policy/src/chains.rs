@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lockwarden_lock::decision::{
-    ClientDescription, Contradiction, Decide, Decision, Denial, Fault, FaultKind, Operation, Question, Verdict,
+    Contradiction, Decide, Decision, Denial, Fault, FaultKind, Holdings, Operation, Question, Verdict, WhoAsks,
 };
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::reason::Reason;
@@ -21,6 +21,7 @@ use crate::deadline::thread_time;
 use crate::generation::Generation;
 use crate::history::Asking;
 use crate::instance::{Asked, Budget, Failure, Instance, Kind, Member, NotStarted};
+use crate::kept_answers::KeptAnswers;
 use crate::meter::{Meter, Tally};
 
 /// One thread's chains. Follows a [`Generation`] and answers by it.
@@ -31,20 +32,18 @@ pub struct Chains {
     live: Vec<Vec<Slot>>,
     request: Option<v1::Request>,
     without_rules: bool,
-    without_breakers: bool,
+    asks_always: bool,
 }
 
 /// The place of one policy of one chain.
 struct Slot {
     instance: Option<Instance>,
+    answers: KeptAnswers,
     tally: Tally,
     /// By operation: a policy that fails on releases may still be asked about acquires.
     breakers: [Breakers; Operation::ALL.len()],
     meter: Arc<Meter>,
 }
-
-/// Says who a client is.
-type Describe<'a> = &'a dyn Fn(u64) -> Option<ClientDescription>;
 
 /// What a fault names as its policy where a namespace has no chain.
 const NO_CHAIN: &str = "(none loaded)";
@@ -66,8 +65,8 @@ impl Chains {
     /// Chains whose policies are asked each question, however many they have failed: where no client waits, and each answer
     /// is to depend on its question alone.
     #[must_use]
-    pub fn without_breakers() -> Chains {
-        Chains { without_breakers: true, ..Chains::default() }
+    pub fn that_ask_always() -> Chains {
+        Chains { asks_always: true, ..Chains::default() }
     }
 
     /// Answers by this generation from now on. Does nothing if it does so already; otherwise drops
@@ -88,12 +87,7 @@ impl Chains {
 }
 
 impl Decide for Chains {
-    fn decide(
-        &mut self,
-        namespace: NamespaceId,
-        question: &Question<'_>,
-        describe: &dyn Fn(u64) -> Option<ClientDescription>,
-    ) -> Decision {
+    fn decide(&mut self, namespace: NamespaceId, question: &Question<'_>, who: &dyn WhoAsks) -> Decision {
         let place = usize::from(namespace.0);
         let chain = self.generation.as_ref().and_then(|generation| generation.chains.get(place));
         let (Some(chain), Some(live)) = (chain, self.live.get_mut(place)) else {
@@ -103,9 +97,9 @@ impl Decide for Chains {
         let request = self.request.get_or_insert_with(v1::empty_request);
         let mut asked = Asked::new(question, request);
         let asking = chain.asks_history().then(|| {
-            let application = describe(question.client).map(|known| known.application).unwrap_or_default();
-            let lock = (question.db, question.key);
-            Asking::new(&chain.namespace, lock, question.client, &application, question.now.0)
+            let application = who.describe(question.client).map(|known| known.application).unwrap_or_default();
+            let holdings = if chain.asks_holdings() { who.holdings(question) } else { Holdings::default() };
+            Asking::new(&chain.namespace, question, &application, holdings)
         });
         if let (Some(asking), Operation::Acquire) = (&asking, question.operation) {
             chain.tried(asking);
@@ -117,7 +111,7 @@ impl Decide for Chains {
             if is_left_out || !member.judged.contains(operation) {
                 continue;
             }
-            let answer = ask(member, slot, &mut asked, (describe, asking), !self.without_breakers);
+            let answer = ask(member, slot, &mut asked, (who, asking.as_ref()), self.asks_always);
             if member.kind == Kind::Reports {
                 // What it wants is not asked for, and a fault of it is only counted.
                 if let Ok(v1::Answer::Deny { reason, rule, detail }) = answer {
@@ -165,6 +159,7 @@ impl Slot {
     fn empty(member: &Member) -> Slot {
         Slot {
             instance: None,
+            answers: KeptAnswers::default(),
             tally: Tally::new(&member.meter),
             breakers: Default::default(),
             meter: member.meter.clone(),
@@ -179,40 +174,45 @@ impl Drop for Slot {
     }
 }
 
-/// Asks one policy, unless its breaker is open.
+/// Asks one policy, unless its answer is kept, or its breaker is open.
 fn ask(
     member: &Member,
     slot: &mut Slot,
     asked: &mut Asked<'_>,
-    (describe, asking): (Describe<'_>, Option<Asking>),
-    may_break: bool,
+    (who, asking): (&dyn WhoAsks, Option<&Asking>),
+    asks_always: bool,
 ) -> Result<v1::Answer, FaultKind> {
     // Operations are numbered in the order in which they are listed.
     let place = asked.operation() as usize;
     let wary = slot.breakers[place].is_wary();
     let sampled = slot.tally.called();
     let begun = (sampled || wary).then(Instant::now);
+    let kind = (member.judges_kinds && !asks_always).then(|| asked.kind());
+    if let Some(answer) = kind.and_then(|kind| slot.answers.of(kind)) {
+        let answer = answer.clone();
+        timed(member, begun.filter(|_| sampled));
+        return Ok(answer);
+    }
     let cpu_before = wary.then(thread_time);
     let mut asker = None;
     if let (true, Some(now)) = (wary, begun) {
-        let one = *asker.insert(who_asks(asked.client(), describe));
+        let one = *asker.insert(charged(asked.client(), who));
         if !watched(slot, place, |breakers| breakers.may_ask(one, now)) {
             let kind = FaultKind::BreakerOpen;
             member.meter.failed(kind, "it failed too much lately");
             return Err(kind);
         }
     }
-    let answer = attempt(member, slot, asked, (describe, asking));
-    let took = begun.map(|begun| begun.elapsed());
-    if let (true, Some(took)) = (sampled, took) {
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        member.meter.evaluated(nanos);
+    let answer = attempt(member, slot, asked, (who, asking));
+    timed(member, begun.filter(|_| sampled));
+    if let (Some(kind), Ok(answer)) = (kind, &answer) {
+        slot.answers.keep(kind, answer.clone());
     }
-    if wary || (may_break && answer.is_err()) {
+    if wary || (answer.is_err() && !asks_always) {
         // The first failure was not timed.
         let used = cpu_before.map(|before| thread_time().saturating_sub(before));
         let used = used.unwrap_or(member.limits.deadline);
-        let asker = asker.unwrap_or_else(|| who_asks(asked.client(), describe));
+        let asker = asker.unwrap_or_else(|| charged(asked.client(), who));
         let (is_answered, now) = (answer.is_ok(), Instant::now());
         watched(slot, place, |breakers| match is_answered {
             true => breakers.answered(asker, now),
@@ -223,6 +223,13 @@ fn ask(
         member.meter.failed(failure.kind, &failure.detail);
         failure.kind
     })
+}
+
+/// Tells how long an answer took, where that is sampled.
+fn timed(member: &Member, begun: Option<Instant>) {
+    if let Some(begun) = begun {
+        member.meter.evaluated(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
 }
 
 /// Does something with the breakers of an operation, and counts those that it opens or closes.
@@ -236,8 +243,8 @@ fn watched<T>(slot: &mut Slot, operation: usize, change: impl FnOnce(&mut Breake
 
 /// Who is charged with a failure of this question. An application is what it cannot choose for itself: the user, the address and
 /// the certificate.
-fn who_asks(client: u64, describe: &dyn Fn(u64) -> Option<ClientDescription>) -> Asker {
-    let application = describe(client).map(|known| {
+fn charged(client: u64, who: &dyn WhoAsks) -> Asker {
+    let application = who.describe(client).map(|known| {
         let mut hasher = DefaultHasher::new();
         (known.user, known.address, known.certificate).hash(&mut hasher);
         hasher.finish()
@@ -250,7 +257,7 @@ fn attempt(
     member: &Member,
     slot: &mut Slot,
     asked: &mut Asked<'_>,
-    (describe, asking): (Describe<'_>, Option<Asking>),
+    (who, asking): (&dyn WhoAsks, Option<&Asking>),
 ) -> Result<v1::Answer, Failure> {
     let instance = match &mut slot.instance {
         Some(instance) => instance,
@@ -258,7 +265,7 @@ fn attempt(
     };
     // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
     let client = match member.asks_clients {
-        true => describe(asked.client()).map(|description| (asked.client(), description)),
+        true => who.describe(asked.client()).map(|description| (asked.client(), description)),
         false => None,
     };
     let budget = Budget::decide(&member.limits);

@@ -62,6 +62,11 @@ impl Chain {
         self.members.iter().any(|member| member.history.is_some())
     }
 
+    /// Whether any of its policies asks what clients hold.
+    pub(crate) fn asks_holdings(&self) -> bool {
+        self.members.iter().any(|member| member.asks_holdings)
+    }
+
     /// Counts that a client tries to take a lock.
     pub(crate) fn tried(&self, asking: &Asking) {
         let mut histories = self.members.iter().filter_map(|member| member.history.as_deref());
@@ -96,6 +101,12 @@ impl Generation {
     #[must_use]
     pub fn asks_history(&self, namespace: NamespaceId) -> bool {
         self.chains.get(usize::from(namespace.0)).is_some_and(Chain::asks_history)
+    }
+
+    /// Whether any chain asks what clients hold.
+    #[must_use]
+    pub fn asks_holdings(&self) -> bool {
+        self.chains.iter().any(Chain::asks_holdings)
     }
 
     /// The names of a namespace's policies, in the order of its chain.

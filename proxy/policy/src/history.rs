@@ -1,12 +1,14 @@
-//! What clients did lately, as far as this process has seen: how often a lock was asked for, and budgets that refill. Policies ask for
-//! it ([`v1::history`]). Times are those of the questions, so the same questions in the same order get the same answers. What is kept
-//! has a bound; what finds no room is not counted, which refuses nothing.
+//! What clients did lately, as far as this process has seen: how often a lock was asked for, and budgets that refill; and what they hold,
+//! which comes with the question. Policies ask for it ([`v1::history`]). Times are those of the questions, so the same questions in the
+//! same order get the same answers. What is kept has a bound; what finds no room is not counted, which refuses nothing.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockwarden_lock::decision::{Holdings, Question};
 
 use crate::bindings::v1::history::Whose;
 
@@ -45,11 +47,13 @@ pub struct Pretended {
     pub everyone: u32,
     /// Budgets of which nothing is left.
     pub spent: Vec<String>,
+    /// What the client holds.
+    pub holdings: Holdings,
 }
 
 impl Default for Pretended {
     fn default() -> Pretended {
-        Pretended { application: 1, everyone: 1, spent: Vec::new() }
+        Pretended { application: 1, everyone: 1, spent: Vec::new(), holdings: Holdings::default() }
     }
 }
 
@@ -90,20 +94,27 @@ struct Budget {
     full_at: u64,
 }
 
-/// Who asks about which lock, and when.
-#[derive(Clone, Copy)]
+/// Who asks about which lock, when, and what it holds.
+#[derive(Clone)]
 pub(crate) struct Asking {
     /// The client's handle.
     pub(crate) client: u64,
     lock: u64,
     application: u64,
     now_ms: u64,
+    holdings: Arc<Holdings>,
 }
 
 impl Asking {
     /// `chain` is the name of the chain that is asked: none spends what is another's.
-    pub(crate) fn new(chain: &str, (db, key): (u32, &[u8]), client: u64, application: &str, now_ms: u64) -> Asking {
-        Asking { client, lock: hash((chain, db, key)), application: hash((chain, application)), now_ms }
+    pub(crate) fn new(chain: &str, question: &Question<'_>, application: &str, holdings: Holdings) -> Asking {
+        Asking {
+            client: question.client,
+            lock: hash((chain, question.db, question.key)),
+            application: hash((chain, application)),
+            now_ms: question.now.0,
+            holdings: Arc::new(holdings),
+        }
     }
 
     fn windows(&self) -> [(Whose, u64); 2] {
@@ -166,6 +177,12 @@ impl History {
         })
     }
 
+    /// What the client holds.
+    pub(crate) fn holdings(&self, asking: &Asking) -> Arc<Holdings> {
+        let pretended = self.pretended(|pretended| Arc::new(pretended.holdings.clone()));
+        pretended.unwrap_or_else(|| asking.holdings.clone())
+    }
+
     /// Takes one of a budget of the client's application that has `most` and refills evenly in `per_ms`.
     pub(crate) fn take(&self, asking: &Asking, policy: &str, (budget, most, per_ms): (&str, u32, u64)) -> bool {
         if let Some(is_there) = self.pretended(|pretended| !pretended.spent.iter().any(|spent| spent == budget)) {
@@ -203,10 +220,28 @@ impl fmt::Debug for History {
 
 #[cfg(test)]
 mod tests {
+    use lockwarden_lock::decision::{Operation, Proofs, Traits};
+    use lockwarden_lock::time::ProxyTime;
+    use lockwarden_lock::token::FencingToken;
+
     use super::*;
 
     fn asking(key: &str, application: &str, now_ms: u64) -> Asking {
-        Asking::new("orders", (0, key.as_bytes()), 1, application, now_ms)
+        let question = Question {
+            operation: Operation::Acquire,
+            db: 0,
+            key: key.as_bytes(),
+            owner_token: None,
+            ttl_ms: None,
+            proofs: Proofs::NONE,
+            traits: Traits::NONE,
+            fencing_token: FencingToken(0),
+            remaining_ms: 0,
+            attempts: 1,
+            client: 1,
+            now: ProxyTime(now_ms),
+        };
+        Asking::new("orders", &question, application, Holdings::default())
     }
 
     #[test]

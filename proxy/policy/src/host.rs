@@ -208,7 +208,9 @@ impl PolicyHost {
                         asks_clients: compiled.asks_clients && may_ask_clients(kind, &settings),
                         history: (compiled.asks_history && may_ask_history(kind, &settings))
                             .then(|| self.history.clone()),
+                        asks_holdings: compiled.asks_history && may_ask_holdings(kind, &settings),
                         kind,
+                        judges_kinds: matches!(source.module, ModuleSource::BuiltIn(policy) if policy.judges_kinds),
                         compiled: compiled.clone(),
                         settings,
                         judged: v1::Operations::all(),
@@ -297,6 +299,12 @@ fn may_ask_clients(kind: Kind, settings: &[v1::Setting]) -> bool {
 /// The same of what clients did lately.
 fn may_ask_history(kind: Kind, settings: &[v1::Setting]) -> bool {
     let asks = |setting: &v1::Setting| setting.value.contains("tries.") || setting.name.ends_with(".rate");
+    may_ask_holdings(kind, settings) || settings.iter().any(asks)
+}
+
+/// The same of what clients hold.
+fn may_ask_holdings(kind: Kind, settings: &[v1::Setting]) -> bool {
+    let asks = |setting: &v1::Setting| setting.value.contains("held.") || setting.name.ends_with(".order");
     kind == Kind::Policy || settings.iter().any(asks)
 }
 

@@ -10,6 +10,7 @@ use wasmtime::{Store, Trap};
 use crate::bindings::v1;
 use crate::error::one_line;
 use crate::history::{Asking, History};
+use crate::kept_answers::QuestionKind;
 use crate::loader::Compiled;
 use crate::meter::Meter;
 use crate::source::Limits;
@@ -31,7 +32,11 @@ pub(crate) struct Member {
     pub(crate) asks_clients: bool,
     /// What it can ask of what clients did lately under these settings.
     pub(crate) history: Option<Arc<History>>,
+    /// Whether it can ask what clients hold.
+    pub(crate) asks_holdings: bool,
     pub(crate) kind: Kind,
+    /// It is told the kind of a question only.
+    pub(crate) judges_kinds: bool,
 }
 
 /// What an answer of a member is.
@@ -99,12 +104,21 @@ pub(crate) struct Instance {
 pub(crate) struct Asked<'a> {
     question: &'a Question<'a>,
     request: &'a mut v1::Request,
-    filled: bool,
+    filled: Filled,
+}
+
+/// What a request has in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    Nothing,
+    Question,
+    /// Its kind only.
+    Kind,
 }
 
 impl<'a> Asked<'a> {
     pub(crate) fn new(question: &'a Question<'a>, request: &'a mut v1::Request) -> Asked<'a> {
-        Asked { question, request, filled: false }
+        Asked { question, request, filled: Filled::Nothing }
     }
 
     pub(crate) fn client(&self) -> u64 {
@@ -115,10 +129,19 @@ impl<'a> Asked<'a> {
         self.question.operation
     }
 
-    fn request(&mut self) -> &v1::Request {
-        if !self.filled {
-            v1::fill(self.request, self.question);
-            self.filled = true;
+    pub(crate) fn kind(&self) -> QuestionKind {
+        QuestionKind::of(self.question)
+    }
+
+    /// As this policy is told it.
+    fn request(&mut self, member: &Member) -> &v1::Request {
+        let wanted = if member.judges_kinds { Filled::Kind } else { Filled::Question };
+        if self.filled != wanted {
+            match wanted {
+                Filled::Kind => v1::fill(self.request, &self.kind().question()),
+                Filled::Question | Filled::Nothing => v1::fill(self.request, self.question),
+            }
+            self.filled = wanted;
         }
         self.request
     }
@@ -149,7 +172,7 @@ impl Instance {
         member: &Member,
         budget: Budget,
         asked: &mut Asked<'_>,
-        (client, asking): (Option<(u64, ClientDescription)>, Option<Asking>),
+        (client, asking): (Option<(u64, ClientDescription)>, Option<&Asking>),
     ) -> Result<v1::Answer, Failure> {
         prepare(&mut self.store, budget)?;
         // Kept only where a policy can be asked: a write to the store's data is not free.
@@ -157,9 +180,9 @@ impl Instance {
             self.store.data_mut().client = client;
         }
         if member.history.is_some() {
-            self.store.data_mut().asking = asking;
+            self.store.data_mut().asking = asking.cloned();
         }
-        let answer = self.exports.call_decide(&mut self.store, asked.request());
+        let answer = self.exports.call_decide(&mut self.store, asked.request(member));
         let mut answer = v1::Answer::from(answer.map_err(|error| failure(&self.store, &error))?);
         accept(&mut answer, member)?;
         Ok(answer)

@@ -18,6 +18,7 @@ mod host;
 mod instance;
 #[cfg(debug_assertions)]
 mod kept;
+mod kept_answers;
 mod loader;
 mod metadata;
 mod meter;

@@ -59,6 +59,12 @@ pub struct SettingInfo {
     /// What holds where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
+    /// The least, of a number or a duration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<String>,
+    /// The most of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<String>,
     /// The words of a choice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
@@ -99,19 +105,21 @@ impl SettingKind {
         }
     }
 
-    /// What is wrong with a value, if anything is.
-    fn objection(self, value: &str, choices: &[String]) -> Option<String> {
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let is_duration =
-            |text: &str| ["ms", "s", "m", "h", "d"].iter().any(|unit| text.strip_suffix(unit).is_some_and(is_number));
-        let (fits, form) = match self {
-            SettingKind::Text | SettingKind::List => return None,
-            SettingKind::Number => (is_number(value.strip_prefix('-').unwrap_or(value)), "a whole number".to_owned()),
-            SettingKind::Duration => (is_duration(value), "a whole number and a unit, such as 5s".to_owned()),
-            SettingKind::YesNo => (["true", "false"].contains(&value), "true or false".to_owned()),
-            SettingKind::Choice => (choices.iter().any(|choice| choice == value), choices.join(" or ")),
-        };
-        (!fits).then(|| format!("write {form}"))
+    /// A number, or a duration in milliseconds; `None` where a text is neither, and of all else.
+    fn quantity(self, text: &str) -> Option<i128> {
+        // The longer unit first: `5ms` ends with the shorter one, too.
+        const UNITS: [(&str, i128); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
+        match self {
+            SettingKind::Number => match text.strip_prefix('-') {
+                Some(text) => digits(text).map(|number| -i128::from(number)),
+                None => digits(text).map(i128::from),
+            },
+            SettingKind::Duration => {
+                UNITS.iter().find_map(|(unit, ms)| Some(i128::from(digits(text.strip_suffix(unit)?)?) * ms))
+            }
+            SettingKind::Text | SettingKind::YesNo | SettingKind::Choice | SettingKind::List => None,
+        }
     }
 }
 
@@ -177,7 +185,7 @@ impl Metadata {
         let named = |name: &str| self.settings.iter().find(|info| info.name == name);
         let given = settings.iter().filter_map(|(name, value)| match named(name) {
             None => Some(format!("{name}: no such setting, there are {}", known.join(", "))),
-            Some(info) => Some(format!("{name} = {value:?}: {}", info.kind.objection(value, &info.choices)?)),
+            Some(info) => Some(format!("{name} = {value:?}: {}", info.objection(value)?)),
         });
         let is_missing = |info: &&SettingInfo| info.required && settings.iter().all(|(name, _)| *name != info.name);
         let missing = self.settings.iter().filter(is_missing).map(|info| match &info.text {
@@ -221,12 +229,52 @@ impl Metadata {
 }
 
 impl SettingInfo {
+    /// What contradicts itself in what an author says of a setting, if anything does.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<String> {
+        let bounds = [("min", &self.min), ("max", &self.max)].into_iter();
+        let mut bounds = bounds.filter_map(|(name, bound)| Some((name, bound.as_deref()?)));
+        let of_no_use = bounds.find(|(_, bound)| self.kind.quantity(bound).is_none());
+        let default =
+            || self.default.as_ref().and_then(|default| Some(("default", &**default, self.objection(default)?)));
+        match of_no_use {
+            Some((name, bound)) => Some(format!("{name} = {bound:?} is no {}", self.kind.word())),
+            None => default().map(|(name, default, objection)| format!("{name} = {default:?}: {objection}")),
+        }
+    }
+
+    /// What is wrong with a value, if anything is.
+    fn objection(&self, value: &str) -> Option<String> {
+        let of = |bound: &Option<String>| {
+            bound.as_deref().and_then(|bound| Some((self.kind.quantity(bound)?, bound.to_owned())))
+        };
+        let form = match self.kind {
+            SettingKind::Text | SettingKind::List => return None,
+            SettingKind::Number | SettingKind::Duration => match self.kind.quantity(value) {
+                Some(is) => match (of(&self.min), of(&self.max)) {
+                    (Some((least, text)), _) if is < least => format!("{text} at least"),
+                    (_, Some((most, text))) if is > most => format!("{text} at most"),
+                    _ => return None,
+                },
+                None if self.kind == SettingKind::Number => "a whole number".to_owned(),
+                None => "a whole number and a unit, such as 5s".to_owned(),
+            },
+            SettingKind::YesNo if ["true", "false"].contains(&value) => return None,
+            SettingKind::YesNo => "true or false".to_owned(),
+            SettingKind::Choice if self.choices.iter().any(|choice| choice == value) => return None,
+            SettingKind::Choice => self.choices.join(" or "),
+        };
+        Some(format!("write {form}"))
+    }
+
     fn in_lines(self) -> SettingInfo {
         SettingInfo {
             name: one_line(&self.name),
             kind: self.kind,
             required: self.required,
             default: self.default.as_deref().map(one_line),
+            min: self.min.as_deref().map(one_line),
+            max: self.max.as_deref().map(one_line),
             choices: self.choices.iter().map(|choice| one_line(choice)).collect(),
             text: self.text.as_deref().map(one_line),
         }
@@ -289,6 +337,8 @@ mod tests {
             kind,
             required,
             default: None,
+            min: (kind == SettingKind::Duration).then(|| "5ms".to_owned()),
+            max: (kind == SettingKind::Number).then(|| "1000".to_owned()),
             choices: vec!["soft".to_owned(), "hard".to_owned()],
             text: None,
         };
@@ -309,6 +359,8 @@ mod tests {
         let good = [("teams", "a,b"), ("most", "-5"), ("for", "5ms"), ("how", "hard"), ("loud", "true")];
         assert_eq!(objections(&good), Vec::<String>::new());
         assert_eq!(Metadata::default().objections(&[("x".to_owned(), String::new())]), Vec::<String>::new());
+        let beyond = [("teams", ""), ("most", "1001"), ("for", "4ms")];
+        assert_eq!(objections(&beyond), ["most = \"1001\": write 1000 at most", "for = \"4ms\": write 5ms at least"]);
         let bad = [("tems", ""), ("most", "5s"), ("for", "5"), ("how", "often"), ("loud", "yes")];
         assert_eq!(
             objections(&bad),

@@ -79,6 +79,8 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// Its version: the proxy's.
     pub version: &'static str,
+    /// It is told the kind of a question only, and asked once about each.
+    pub(crate) judges_kinds: bool,
     pub(crate) module: &'static [u8],
 }
 
@@ -101,17 +103,22 @@ pub const BUILT_IN_NAMES: [&str; 4] = [DEFAULT_CHAIN[0], DEFAULT_CHAIN[1], DEFAU
 
 /// A policy that ships with the proxy, by the name of its module.
 macro_rules! built_in {
-    ($name:literal) => {
+    ($name:literal, judges_kinds: $judges_kinds:literal) => {
         BuiltIn {
             name: $name,
             version: env!("CARGO_PKG_VERSION"),
+            judges_kinds: $judges_kinds,
             module: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".wasm")),
         }
     };
 }
 
-static BUILT_IN: [BuiltIn; BUILT_IN_NAMES.len()] =
-    [built_in!("owner-token"), built_in!("fencing"), built_in!("ttl-ceiling"), built_in!("rules")];
+static BUILT_IN: [BuiltIn; BUILT_IN_NAMES.len()] = [
+    built_in!("owner-token", judges_kinds: true),
+    built_in!("fencing", judges_kinds: true),
+    built_in!("ttl-ceiling", judges_kinds: true),
+    built_in!("rules", judges_kinds: false),
+];
 
 /// The policy of this name that ships with the proxy.
 #[must_use]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockwarden_lock::decision::ClientDescription;
+use lockwarden_lock::decision::{ClientDescription, Holdings};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
 use crate::bindings::v1;
@@ -159,5 +159,15 @@ impl v1::history::Host for State {
     fn take(&mut self, client: u64, budget: String, most: u32, per_ms: u64) -> bool {
         let policy = self.meter.policy();
         self.asked_of(client).is_none_or(|(history, asking)| history.take(asking, policy, (&budget, most, per_ms)))
+    }
+
+    fn holds(&mut self, client: u64) -> Vec<Vec<u8>> {
+        let holdings = self.asked_of(client).map(|(history, asking)| history.holdings(asking));
+        let keys = |holdings: Arc<Holdings>| holdings.connection.iter().map(|key| key.to_vec()).collect();
+        holdings.map_or_else(Vec::new, keys)
+    }
+
+    fn held(&mut self, client: u64) -> u32 {
+        self.asked_of(client).map_or(0, |(history, asking)| history.holdings(asking).application)
     }
 }

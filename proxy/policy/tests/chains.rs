@@ -108,6 +108,56 @@ fn the_default_chain_answers_every_operation() {
     }
 }
 
+/// What is kept is what would be said, whatever else a question has in it.
+#[test]
+fn an_answer_that_is_kept_is_the_one_that_asking_gets() {
+    let host = PolicyHost::new().unwrap();
+    let settings: [(&str, Settings<'_>); 3] = [
+        ("owner-token", &[("shared_tokens", "deny"), ("void_after_refusal", "identity")]),
+        ("fencing", &[]),
+        ("ttl-ceiling", &[("ceiling", "10s"), ("on_excess", "deny")]),
+    ];
+    let generation = Arc::new(host.load(&[], &[default_chain("orders"), chain("strict", &settings)]).unwrap());
+    let (mut keeping, mut asking) = (Chains::new(), Chains::that_ask_always());
+    keeping.follow(&generation);
+    asking.follow(&generation);
+    let mut questions = Vec::new();
+    for operation in Operation::ALL {
+        for ttl_ms in [None, Some(AskedMs(5_000)), Some(AskedMs(20_000))] {
+            for owner_token in [None, Some(&b"1"[..]), Some(&b"0123456789abcdef"[..])] {
+                for traits in [Traits::NONE, Traits::SHARED_TOKEN, Traits::REFUSED_SINCE, Traits::SCRIPTED] {
+                    questions.push(Question { ttl_ms, owner_token, traits, ..question(operation) });
+                }
+            }
+        }
+    }
+    for key in [&b"lock:a"[..], b"lock:b"] {
+        for question in &questions {
+            let question = Question { key, attempts: key.len() as u32, ..question.clone() };
+            for namespace in [0, 1] {
+                let said = [&mut keeping, &mut asking].map(|chains| ask(chains, namespace, &question));
+                assert_eq!(said[0], said[1], "{question:?}");
+            }
+        }
+    }
+    // All were counted, and those that were kept burnt nothing.
+    let of = |chains: &mut Chains, question: &Question<'_>| {
+        let read = || host.counters().into_iter().map(|(_, read)| (read.calls, read.fuel)).collect::<Vec<_>>();
+        let before = read();
+        ask(chains, 0, question);
+        before.into_iter().zip(read()).map(|(before, now)| (now.0 - before.0, now.1 - before.1)).collect::<Vec<_>>()
+    };
+    let acquire = &questions[0];
+    assert_eq!(acquire.operation, Operation::Acquire);
+    let calls = |costs: &[(u64, u64)]| costs.iter().map(|(calls, _)| calls).sum::<u64>();
+    let fuel = |costs: &[(u64, u64)]| costs.iter().map(|(_, fuel)| fuel).sum::<u64>();
+    ask(&mut keeping, 0, acquire);
+    let (kept, asked) = (of(&mut keeping, acquire), of(&mut asking, acquire));
+    assert_eq!((calls(&kept), fuel(&kept)), (2, 0));
+    assert_eq!(calls(&asked), 2);
+    assert!(fuel(&asked) > 0);
+}
+
 #[test]
 fn traits_reach_the_policies() {
     let host = PolicyHost::new().unwrap();

@@ -45,7 +45,9 @@ pub(crate) fn deliver(module: &PolicyModule, settings: &DeliveryConfig) -> Resul
     }
     let cache = Cache::of(settings).filter(|_| !is_local);
     let kept = module.sha256.and_then(|pin| cache.as_ref()?.find(&pin));
-    let delivered = match kept.filter(|kept| kept.signature.is_some() || !wants_signature) {
+    // One that is not signed as is asked for now may be so where it comes from: its key was replaced.
+    let is_good = |kept: &Delivered| signature::check(module, &kept.bytes, kept.signature.as_deref()).is_ok();
+    let delivered = match kept.filter(is_good) {
         Some(kept) => kept,
         None => get(&module.place, settings.registry_auth_file.as_deref(), wants_signature)?,
     };

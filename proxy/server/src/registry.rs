@@ -4,6 +4,7 @@
 pub(crate) mod buffer_memory;
 pub(crate) mod clients;
 pub(crate) mod handed_over;
+pub(crate) mod holdings;
 pub(crate) mod jobs;
 pub(crate) mod later_records;
 pub(crate) mod lease_mirror;

@@ -28,6 +28,7 @@ use crate::config::{
 use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
+use crate::registry::holdings::ApplicationHoldings;
 use crate::registry::jobs::Jobs;
 use crate::registry::later_records::LaterRecords;
 use crate::registry::lease_mirror::LeaseMirror;
@@ -66,6 +67,7 @@ pub(crate) struct ProcessState {
     pub(crate) script_cache: Arc<ScriptCache>,
     pub(crate) watched_keys: WatchedKeys,
     pub(crate) mirror: LeaseMirror,
+    pub(crate) holdings: ApplicationHoldings,
     /// Records that a later version of lockwarden has written.
     pub(crate) later_records: LaterRecords,
     /// Leases whose connections have ended, and what is known of their holders.
@@ -158,6 +160,7 @@ impl ProxyState {
             script_cache: Arc::default(),
             watched_keys: WatchedKeys::default(),
             mirror,
+            holdings: ApplicationHoldings::default(),
             later_records: LaterRecords::default(),
             lost_holders: LostHolders::default(),
             clients: ClientRegistry::default(),

@@ -72,6 +72,9 @@ lw_decision lw_decide(const lw_request *r) {
         append_number(&text, lw_tries(r, LW_EVERYONE));
         append_number(&text, lw_take(r, lw_bytes_of("left"), 3, 60000));
         append_number(&text, lw_take(r, lw_bytes_of("spent"), 3, 60000));
+        lw_keys keys = lw_holds(r);
+        for (uint32_t place = 0; place < keys.length; place++) append_word(&text, keys.at[place]);
+        append_number(&text, lw_held(r));
         return lw_deny(LW_LIMITED, buffer);
     }
     if (lw_is(r->key, "everything"))

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -45,7 +46,8 @@ func (p *probe) Decide(r *lockwarden.Request) lockwarden.Decision {
 		asNumber := map[bool]int{true: 1}
 		return lockwarden.Deny(lockwarden.Limited, fmt.Sprint(lockwarden.Tries(r, lockwarden.OfApplication), " ",
 			lockwarden.Tries(r, lockwarden.OfEveryone), " ", asNumber[lockwarden.Take(r, "left", 3, 60000)], " ",
-			asNumber[lockwarden.Take(r, "spent", 3, 60000)]))
+			asNumber[lockwarden.Take(r, "spent", 3, 60000)], " ", string(bytes.Join(lockwarden.Holds(r), []byte(" "))), " ",
+			lockwarden.Held(r)))
 	case "everything":
 		ms := func(ms uint64) *uint64 { return &ms }
 		require, takeOver := lockwarden.Token|lockwarden.Observed, lockwarden.AfterDeadline

@@ -1,6 +1,6 @@
 // Asks the SDK for all that it has.
 import { application, certificate, describe } from "lockwarden:policy/clients@1.2.0";
-import { take, tries } from "lockwarden:policy/history@1.2.0";
+import { held, holds, take, tries } from "lockwarden:policy/history@1.2.0";
 import { Settings, deny, permit, text } from "./lockwarden.js";
 
 const OPERATIONS = ["acquire", "extend", "release", "take-over", "inspect", "write", "guarded-write"];
@@ -36,7 +36,8 @@ export function decide(r) {
     }
     case "history": {
       const taken = ["left", "spent"].map((budget) => Number(take(r.client, budget, 3, 60000n)));
-      return deny("limited", [tries(r.client, "application"), tries(r.client, "everyone"), ...taken].join(" "));
+      const locks = [...holds(r.client).map(text), held(r.client)];
+      return deny("limited", [tries(r.client, "application"), tries(r.client, "everyone"), ...taken, ...locks].join(" "));
     }
     case "everything": {
       const times = { ttlDefaultMs: 1000n, ttlCapMs: 2000n, keepAliveMs: 3000n, maxHoldMs: 4000n };

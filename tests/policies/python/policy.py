@@ -2,7 +2,7 @@
 
 from lockwarden import Code, Fence, Operation, Operations, Proofs, Settings, TakeOverRule, deny, permit
 from wit_world.imports.clients import application, certificate, describe
-from wit_world.imports.history import Whose, take, tries
+from wit_world.imports.history import Whose, held, holds, take, tries
 
 
 class WitWorld:
@@ -32,7 +32,8 @@ class WitWorld:
             case b"history":
                 taken = [int(take(r.client, budget, 3, 60000)) for budget in ("left", "spent")]
                 whose = (Whose.APPLICATION, Whose.EVERYONE)
-                return deny(Code.LIMITED, " ".join(map(str, [tries(r.client, one) for one in whose] + taken)))
+                locks = [key.decode() for key in holds(r.client)] + [held(r.client)]
+                return deny(Code.LIMITED, " ".join(map(str, [tries(r.client, one) for one in whose] + taken + locks)))
             case b"everything":
                 return permit(
                     *(1000, 2000, 3000, 4000),

@@ -258,6 +258,15 @@ fn a_module_comes_from_a_web_server_and_a_pinned_one_stays_when_that_is_gone() {
     desk.is_refused(top, &other, "sha256");
     assert_eq!(desk.cached(), 1, "what is not what it should be is not kept");
 
+    // A key that was replaced: the signature in the cache is of the one before.
+    let successor = Signer::new();
+    let renewed = format!("{from}\nkeys = [\"{}\"]\n{pin}", successor.public);
+    desk.is_refused(top, &renewed, "none of keys has signed it");
+    for (signer, taken) in [(&successor, &renewed), (&signer, &format!("{signed}\n{pin}"))] {
+        signer.signs(&file, "team-naming 0.1.0");
+        desk.is_taken(top, taken);
+    }
+
     let url = web.url("mine.wasm");
     let inspect = || {
         let mut command = lockwarden(&["policy", "inspect"]);

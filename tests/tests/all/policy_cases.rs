@@ -39,6 +39,19 @@ fn the_rules_of_the_example_do_what_its_cases_say() {
     assert!(end.stdout.contains("\n5 passed, 0 failed; most fuel "), "{end:?}");
 }
 
+/// Each was built once, for its version of the contract, and is never built again.
+#[test]
+fn a_policy_that_was_built_for_an_earlier_contract_is_told_and_says_what_it_was() {
+    let kept = repository().join("tests/policies/kept");
+    for version in ["1.0", "1.1", "1.2"] {
+        let [module, cases] = ["wasm", "toml"].map(|end| kept.join(format!("{version}.{end}")));
+        let end = run_to_end(lockwarden(&["policy", "test"]).arg(cases).arg("--module").arg(&module));
+        assert_eq!(end.code, Some(0), "{version}: {end:?}");
+        let end = run_to_end(lockwarden(&["policy", "inspect"]).arg(&module));
+        assert!(end.stdout.contains(&format!("contract  lockwarden:policy {version}.0\n")), "{end:?}");
+    }
+}
+
 #[test]
 fn a_rule_that_says_otherwise_fails_the_case_at_its_line() {
     let directory = folder();
@@ -339,7 +352,7 @@ fn settings_are_compared_with_what_the_author_says_of_them_at_their_lines() {
     let end = typed(&directory, "policy inspect team-naming/team-naming.wasm");
     let told: Vec<Vec<&str>> = end.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert!(told.iter().any(|row| row.starts_with(&["teams", "list", "required", "the", "teams"])), "{end:?}");
-    assert!(told.iter().any(|row| row.starts_with(&["max_attempts", "number", "100", "tries"])), "{end:?}");
+    assert!(told.iter().any(|row| row.starts_with(&["max_attempts", "number", "1..", "100", "tries"])), "{end:?}");
     let checked = |settings: &str| {
         let text = format!(
             "[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\npolicies = [\"team-naming\"]\n\
@@ -351,6 +364,8 @@ fn settings_are_compared_with_what_the_author_says_of_them_at_their_lines() {
     };
     let end = checked("teams = [\"billing\"]\nmax_attempts = 7");
     assert_eq!(end.code, Some(0), "{end:?}");
+    let end = checked("teams = [\"billing\"]\nmax_attempts = 0");
+    assert!(end.stdout.contains("locks.toml:7:16 error: ") && end.stdout.contains(": write 1 at least"), "{end:?}");
     let end = checked("tems = [\"billing\"]\nmax_attempts = \"many\"");
     for words in [
         "locks.toml:6:8  error: namespace locks: policy team-naming rejected its settings: tems: no such setting, there are teams, max_attempts",

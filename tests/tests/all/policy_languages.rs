@@ -323,6 +323,8 @@ fn what_is_wrong_with_a_folder_is_said_in_a_line() {
         ("\"my-policy\"", "\"fencing\"", "\"fencing\" ships with the proxy; choose another name"),
         ("\"0.1.0\"", "1", "policy.toml:3:12 error: invalid type: integer `1`, expected a string"),
         ("language", "limits = { memory = \"65MiB\" }\nlanguage", "\"65MiB\""),
+        ("min     = \"1\"", "min = \"one\"", "setting max_attempts: min = \"one\" is no number"),
+        ("min     = \"1\"", "min = \"101\"", "setting max_attempts: default = \"100\": write 101 at least"),
         ("language", "limits = { fuel = 0 }\nlanguage", "expected a nonzero u64"),
         ("language", "limits = { deadline = \"1h\" }\nlanguage", "\"1h\""),
         (

@@ -1,4 +1,4 @@
-//! Rules about what clients did lately: how often a lock was tried, and rates that refill.
+//! Rules about what clients did lately and hold: how often a lock was tried, rates that refill, orders of locks, quotas.
 
 use std::fs;
 
@@ -136,5 +136,115 @@ expect  = { deny = "limited", rule = "spin" }
         fs::write(&config, rule).expect("the directory is ours");
         let end = run_to_end(lockwarden(&["check", "--config"]).arg(&config));
         assert!(end.code == Some(2) && end.stdout.contains(words), "{end:?}");
+    }
+}
+
+const ORDER: &str = "{ name = \"order\", order = [\"lock:account:*\", \"lock:order:*\"] }";
+
+#[test]
+fn a_lock_that_is_out_of_order_is_refused_with_the_one_that_is_held() {
+    let redis = Redis::start();
+    let proxy = with_rules(&redis, ORDER).top("audit", "\"all\"").top("audit_file", "\"trail.jsonl\"").start();
+    let (one, two) = (named(&proxy, "billing"), named(&proxy, "billing"));
+    one.sends("SET lock:account:1 a NX PX 9000").gets("+OK");
+    one.sends("SET lock:order:7 a NX PX 9000").gets("+OK");
+    let refused = one.sends("SET lock:account:2 a NX PX 9000").gets_error("LOCKDENIED limited");
+    let words = "hint=\"take this lock before lock:order:7, which this connection holds\"";
+    assert!(refused.contains("policy=rules rule=order") && refused.contains(words), "{refused}");
+    // What is in no order, another connection, and the same once the later lock is given back.
+    one.sends("SET lock:mail a NX PX 9000").gets("+OK");
+    one.sends("SET lock:order:8 a NX PX 9000").gets("+OK");
+    two.sends("SET lock:account:3 a NX PX 9000").gets("+OK");
+    one.sends("DEL lock:order:7").gets(":1");
+    let refused = one.sends("SET lock:account:2 a NX PX 9000").gets_error("LOCKDENIED limited");
+    assert!(refused.contains("before lock:order:8"), "{refused}");
+    one.sends("DEL lock:order:8").gets(":1");
+    one.sends("SET lock:account:2 a NX PX 9000").gets("+OK");
+    // Also where a lease ran out, and in another database.
+    one.sends("SET lock:order:9 a NX PX 100").gets("+OK");
+    wait_for("its end", || redis.value("lock:order:9") == "nil");
+    one.sends("SET lock:account:4 a NX PX 9000").gets("+OK");
+    one.sends("SET lock:order:9 a NX PX 9000").gets("+OK");
+    one.sends("SELECT 1").gets("+OK");
+    one.sends("SET lock:account:5 a NX PX 9000").gets("+OK");
+
+    // The trail has all that is needed to ask again.
+    let trail = proxy.directory().join("trail.jsonl");
+    wait_for("the trail", || fs::read_to_string(&trail).is_ok_and(|text| text.contains("lock:account:5")));
+    let config = proxy.directory().join("copy.toml");
+    fs::copy(proxy.config(), &config).expect("the directory is ours");
+    let mut replay = lockwarden(&["policy", "replay"]);
+    let end = run_to_end(replay.arg(&trail).arg("--config").arg(&config));
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
+#[test]
+fn a_quota_is_of_an_application_and_counts_what_is_held_however_it_ends() {
+    let redis = Redis::start();
+    let quota = "{ name = \"quota\", deny = 'held.application >= 3', hint = \"three locks are enough\" }";
+    let proxy = with_rules(&redis, quota).start();
+    let (one, two, other) = (named(&proxy, "billing"), named(&proxy, "billing"), named(&proxy, "shop"));
+    one.sends("SET lock:a a NX PX 9000").gets("+OK");
+    two.sends("SETNX lock:b b").gets(":1");
+    two.sends("SET lock:c b NX PX 300").gets("+OK");
+    for client in [&one, &two] {
+        let refused = client.sends("SET lock:d a NX PX 9000").gets_error("LOCKDENIED limited");
+        assert!(refused.contains("rule=quota") && refused.contains("three locks are enough"), "{refused}");
+    }
+    other.sends("SET lock:d a NX PX 9000").gets("+OK");
+    // One that is given back, one that runs out, and those of a connection that ends.
+    one.sends("DEL lock:a").gets(":1");
+    one.sends("SET lock:a a NX PX 9000").gets("+OK");
+    let takes = |key: &str| one.sends(format!("SET {key} a NX PX 9000")).reply().to_string() == "+OK";
+    wait_for("lock:c runs out", || takes("lock:e"));
+    one.sends("SET lock:f a NX PX 9000").gets_error("LOCKDENIED limited");
+    two.sends("DEL lock:b").gets(":1");
+    one.sends("SET lock:f a NX PX 9000").gets("+OK");
+}
+
+#[test]
+fn an_order_is_tried_by_a_file_of_cases_and_read_with_care() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, cases) = (directory.path().join("lockwarden.toml"), directory.path().join("cases.toml"));
+    let namespace = "[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\n";
+    let rules = format!("{ORDER}, {{ name = \"quota\", deny = 'held.connection > 2 || held.application > 9' }}");
+    fs::write(&config, format!("{namespace}rule = [{rules}]\n")).expect("the directory is ours");
+    let text = r#"
+[request]
+key = "lock:account:1"
+
+[[case]]
+request = { holds = ["lock:order:7"] }
+expect  = { deny = "limited", rule = "order", hint = "before lock:order:7" }
+
+[[case]]
+request = { holds = ["lock:account:2", "lock:mail"] }
+expect  = { permit = { ttl_default = "30s", ttl_cap = "1h", keep_alive = "1d", fence = "hybrid" } }
+
+[[case]]
+request = { key = "lock:mail", holds = ["lock:a", "lock:b", "lock:c"] }
+expect  = { deny = "limited", rule = "quota" }
+
+[[case]]
+request = { held = 10 }
+expect  = { deny = "limited", rule = "quota" }
+"#;
+    fs::write(&cases, text).expect("the directory is ours");
+    let end = run_to_end(lockwarden(&["policy", "test", "--config"]).arg(&config).arg(&cases));
+    assert_eq!(end.code, Some(0), "{end:?}");
+    for (order, words) in [
+        (
+            "[\"lock:a*\"]",
+            "lockwarden.toml:4:35 error: namespace \"locks\": rule \"order\": order: write two patterns or more, those first",
+        ),
+        ("[\"lock:a*\", \"a,b\"]", "has a comma, and a list of settings cannot have one"),
+        ("[\"lock:a*\", \"\"]", "is empty, and no lock is called that"),
+        ("\"lock:a*\"", "must be a list"),
+        ("[\"lock:*:a:*\", \"lock:b:*\"]", "steps a question, and 20000 are the most"),
+    ] {
+        let rule = format!("{namespace}rule = [{{ name = \"order\", order = {order} }}]\n");
+        fs::write(&config, rule).expect("the directory is ours");
+        let end = run_to_end(lockwarden(&["check", "--config"]).arg(&config));
+        assert!(end.code == Some(2) && end.stdout.contains(words), "{words}: {end:?}");
     }
 }

@@ -202,6 +202,22 @@ func Take(request *Request, budget string, most uint32, perMs uint64) bool {
 	return take(request.client, unsafe.Pointer(unsafe.StringData(budget)), uint32(len(budget)), most, perMs) != 0
 }
 
+// Holds are the keys of the other locks that the client's connection holds in the request's database, as far as this proxy has
+// seen, ordered by their fencing tokens: 32 at most.
+func Holds(request *Request) [][]byte {
+	described = [28]byte{}
+	holds(request.client, unsafe.Pointer(&described))
+	at, keys := word(described[0:]), make([][]byte, word(described[4:]))
+	for place := range keys {
+		key := bytesAt(at+uint32(place)*8, 8)
+		keys[place] = bytesAt(word(key), word(key[4:]))
+	}
+	return keys
+}
+
+// Held is how many locks all clients of the same application hold, as far as this proxy has seen.
+func Held(request *Request) uint32 { return held(request.client) }
+
 // Settings of one namespace. Readers return the default where a name is not set or its value is wrong.
 type Settings struct {
 	given    map[string]string
@@ -303,6 +319,12 @@ func tries(client uint64, whose uint32) uint32
 
 //go:wasmimport lockwarden:policy/history@1.2.0 take
 func take(client uint64, budget unsafe.Pointer, length uint32, most uint32, perMs uint64) uint32
+
+//go:wasmimport lockwarden:policy/history@1.2.0 holds
+func holds(client uint64, result unsafe.Pointer)
+
+//go:wasmimport lockwarden:policy/history@1.2.0 held
+func held(client uint64) uint32
 
 func address(p unsafe.Pointer) uint32 { return uint32(uintptr(p)) }
 

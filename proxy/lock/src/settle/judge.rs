@@ -3,9 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Circumstances, Judged, Lock, Said};
-use crate::decision::{
-    ClientDescription, Decide, Decision, Operation, Proofs, Question, TakeOverRule, Traits, Verdict,
-};
+use crate::decision::{Decide, Decision, Operation, Proofs, Question, TakeOverRule, Traits, Verdict, WhoAsks};
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
 use crate::op::{AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, LockOp, OpaqueKind, Target};
@@ -23,14 +21,14 @@ pub fn judge(
     locks: SmallVec<[Lock; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
     circumstances: &Circumstances,
-    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    who: &dyn WhoAsks,
 ) -> SmallVec<[Judged; 1]> {
     let judge_one = |(index, lock): (usize, Lock)| {
         let (target, facts) = (&lock.target, &lock.facts);
         let rules = rules(target.namespace);
         let mut ask = |operation| {
             let question = question(operation, command, index, target, facts, &rules, circumstances);
-            decide.decide(target.namespace, &question, describe)
+            decide.decide(target.namespace, &question, who)
         };
         let decision = match command.op() {
             None => ask(Operation::Write),

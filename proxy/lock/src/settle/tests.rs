@@ -3,7 +3,7 @@ use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
 use super::*;
-use crate::decision::{ClientDescription, Decide, Fault, FaultKind, Operation, Question, TakeOverRule, Traits};
+use crate::decision::{Decide, Fault, FaultKind, Operation, Question, TakeOverRule, Traits, WhoAsks};
 use crate::evidence::Own;
 use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
 use crate::rules::{Adopt, Doubt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, RulesTag, TrustAddress};
@@ -22,12 +22,7 @@ impl Fake {
 }
 
 impl Decide for Fake {
-    fn decide(
-        &mut self,
-        _: NamespaceId,
-        question: &Question<'_>,
-        _: &dyn Fn(u64) -> Option<ClientDescription>,
-    ) -> Decision {
+    fn decide(&mut self, _: NamespaceId, question: &Question<'_>, _: &dyn WhoAsks) -> Decision {
         self.asked.push((question.operation, question.ttl_ms.map(|ms| ms.0), question.traits, question.proofs));
         self.decision.clone()
     }
@@ -237,12 +232,7 @@ fn an_owner_token_proves_to_a_policy_however_long_it_is() {
 fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
     struct OnlyAcquires;
     impl Decide for OnlyAcquires {
-        fn decide(
-            &mut self,
-            _: NamespaceId,
-            question: &Question<'_>,
-            _: &dyn Fn(u64) -> Option<ClientDescription>,
-        ) -> Decision {
+        fn decide(&mut self, _: NamespaceId, question: &Question<'_>, _: &dyn WhoAsks) -> Decision {
             match question.operation {
                 Operation::Acquire => Decision::permit(),
                 _ => denied(Reason::Limited),
@@ -373,12 +363,7 @@ fn one_lock_that_enforces_makes_the_whole_command_enforce() {
 fn a_refused_take_over_leaves_a_comparison_its_extension() {
     struct NoTakeOver;
     impl Decide for NoTakeOver {
-        fn decide(
-            &mut self,
-            _: NamespaceId,
-            question: &Question<'_>,
-            _: &dyn Fn(u64) -> Option<ClientDescription>,
-        ) -> Decision {
+        fn decide(&mut self, _: NamespaceId, question: &Question<'_>, _: &dyn WhoAsks) -> Decision {
             if question.operation == Operation::TakeOver {
                 return denied(Reason::TakeOver);
             }

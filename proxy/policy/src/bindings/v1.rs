@@ -18,7 +18,7 @@ pub const ABI: &str = "1.2";
 pub(crate) const INTERFACES: [(&str, &[&str]); 3] = [
     ("lockwarden:policy/types@1.", &[]),
     (CLIENTS, &["describe", "certificate", "application"]),
-    (HISTORY, &["tries", "take"]),
+    (HISTORY, &["tries", "take", "holds", "held"]),
 ];
 
 /// The one of them that a component imports only if it asks who clients are.
@@ -71,6 +71,7 @@ pub(crate) fn as_set(operation: domain::Operation) -> Operations {
 }
 
 /// What a policy answered, in the domain's words.
+#[derive(Clone)]
 pub(crate) enum Answer {
     Permit(domain::Obligations),
     /// `rule` is not the contract's: see `instance.rs`.

@@ -10,7 +10,8 @@ use lockwarden_lock::outcome::MAX_HINT_BYTES;
 use lockwarden_policy::RULES;
 use lockwarden_rules::analysis::Looked;
 use lockwarden_rules::{
-    Expression, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, OPERATIONS, Problem, Zone,
+    Expression, LockOrder, MAX_HOLDINGS, MAX_LITERAL_BYTES, MAX_RULES, MAX_SOURCE_BYTES, MAX_STEPS, OPERATIONS,
+    Problem, Zone,
 };
 
 use super::keys::belongs_on_top;
@@ -24,6 +25,7 @@ key_table! { pub(super) KEYS =
     when: "'key.startsWith(\"lock:billing:\")'" = "(always)",
     deny: "'ttl > 5s'" = "(never)",
     rate: "\"10/1m\"" = "(none)",
+    order: "[\"lock:account:*\", \"lock:order:*\"]" = "(none)",
     hint: "\"ask for at most 5 s\"" = "(none)",
     code: "\"limited\"" = "\"limited\"",
     only: "\"report\"" = "(nothing: it refuses)",
@@ -47,6 +49,12 @@ const WISHES: [&str; 4] = ["ttl_default", "ttl_cap", "keep_alive", "max_hold"];
 
 /// A time that a rule may want.
 const WISH: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(36_525 * 24 * 60 * 60);
+
+/// Patterns of an order.
+const MAX_ORDER: usize = 32;
+
+// What a rule's cost is reckoned with is what it is told of.
+const _: () = assert!(MAX_HOLDINGS == lockwarden_lock::decision::MAX_HOLDINGS);
 
 /// The most of a rate, and its times.
 const MAX_RATE: u32 = 1_000_000;
@@ -74,7 +82,7 @@ impl RuleConfig {
 
     /// Whether it can refuse anything.
     fn refuses(&self) -> bool {
-        self.said("deny").is_some() || self.said("rate").is_some()
+        ["deny", "rate", "order"].into_iter().any(|key| self.said(key).is_some())
     }
 
     /// Why it refuses, in the word of an error reply.
@@ -192,6 +200,11 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     }
     let rated = reader.parsed(section, "rate", rate);
     settings.extend(rated.map(|found| ("rate", found.value)));
+    if let Some((patterns, order)) = order(reader, section) {
+        steps += order.steps(MAX_HOLDINGS);
+        literal_bytes += order.literal_bytes();
+        settings.push(("order", patterns));
+    }
     let code = reader.choice(section, "code", &CODES);
     let hint = reader.parsed(section, "hint", hint).map(|found| found.value);
     let only = reader.choice(section, "only", &[("report", "report")]);
@@ -213,11 +226,11 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     reader.unknown_keys(section, belongs_on_top);
     let scope = &section.scope;
     let says = |key: &str| section.table.contains_key(key);
-    let refuses = says("deny") || says("rate");
+    let refuses = says("deny") || says("rate") || says("order");
     if !refuses && !WISHES.iter().any(|wish| says(wish)) {
         let wishes = listed(WISHES, "or");
         reader.error(section.span.clone(), || {
-            format!("{scope}it refuses nothing and wants nothing; write deny = 'ttl > 5s', rate = \"10/1m\", or one of {wishes}")
+            format!("{scope}it refuses nothing and wants nothing; write deny = 'ttl > 5s', rate = \"10/1m\", an order, or one of {wishes}")
         });
     }
     if let (Some(_), Some(wish)) = (only, WISHES.iter().find(|wish| says(wish))) {
@@ -228,7 +241,7 @@ fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>, name: Option<String>)
     for key in ["hint", "code", "only"] {
         if let (Some(value), false) = (section.table.get(key), refuses) {
             reader.error(value.span(), || {
-                format!("{scope}{key}: it belongs to a refusal, and this rule has no deny and no rate")
+                format!("{scope}{key}: it belongs to a refusal, and this rule has no deny, no rate and no order")
             });
         }
     }
@@ -292,6 +305,32 @@ enum OnError {
     Unknown(#[from] ChoiceError),
     #[error("{} stands there twice", quoted(.0))]
     Twice(String),
+}
+
+/// Why a pattern cannot stand in `order`.
+#[derive(Debug, thiserror::Error)]
+enum PatternError {
+    #[error("is empty, and no lock is called that")]
+    Empty,
+    #[error("{} has a comma, and a list of settings cannot have one", quoted(.0))]
+    Comma(String),
+}
+
+/// As the policy is told it, and as it is.
+fn order(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<(String, LockOrder)> {
+    let order = reader.strings(section, "order", MAX_ORDER, |text| match text {
+        "" => Err(PatternError::Empty),
+        _ if text.contains(',') => Err(PatternError::Comma(text.to_owned())),
+        _ => Ok(text.to_owned()),
+    })?;
+    if order.value.len() < 2 {
+        let scope = &section.scope;
+        reader.error(order.span.clone(), || {
+            format!("{scope}order: write two patterns or more, those first whose locks are taken first")
+        });
+    }
+    let patterns: Vec<&str> = order.value.iter().map(|pattern| &*pattern.value).collect();
+    Some((patterns.join(","), LockOrder::new(patterns)))
 }
 
 fn operations(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<String> {

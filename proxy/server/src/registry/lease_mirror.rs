@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::lease::{Counted, End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
 use lockwarden_lock::token::{Grant, SessionId};
 
 use crate::clock;
@@ -81,6 +81,11 @@ impl LeaseMirror {
             self.remember(Over { key: key.clone(), grant, transition: transition.clone(), at: now, unheard: false });
         }
         ended
+    }
+
+    /// Has a lease counted for its holder's application.
+    pub(crate) fn count(&self, key: &DbKey, grant: Grant, counted: Counted) {
+        lock(self.shard(key)).count(key, grant, counted);
     }
 
     fn remember(&self, over: Over) {

@@ -15,7 +15,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Question, Verdict};
+use bytes::Bytes;
+use lockwarden_lock::decision::{
+    ClientDescription, Decide, Decision, Holdings, MAX_HOLDINGS, Question, Verdict, WhoAsks,
+};
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::plan::Needs;
@@ -149,7 +153,7 @@ impl Client {
     ) -> SmallVec<[Judged; 1]> {
         let circumstances = self.circumstances(now);
         let rules = |namespace| active.rules(namespace);
-        let describe = |_| Some(self.description());
+        let who = Asker { client: self, now: now.at };
         let recorded = self.shared.events.wants_questions_of(self.number);
         let (judged, asked) = CHAINS.with_borrow_mut(|chains| {
             // After a reload each thread changes to the new policies at its next decision.
@@ -157,12 +161,12 @@ impl Client {
             let mut chains = Beside { chains, active, command: command.name() };
             // The recorder copies each question, so it is there only where they are kept.
             if !recorded {
-                let judged = judge(&mut chains, command, locks, &rules, &circumstances, &describe);
+                let judged = judge(&mut chains, command, locks, &rules, &circumstances, &who);
                 return (judged, Vec::new());
             }
             let mut recorder = Recorder::new(&mut chains, self.shared.events.fingerprints());
             let asking: &mut dyn Decide = &mut recorder;
-            let judged = judge(asking, command, locks, &rules, &circumstances, &describe);
+            let judged = judge(asking, command, locks, &rules, &circumstances, &who);
             (judged, recorder.into_asked())
         });
         self.asked = asked;
@@ -176,6 +180,26 @@ impl Client {
     }
 }
 
+/// A client as policies are told of it.
+struct Asker<'a> {
+    client: &'a Client,
+    now: Instant,
+}
+
+impl WhoAsks for Asker<'_> {
+    fn describe(&self, _: u64) -> Option<ClientDescription> {
+        Some(self.client.description())
+    }
+
+    fn holdings(&self, question: &Question<'_>) -> Holdings {
+        let lock = DbKey::new(question.db, Bytes::copy_from_slice(question.key));
+        Holdings {
+            connection: self.client.evidence.held_beside(&lock, self.now, MAX_HOLDINGS),
+            application: self.client.shared.holdings.of(&self.client.caller().steady_application()),
+        }
+    }
+}
+
 /// Asks the chain of a namespace, and the one beside it where there is one: either may be the one that answers this client.
 struct Beside<'a> {
     chains: &'a mut Chains,
@@ -184,19 +208,14 @@ struct Beside<'a> {
 }
 
 impl Decide for Beside<'_> {
-    fn decide(
-        &mut self,
-        namespace: NamespaceId,
-        question: &Question<'_>,
-        describe: &dyn Fn(u64) -> Option<ClientDescription>,
-    ) -> Decision {
-        let decision = self.chains.decide(namespace, question, describe);
+    fn decide(&mut self, namespace: NamespaceId, question: &Question<'_>, who: &dyn WhoAsks) -> Decision {
+        let decision = self.chains.decide(namespace, question, who);
         let details = self.active.namespace(namespace);
         let Some(next) = &details.next else {
             return decision;
         };
-        let said = self.chains.decide(next.chain, question, describe);
-        let compared = next.beside.compare((&decision, &said), question, (&details.name, self.command), describe);
+        let said = self.chains.decide(next.chain, question, who);
+        let compared = next.beside.compare((&decision, &said), question, (&details.name, self.command), who);
         details.metrics.answered_beside(compared);
         match next.answers {
             true => Decision { by_next: true, ..said },

@@ -170,7 +170,7 @@ impl Asker {
                 }
             }
         };
-        let mut chains = Chains::without_breakers();
+        let mut chains = Chains::that_ask_always();
         chains.follow(&generation);
         Ok(Ok((chains, namespace)))
     }

@@ -4,10 +4,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use clap::Args;
 use lockwarden_lock::decision::{
-    ClientDescription, Decision, FaultKind, Fence, Obligations, Operation, Proofs, Question, TakeOverRule, Traits,
-    Verdict,
+    ClientDescription, Decision, FaultKind, Fence, Holdings, MAX_HOLDINGS, Obligations, Operation, Proofs, Question,
+    TakeOverRule, Traits, Verdict,
 };
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
@@ -123,6 +124,12 @@ pub(super) struct Request {
     /// Budgets of which nothing is left: of rules those with a rate
     #[arg(long)]
     spent: Option<Vec<String>>,
+    /// Other locks that its connection holds, by their keys
+    #[arg(long)]
+    holds: Option<Vec<String>>,
+    /// How many locks its application holds
+    #[arg(long)]
+    held: Option<u32>,
     #[command(flatten)]
     client: Option<Client>,
 }
@@ -174,6 +181,8 @@ impl Request {
             tries: self.tries.or(other.tries),
             tries_everyone: self.tries_everyone.or(other.tries_everyone),
             spent: self.spent.or(other.spent),
+            holds: self.holds.or(other.holds),
+            held: self.held.or(other.held),
             client: match (self.client, other.client) {
                 (Some(this), Some(other)) => Some(Client {
                     name: this.name.or(other.name),
@@ -204,13 +213,17 @@ impl Request {
         }
     }
 
-    /// What clients did lately: it is the first try, where nothing is said of that.
+    /// What clients did lately and hold: it is the first try, where nothing is said of that, and nothing is held.
     pub(super) fn history(&self) -> Pretended {
         let application = self.tries.unwrap_or(1);
+        let holds = self.holds.clone().unwrap_or_default();
+        let connection: Vec<_> = holds.into_iter().take(MAX_HOLDINGS).map(Bytes::from).collect();
+        let held = u32::try_from(connection.len()).unwrap_or(u32::MAX);
         Pretended {
             application,
             everyone: self.tries_everyone.unwrap_or(application),
             spent: self.spent.clone().unwrap_or_default(),
+            holdings: Holdings { connection, application: self.held.unwrap_or(held) },
         }
     }
 

@@ -107,9 +107,13 @@ fn settings_in_words(settings: &[SettingInfo]) -> String {
         (None, true) => "required".to_owned(),
         (None, false) => String::new(),
     };
-    let kind = |setting: &SettingInfo| match setting.choices.is_empty() {
-        true => setting.kind.word().to_owned(),
-        false => plain(&setting.choices.join(" or ")).into_owned(),
+    let kind = |setting: &SettingInfo| match (setting.choices.is_empty(), &setting.min, &setting.max) {
+        (false, ..) => plain(&setting.choices.join(" or ")).into_owned(),
+        (true, None, None) => setting.kind.word().to_owned(),
+        (true, min, max) => {
+            let bound = |bound: &Option<String>| plain(bound.as_deref().unwrap_or_default()).into_owned();
+            format!("{} {}..{}", setting.kind.word(), bound(min), bound(max))
+        }
     };
     Table::of(settings)
         .left("SETTING", |setting| plain(&setting.name).into_owned())

@@ -38,10 +38,26 @@ pub(super) struct Project {
     limits: Limits,
     /// What it can be told, for `check` and `inspect`.
     #[serde(default, rename = "setting")]
-    settings: Vec<SettingInfo>,
+    settings: Vec<Said>,
     /// Keys that it permits.
     #[serde(default)]
     samples: Vec<String>,
+}
+
+/// What is said of a setting, without a contradiction in it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "SettingInfo")]
+struct Said(SettingInfo);
+
+impl TryFrom<SettingInfo> for Said {
+    type Error = String;
+
+    fn try_from(info: SettingInfo) -> Result<Said, String> {
+        match info.contradiction() {
+            Some(contradiction) => Err(format!("setting {}: {contradiction}", info.name)),
+            None => Ok(Said(info)),
+        }
+    }
 }
 
 /// A name that a chain can have.
@@ -115,7 +131,7 @@ impl Project {
                 fuel: fuel.map(std::num::NonZeroU64::get),
                 deadline_ms: deadline.map(|deadline| u64::try_from(deadline.0.as_millis()).unwrap_or(u64::MAX)),
             },
-            settings: self.settings.clone(),
+            settings: self.settings.iter().map(|said| said.0.clone()).collect(),
             samples: self.samples.clone(),
         }
     }

@@ -6,8 +6,11 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bytes::Bytes;
 use clap::Args;
-use lockwarden_lock::decision::{self, ClientDescription, Decide as _, Operation, Proofs, Traits};
+use lockwarden_lock::decision::{
+    self, ClientDescription, Decide as _, Holdings, MAX_HOLDINGS, Operation, Proofs, Traits, WhoAsks,
+};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::FencingToken;
@@ -101,7 +104,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, ApiError> {
     };
     let second = other.as_ref().map_or(&generation, |(_, _, second)| second).clone();
     let chains = [generation, second].map(|generation| {
-        let mut chains = Chains::without_breakers();
+        let mut chains = Chains::that_ask_always();
         chains.follow(&generation);
         chains
     });
@@ -195,8 +198,7 @@ impl Replay<'_> {
         let counts = self.chains[0].generation().is_some_and(|generation| generation.asks_history(chain));
         let both = recorded.tokens.len() > 1 || counts;
         let mut asked = self.chains.iter_mut().zip(recorded.tokens.iter().cycle()).map(|(chains, token)| {
-            let describe = |_: u64| Some(recorded.client.clone());
-            let decision = chains.decide(chain, &recorded.question(token.as_deref()), &describe);
+            let decision = chains.decide(chain, &recorded.question(token.as_deref()), &recorded);
             Effect::of(&Answer::of(&decision), question.ttl_ms, recorded.operation)
         });
         let Some(is) = asked.next() else {
@@ -244,7 +246,18 @@ struct Recorded<'a> {
     proofs: Proofs,
     traits: Traits,
     client: ClientDescription,
+    holdings: Holdings,
     asked: &'a Question,
+}
+
+impl WhoAsks for Recorded<'_> {
+    fn describe(&self, _: u64) -> Option<ClientDescription> {
+        Some(self.client.clone())
+    }
+
+    fn holdings(&self, _: &decision::Question<'_>) -> Holdings {
+        self.holdings.clone()
+    }
 }
 
 impl<'a> Recorded<'a> {
@@ -263,6 +276,8 @@ impl<'a> Recorded<'a> {
         let traits = Traits::from_text(&asked.traits.join(",")).ok()?;
         let client = record.client.as_ref();
         let text = |text: &Option<String>| text.as_deref().map(raw);
+        let connection = asked.holds.iter().take(MAX_HOLDINGS).map(|key| unspell(key).map(Bytes::from));
+        let holdings = Holdings { connection: connection.collect::<Option<_>>()?, application: asked.held };
         Some(Recorded {
             operation,
             key: unspell(&record.key)?,
@@ -280,6 +295,7 @@ impl<'a> Recorded<'a> {
                     false => application(client),
                 },
             }),
+            holdings,
             asked,
         })
     }

@@ -252,6 +252,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("when", "[{ name = \"hours\", deny = 'hour > 5', when = 'db == 3' }]", true),
             ("deny", "[{ name = \"hours\", deny = 'hour > 6' }]", true),
             ("rate", "[{ name = \"hours\", deny = 'hour > 5', rate = \"10/1m\" }]", true),
+            ("order", "[{ name = \"hours\", deny = 'hour > 5', order = [\"a*\", \"b*\"] }]", true),
             ("hint", "[{ name = \"hours\", deny = 'hour > 5', hint = \"sleep\" }]", true),
             ("code", "[{ name = \"hours\", deny = 'hour > 5', code = \"other\" }]", true),
             ("only", "[{ name = \"hours\", deny = 'hour > 5', only = \"report\" }]", true),

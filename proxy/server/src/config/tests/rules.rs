@@ -102,7 +102,7 @@ key == 'a'
   || key.beginsWith('a')"""
 [[namespace.rule]]
 name = "later"
-deny = "held.count > 1"
+deny = "held.conection > 1"
 [[namespace.rule]]
 name = "class"
 deny = "token.class == 'uid'"
@@ -113,7 +113,7 @@ deny = "token.class == 'uid'"
                 r#"c.toml:9:16 error: namespace "orders": rule "hours": deny: this is a text, and it is compared with a number"#,
                 r#"c.toml:12:15 error: namespace "orders": rule "ttl": deny: this is a number, and it is compared with a duration; write a unit, such as 5s"#,
                 r#"c.toml:17:10 error: namespace "orders": rule "x": deny: there is no method beginsWith; there are startsWith, endsWith, contains, like, size"#,
-                r#"c.toml:20:9 error: namespace "orders": rule "later": deny: held.count cannot be asked yet: a later version of lockwarden:policy will tell it"#,
+                r#"c.toml:20:9 error: namespace "orders": rule "later": deny: no fact is called held.conection; did you mean held.connection?"#,
                 r#"c.toml:23:24 error: namespace "orders": rule "class": deny: token.class is never "uid"; did you mean uuid?"#,
             ],
         ),
@@ -149,8 +149,8 @@ hint = "a\nb"
                 r#"c.toml:4:1 error: namespace "orders": rule #1: name is missing; write name = "hours""#,
                 r#"c.toml:7:8 error: namespace "orders": rule #2: name: "a b" is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -"#,
                 r#"c.toml:8:8 error: namespace "orders": rule #2: deny: must be a string, not an integer; write deny = 'ttl > 5s'"#,
-                r#"c.toml:9:1 error: namespace "orders": rule "a": it refuses nothing and wants nothing; write deny = 'ttl > 5s', rate = "10/1m", or one of "ttl_default", "ttl_cap", "keep_alive" or "max_hold""#,
-                r#"c.toml:11:8 error: namespace "orders": rule "a": hint: it belongs to a refusal, and this rule has no deny and no rate"#,
+                r#"c.toml:9:1 error: namespace "orders": rule "a": it refuses nothing and wants nothing; write deny = 'ttl > 5s', rate = "10/1m", an order, or one of "ttl_default", "ttl_cap", "keep_alive" or "max_hold""#,
+                r#"c.toml:11:8 error: namespace "orders": rule "a": hint: it belongs to a refusal, and this rule has no deny, no rate and no order"#,
                 r#"c.toml:13:8 error: namespace "orders": rule "a": another rule of this namespace has this name"#,
                 r#"c.toml:15:1 error: namespace "orders": rule "a": unknown key "den"; did you mean "deny"?"#,
                 r#"c.toml:16:7 error: namespace "orders": rule "a": on: "aquire" must be "acquire", "extend", "release" or "take-over"; did you mean "acquire"?"#,

@@ -168,6 +168,12 @@ pub(crate) struct Question {
     pub(crate) remaining_ms: u64,
     pub(crate) attempts: u32,
     pub(crate) now_ms: u64,
+    /// Other locks of its database that the connection holds, where a policy asked for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) holds: Vec<String>,
+    /// How many its application holds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) held: u32,
     pub(crate) answer: Answer,
 }
 

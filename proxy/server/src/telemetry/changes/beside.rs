@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use lockwarden_lock::decision::{ClientDescription, Decision, Question, Verdict};
+use lockwarden_lock::decision::{Decision, Question, Verdict, WhoAsks};
 
 use super::effect::Effect;
 use super::list::{Change, Changes, Example};
@@ -44,7 +44,7 @@ impl Beside {
         (is, next): (&Decision, &Decision),
         question: &Question<'_>,
         (namespace, command): (&str, &str),
-        describe: &dyn Fn(u64) -> Option<ClientDescription>,
+        who: &dyn WhoAsks,
     ) -> NextAnswer {
         let effect = |decision: &Decision| {
             let ttl_ms = question.ttl_ms.map(|asked| asked.0);
@@ -61,7 +61,7 @@ impl Beside {
         if was == will_be {
             return same();
         }
-        let application = describe(question.client).map(|client| client.application).unwrap_or_default();
+        let application = who.describe(question.client).map(|client| client.application).unwrap_or_default();
         let example = || Example {
             at: question.now.0,
             seq: 0,

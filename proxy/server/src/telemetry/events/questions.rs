@@ -2,8 +2,12 @@
 //! chain the same. Kept only where a follower wants it ([`super::EventLog::wants_questions_of`]); owner
 //! tokens are fingerprints here, too.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
-use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Operation, Proofs, Question, Traits};
+use lockwarden_lock::decision::{
+    ClientDescription, Decide, Decision, Holdings, Operation, Proofs, Question, Traits, WhoAsks,
+};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::token::stored_form;
 use lockwarden_rules::token_class;
@@ -33,6 +37,8 @@ pub(crate) struct Asked {
     pub(crate) attempts: u32,
     /// The clock that the policies were shown, Unix ms.
     pub(crate) now_ms: u64,
+    /// What the client holds, where the chain asked for that.
+    pub(crate) holdings: Option<Box<Holdings>>,
     /// What the chain said.
     pub(crate) answer: Decision,
 }
@@ -55,14 +61,28 @@ impl<'a> Recorder<'a> {
     }
 }
 
+/// Notes what a chain was told of a client, but for what stands in the entry.
+struct Noting<'a> {
+    who: &'a dyn WhoAsks,
+    holdings: RefCell<Option<Box<Holdings>>>,
+}
+
+impl WhoAsks for Noting<'_> {
+    fn describe(&self, client: u64) -> Option<ClientDescription> {
+        self.who.describe(client)
+    }
+
+    fn holdings(&self, question: &Question<'_>) -> Holdings {
+        let holdings = self.who.holdings(question);
+        *self.holdings.borrow_mut() = Some(Box::new(holdings.clone()));
+        holdings
+    }
+}
+
 impl Decide for Recorder<'_> {
-    fn decide(
-        &mut self,
-        namespace: NamespaceId,
-        question: &Question<'_>,
-        describe: &dyn Fn(u64) -> Option<ClientDescription>,
-    ) -> Decision {
-        let answer = self.chain.decide(namespace, question, describe);
+    fn decide(&mut self, namespace: NamespaceId, question: &Question<'_>, who: &dyn WhoAsks) -> Decision {
+        let who = Noting { who, holdings: RefCell::default() };
+        let answer = self.chain.decide(namespace, question, &who);
         let token = question.owner_token.map(|token| Fingerprint {
             length: token.len(),
             ..self.fingerprints.of(&stored_form(&Bytes::copy_from_slice(token)))
@@ -78,6 +98,7 @@ impl Decide for Recorder<'_> {
             remaining_ms: question.remaining_ms,
             attempts: question.attempts,
             now_ms: question.now.0,
+            holdings: who.holdings.into_inner(),
             answer: answer.clone(),
         });
         answer

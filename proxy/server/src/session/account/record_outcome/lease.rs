@@ -56,6 +56,11 @@ impl Client {
         self.has_taken_a_lock(one.key.db);
         let event = LeaseEvent::Granted { grant, fence: granted.fence, session: who.session, ttl: one.left(ttl) };
         let ended = self.shared.mirror.apply(one.key, event, now);
+        if active.generation.asks_holdings()
+            && let Some(counted) = self.shared.holdings.count(self.caller().steady_application())
+        {
+            self.shared.mirror.count(one.key, grant, counted);
+        }
         if let (Some(ended), true) = (ended, ran_out.is_some()) {
             effects::expired(&self.shared, one.key, &ended, active);
         }

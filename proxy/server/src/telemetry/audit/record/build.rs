@@ -162,6 +162,8 @@ impl Question {
             remaining_ms: asked.remaining_ms,
             attempts: asked.attempts,
             now_ms: asked.now_ms,
+            holds: asked.holdings.iter().flat_map(|holdings| &holdings.connection).map(|key| spell(key)).collect(),
+            held: asked.holdings.as_ref().map_or(0, |holdings| holdings.application),
             answer: Answer::of(&asked.answer),
         }
     }

@@ -1,0 +1,110 @@
+//! Answers that are given again without asking: of policies that are told nothing but the kind of a question, so that an answer
+//! cannot depend on anything else. Each thread has its own, by chain and policy, until the next generation.
+
+use lockwarden_lock::decision::{Operation, Proofs, Question, Traits};
+use lockwarden_lock::time::{AskedMs, ProxyTime};
+use lockwarden_lock::token::FencingToken;
+
+use crate::bindings::v1::Answer;
+
+/// The most that is kept. A client can ask for as many TTLs as it likes; the oldest answer goes.
+const MAX_KEPT: usize = 32;
+
+/// All that such a policy is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuestionKind {
+    operation: Operation,
+    traits: Traits,
+    ttl_ms: Option<AskedMs>,
+    has_owner_token: bool,
+}
+
+impl QuestionKind {
+    pub(crate) fn of(question: &Question<'_>) -> QuestionKind {
+        QuestionKind {
+            operation: question.operation,
+            traits: question.traits,
+            ttl_ms: question.ttl_ms,
+            has_owner_token: question.owner_token.is_some(),
+        }
+    }
+
+    /// The question that stands for all of this kind.
+    pub(crate) fn question(self) -> Question<'static> {
+        Question {
+            operation: self.operation,
+            db: 0,
+            key: b"",
+            owner_token: self.has_owner_token.then_some(b""),
+            ttl_ms: self.ttl_ms,
+            proofs: Proofs::NONE,
+            traits: self.traits,
+            fencing_token: FencingToken(0),
+            remaining_ms: 0,
+            attempts: 0,
+            client: 0,
+            now: ProxyTime(0),
+        }
+    }
+}
+
+/// The answers of one policy of one chain.
+#[derive(Default)]
+pub(crate) struct KeptAnswers {
+    kept: Vec<(QuestionKind, Answer)>,
+    /// The place of the oldest, once there is no room.
+    oldest: usize,
+}
+
+impl KeptAnswers {
+    pub(crate) fn of(&self, kind: QuestionKind) -> Option<&Answer> {
+        self.kept.iter().find(|(known, _)| *known == kind).map(|(_, answer)| answer)
+    }
+
+    pub(crate) fn keep(&mut self, kind: QuestionKind, answer: Answer) {
+        if self.kept.len() < MAX_KEPT {
+            self.kept.push((kind, answer));
+            return;
+        }
+        self.kept[self.oldest] = (kind, answer);
+        self.oldest = (self.oldest + 1) % MAX_KEPT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockwarden_lock::decision::Obligations;
+
+    use super::*;
+
+    fn acquire(ttl_ms: u64) -> QuestionKind {
+        QuestionKind {
+            operation: Operation::Acquire,
+            traits: Traits::NONE,
+            ttl_ms: Some(AskedMs(ttl_ms)),
+            has_owner_token: true,
+        }
+    }
+
+    #[test]
+    fn the_oldest_answers_make_room() {
+        let mut answers = KeptAnswers::default();
+        let cap = |ttl_ms| Obligations { ttl_cap_ms: Some(ttl_ms), ..Obligations::default() };
+        for ttl_ms in 0..50 {
+            assert!(answers.of(acquire(ttl_ms)).is_none());
+            answers.keep(acquire(ttl_ms), Answer::Permit(cap(ttl_ms)));
+        }
+        for ttl_ms in 0..50 {
+            let is_kept = matches!(answers.of(acquire(ttl_ms)), Some(Answer::Permit(wants)) if *wants == cap(ttl_ms));
+            assert_eq!(is_kept, ttl_ms >= 18, "{ttl_ms}");
+        }
+    }
+
+    #[test]
+    fn a_question_has_the_kind_that_it_stands_for() {
+        for has_owner_token in [false, true] {
+            let kind = QuestionKind { has_owner_token, traits: Traits::SHARED_TOKEN, ..acquire(7) };
+            assert_eq!(QuestionKind::of(&kind.question()), kind);
+        }
+    }
+}
