@@ -180,9 +180,8 @@ check-lints: setup ## clippy, with warnings as errors
 check-docs: setup ## rustdoc, with warnings as errors
 	RUSTDOCFLAGS="-D warnings" cargo doc $(locked) --workspace --no-deps
 
-check-dependencies: setup ## licences, sources and duplicates of the dependencies, as deny.toml says; the first time builds cargo-deny
-	@.ci/setup.sh --deny
-	target/cargo-deny/bin/cargo-deny --locked check -D warnings licenses bans sources
+check-dependencies: setup ## licences, sources and duplicates of the dependencies, as deny.toml says; builds cargo-deny where something of that has changed
+	@.ci/check-dependencies.sh
 
 # The goals name what a decision costs, so the bench wants the policies' own one beside it.
 # Built together with the proxy, so that wasmtime is built once: alone its package asks for fewer features.

@@ -22,9 +22,9 @@ has() { command -v "$1" >/dev/null 2>&1; }
 tests=''
 if [ "${1:-}" = --tests ] || [ -n "${CI:-}" ]; then tests=yes; fi
 
-# Whether cargo-deny is wanted, which takes minutes to build: with `--deny`, and in CI.
+# Whether cargo-deny is wanted, which takes minutes to build.
 deny=''
-if [ "${1:-}" = --deny ] || [ -n "${CI:-}" ]; then deny=yes; fi
+if [ "${1:-}" = --deny ]; then deny=yes; fi
 
 main() {
     set_up_system

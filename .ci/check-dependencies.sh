@@ -1,0 +1,17 @@
+#!/bin/sh
+# Holds the dependencies to deny.toml, by cargo-deny. What was found right is noted in .ci/dependencies.sha256, by everything that it
+# depends on: where nothing of that has changed, cargo-deny, which takes three minutes to build, is not needed.
+set -eu
+cd "$(dirname "$0")/.."
+noted=.ci/dependencies.sha256
+
+# In an order that does not depend on the language of the machine.
+digest=$(find Cargo.lock Cargo.toml deny.toml proxy policies tests -name 'Cargo.*' -o -name deny.toml | grep -v /target/ |
+    LC_ALL=C sort | xargs cat .ci/check-dependencies.sh | sha256sum | cut -d ' ' -f 1)
+if [ "$(cat "$noted" 2>/dev/null)" = "$digest" ]; then
+    echo "dependencies: as they were when they were found right ($noted)"
+    exit
+fi
+.ci/setup.sh --deny
+target/cargo-deny/bin/cargo-deny --locked check -D warnings licenses bans sources
+echo "$digest" >"$noted"
