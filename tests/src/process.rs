@@ -2,7 +2,7 @@
 //! thread dies. Knows where the binary under test is, and runs commands that end by themselves.
 
 use std::env;
-use std::io::Read;
+use std::io::{Error, ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
@@ -47,7 +47,13 @@ impl Process {
                 Ok(())
             });
         }
-        command.spawn().map(Process)
+        let is_busy = |error: &Error| error.kind() == ErrorKind::ExecutableFileBusy;
+        // A program that a test has copied is open for writing in a child that another test has forked and that runs nothing yet.
+        let spawned = wait_for_value("the program to be closed", || match command.spawn() {
+            Err(error) if is_busy(&error) => None,
+            spawned => Some(spawned),
+        });
+        spawned.map(Process)
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {
@@ -129,7 +135,7 @@ pub(crate) fn has_descriptors(command: &mut Command, most: u64) {
         // SAFETY: the call reads one `rlimit`, which the closure owns.
         match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
             0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
+            _ => Err(Error::last_os_error()),
         }
     };
     // SAFETY: between fork and exec only `setrlimit` is called, which allocates nothing.

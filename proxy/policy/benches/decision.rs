@@ -23,7 +23,7 @@ fn chain<'a>(more: &[PolicySource], names: impl IntoIterator<Item = &'a str>) ->
     let names = names.into_iter().map(|name| (name.to_owned(), Vec::new()));
     let chain = ChainSpec { namespace: "default".to_owned(), policies: names.collect() };
     let generation = host.load(more, &[chain]).expect("the policies load");
-    let mut chains = Chains::new();
+    let mut chains = Chains::that_ask_always();
     chains.follow(&Arc::new(generation));
     chains
 }

@@ -21,7 +21,7 @@ use crate::deadline::thread_time;
 use crate::generation::Generation;
 use crate::history::Asking;
 use crate::instance::{Asked, Budget, Failure, Instance, Kind, Member, NotStarted};
-use crate::kept_answers::KeptAnswers;
+use crate::kept_answers::{Kept, KeptAnswers};
 use crate::meter::{Meter, Tally};
 
 /// One thread's chains. Follows a [`Generation`] and answers by it.
@@ -188,10 +188,10 @@ fn ask(
     let sampled = slot.tally.called();
     let begun = (sampled || wary).then(Instant::now);
     let kind = (member.judges_kinds && !asks_always).then(|| asked.kind());
-    if let Some(answer) = kind.and_then(|kind| slot.answers.of(kind)) {
-        let answer = answer.clone();
+    if let Some(kept) = kind.and_then(|kind| slot.answers.of(kind)) {
+        slot.tally.burnt(kept.fuel);
         timed(member, begun.filter(|_| sampled));
-        return Ok(answer);
+        return Ok(kept.answer.clone());
     }
     let cpu_before = wary.then(thread_time);
     let mut asker = None;
@@ -205,8 +205,9 @@ fn ask(
     }
     let answer = attempt(member, slot, asked, (who, asking));
     timed(member, begun.filter(|_| sampled));
-    if let (Some(kind), Ok(answer)) = (kind, &answer) {
-        slot.answers.keep(kind, answer.clone());
+    if let (Some(kind), Ok(answer), Some(instance)) = (kind, &answer, &slot.instance) {
+        let fuel = instance.burnt(Budget::decide(&member.limits));
+        slot.answers.keep(Kept { kind, answer: answer.clone(), fuel });
     }
     if wary || (answer.is_err() && !asks_always) {
         // The first failure was not timed.

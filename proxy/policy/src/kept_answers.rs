@@ -48,25 +48,33 @@ impl QuestionKind {
     }
 }
 
+/// What was answered, and what that burnt.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    pub(crate) kind: QuestionKind,
+    pub(crate) answer: Answer,
+    pub(crate) fuel: u64,
+}
+
 /// The answers of one policy of one chain.
 #[derive(Default)]
 pub(crate) struct KeptAnswers {
-    kept: Vec<(QuestionKind, Answer)>,
+    kept: Vec<Kept>,
     /// The place of the oldest, once there is no room.
     oldest: usize,
 }
 
 impl KeptAnswers {
-    pub(crate) fn of(&self, kind: QuestionKind) -> Option<&Answer> {
-        self.kept.iter().find(|(known, _)| *known == kind).map(|(_, answer)| answer)
+    pub(crate) fn of(&self, kind: QuestionKind) -> Option<&Kept> {
+        self.kept.iter().find(|kept| kept.kind == kind)
     }
 
-    pub(crate) fn keep(&mut self, kind: QuestionKind, answer: Answer) {
+    pub(crate) fn keep(&mut self, kept: Kept) {
         if self.kept.len() < MAX_KEPT {
-            self.kept.push((kind, answer));
+            self.kept.push(kept);
             return;
         }
-        self.kept[self.oldest] = (kind, answer);
+        self.kept[self.oldest] = kept;
         self.oldest = (self.oldest + 1) % MAX_KEPT;
     }
 }
@@ -92,10 +100,11 @@ mod tests {
         let cap = |ttl_ms| Obligations { ttl_cap_ms: Some(ttl_ms), ..Obligations::default() };
         for ttl_ms in 0..50 {
             assert!(answers.of(acquire(ttl_ms)).is_none());
-            answers.keep(acquire(ttl_ms), Answer::Permit(cap(ttl_ms)));
+            answers.keep(Kept { kind: acquire(ttl_ms), answer: Answer::Permit(cap(ttl_ms)), fuel: 0 });
         }
         for ttl_ms in 0..50 {
-            let is_kept = matches!(answers.of(acquire(ttl_ms)), Some(Answer::Permit(wants)) if *wants == cap(ttl_ms));
+            let answer = answers.of(acquire(ttl_ms)).map(|kept| &kept.answer);
+            let is_kept = matches!(answer, Some(Answer::Permit(wants)) if *wants == cap(ttl_ms));
             assert_eq!(is_kept, ttl_ms >= 18, "{ttl_ms}");
         }
     }

@@ -140,22 +140,17 @@ fn an_answer_that_is_kept_is_the_one_that_asking_gets() {
             }
         }
     }
-    // All were counted, and those that were kept burnt nothing.
-    let of = |chains: &mut Chains, question: &Question<'_>| {
+    // It counts as what it was when it was asked for.
+    let of = |chains: &mut Chains| {
         let read = || host.counters().into_iter().map(|(_, read)| (read.calls, read.fuel)).collect::<Vec<_>>();
         let before = read();
-        ask(chains, 0, question);
+        ask(chains, 0, &questions[0]);
         before.into_iter().zip(read()).map(|(before, now)| (now.0 - before.0, now.1 - before.1)).collect::<Vec<_>>()
     };
-    let acquire = &questions[0];
-    assert_eq!(acquire.operation, Operation::Acquire);
-    let calls = |costs: &[(u64, u64)]| costs.iter().map(|(calls, _)| calls).sum::<u64>();
-    let fuel = |costs: &[(u64, u64)]| costs.iter().map(|(_, fuel)| fuel).sum::<u64>();
-    ask(&mut keeping, 0, acquire);
-    let (kept, asked) = (of(&mut keeping, acquire), of(&mut asking, acquire));
-    assert_eq!((calls(&kept), fuel(&kept)), (2, 0));
-    assert_eq!(calls(&asked), 2);
-    assert!(fuel(&asked) > 0);
+    ask(&mut keeping, 0, &questions[0]);
+    let (kept, asked) = (of(&mut keeping), of(&mut asking));
+    assert_eq!(kept, asked);
+    assert!(kept.iter().any(|(calls, fuel)| *calls == 1 && *fuel > 0), "{kept:?}");
 }
 
 #[test]

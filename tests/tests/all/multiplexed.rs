@@ -570,6 +570,38 @@ fn clients_that_do_not_read_their_long_replies_hold_nobody_up_together() {
     }
 }
 
+/// Only the first of them comes over the shared connection.
+#[test]
+fn a_client_with_very_long_replies_gets_them_over_a_connection_of_its_own() {
+    let redis = Redis::start();
+    let proxy = multiplexed(&redis);
+    with_a_value_of(&redis, 30 << 20);
+    let (client, other) = (proxy.client(), proxy.client());
+    other.sends("SETNX lock:job a1").gets(":1");
+    other.sends("DEL lock:job").gets(":1");
+    client.sends("GET nothing").gets("nil");
+    let operator = redis.client();
+    let connections = || operator.sends("CLIENT LIST").reply().to_string().matches(" addr=").count();
+    let before = connections();
+    for _ in 0..3 {
+        client.write(&encode(&["GET", "big"]));
+        assert!(client.raw_reply().len() > 30 << 20);
+        other.sends("SETNX lock:job a1").gets(":1");
+        other.sends("DEL lock:job").gets(":1");
+    }
+    wait_for("one more connection", || connections() == before + 1);
+    client.sends("PING").gets("+PONG");
+    wait_for("the same, which is kept for a while", || connections() == before + 1);
+    // What others do meanwhile is not behind the reply.
+    client.write(&encode(&["GET", "big"]));
+    for _ in 0..20 {
+        other.sends("SETNX lock:job a1").gets(":1");
+        other.sends("DEL lock:job").gets(":1");
+    }
+    assert!(client.raw_reply().len() > 30 << 20);
+    client.sends("PING").gets("+PONG");
+}
+
 /// It has had short ones, so that many of its requests are under way at a time.
 #[test]
 fn long_replies_behind_short_ones_come_in_their_order() {

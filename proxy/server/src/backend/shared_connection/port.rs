@@ -100,6 +100,11 @@ impl Attachment {
         self.place.borrow_mut().window.wants_more();
     }
 
+    /// Whether the next request goes by a connection of the session's own.
+    pub(crate) fn goes_alone(&self) -> bool {
+        self.place.borrow_mut().window.goes_alone()
+    }
+
     /// How many replies are still to come.
     fn due(&self) -> u64 {
         self.place.borrow().due

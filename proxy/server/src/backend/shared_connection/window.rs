@@ -8,6 +8,9 @@ use std::mem;
 const MAX_DUE: u64 = 64;
 /// A reply with more bytes is a long one: the next is asked for when it has come.
 const MAX_SHORT: usize = 64 * 1024;
+/// A reply with more bytes keeps everybody behind it waiting: whoever had one goes by a connection of its own for as many requests as
+/// [`BYTES_A_SHORT_ONE`] goes into its bytes.
+const MAX_TRAVELLING: usize = 1024 * 1024;
 /// After a long reply the session goes on with one request at a time for as many short ones as this goes into its bytes.
 const BYTES_A_SHORT_ONE: usize = 1024;
 
@@ -19,13 +22,15 @@ pub(super) struct Window {
     is_wanting: bool,
     /// Short replies that have to come before it gets more again.
     careful: u64,
+    /// Requests that go by a connection of its own before it shares one again.
+    alone: u64,
     /// Bytes of a reply that has not come whole.
     unfinished: usize,
 }
 
 impl Default for Window {
     fn default() -> Window {
-        Window { most: 1, is_wanting: false, careful: 0, unfinished: 0 }
+        Window { most: 1, is_wanting: false, careful: 0, alone: 0, unfinished: 0 }
     }
 }
 
@@ -40,6 +45,13 @@ impl Window {
         self.is_wanting = true;
     }
 
+    /// Whether the next request goes by a connection of its own, because a reply was so long that others waited for it.
+    pub(super) fn goes_alone(&mut self) -> bool {
+        let goes_alone = self.alone > 0;
+        self.alone = self.alone.saturating_sub(1);
+        goes_alone
+    }
+
     /// So many replies have come to their end, and so many bytes of them and of the next. Returns whether a long one was
     /// among them.
     pub(super) fn came(&mut self, replies: u64, bytes: usize) -> bool {
@@ -51,6 +63,9 @@ impl Window {
         if length > MAX_SHORT {
             self.most = 1;
             self.careful = (length / BYTES_A_SHORT_ONE) as u64;
+            if length > MAX_TRAVELLING {
+                self.alone = self.careful;
+            }
             return true;
         }
         if self.careful > 0 {
@@ -120,5 +135,15 @@ mod tests {
         window.wants_more();
         assert!(!window.came(20, 20 * MAX_SHORT));
         assert!(window.has_room(20));
+    }
+
+    #[test]
+    fn whoever_had_a_very_long_reply_goes_alone_for_a_while() {
+        let mut window = Window::default();
+        window.came(1, MAX_TRAVELLING);
+        assert!(!window.goes_alone());
+        window.came(1, 4 * MAX_TRAVELLING);
+        assert!((0..4096).all(|_| window.goes_alone()));
+        assert!(!window.goes_alone());
     }
 }

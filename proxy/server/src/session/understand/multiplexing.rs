@@ -80,7 +80,7 @@ impl Session {
             return Way::InUse;
         }
         let needs = match needs(class, request) {
-            Needs::Nothing if !self.is_bound() => {
+            Needs::Nothing if !self.is_bound() && !self.goes_alone() => {
                 if !self.transport.is_shared() {
                     self.share_again();
                 }
@@ -183,6 +183,11 @@ impl Session {
             || self.transport.has_much_unread()
             // Before a login Redis hangs up on requests that are longer than it wants.
             || self.client.is_stranger()
+    }
+
+    /// Whether its replies are so long that others would wait for them.
+    fn goes_alone(&mut self) -> bool {
+        self.transport.backend_link().port().is_some_and(Attachment::goes_alone)
     }
 
     /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
