@@ -466,6 +466,8 @@ pub struct Looked<'a> {
     pub deny: Option<Expression>,
     /// Whether it only reports.
     pub reports: bool,
+    /// It may also refuse by what no sample has: a rate, or an order of locks.
+    pub limits: bool,
 }
 
 impl Looked<'_> {
@@ -558,6 +560,7 @@ mod tests {
             when: None,
             deny: Some(Expression::parse(deny).unwrap_or_else(|problem| panic!("{deny}: {problem}"))),
             reports: false,
+            limits: false,
         }
     }
 

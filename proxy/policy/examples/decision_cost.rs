@@ -1,5 +1,5 @@
-//! What one decision of the default chain costs, warm, where its policies are asked, and where their answers are kept: `cargo run --release -p lockwarden-policy
-//! --example decision_cost`. Prints the median of many rounds in nanoseconds a decision.
+//! What one decision of the default chain costs, warm, where its policies are asked, and where their answers are kept:
+//! `cargo run --release -p lockwarden-policy --example decision_cost`. Prints the median of many rounds in nanoseconds a decision.
 
 use std::error::Error;
 use std::hint::black_box;

@@ -232,6 +232,11 @@ expect  = { deny = "limited", rule = "quota" }
     fs::write(&cases, text).expect("the directory is ours");
     let end = run_to_end(lockwarden(&["policy", "test", "--config"]).arg(&config).arg(&cases));
     assert_eq!(end.code, Some(0), "{end:?}");
+    let end = run_to_end(lockwarden(&["policy", "rules", "--explain", "--config"]).arg(&config));
+    assert!(
+        end.stdout.contains("\n  order  may refuse ") && end.stdout.contains(", by its rate or order\n"),
+        "{end:?}"
+    );
     for (order, words) in [
         (
             "[\"lock:a*\"]",

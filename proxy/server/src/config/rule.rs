@@ -128,6 +128,7 @@ impl RuleConfig {
             when: parsed("when"),
             deny: parsed("deny"),
             reports: self.said("only").is_some(),
+            limits: self.said("rate").is_some() || self.said("order").is_some(),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::mem;
 const MAX_DUE: u64 = 64;
 /// A reply with more bytes is a long one: the next is asked for when it has come.
 const MAX_SHORT: usize = 64 * 1024;
-/// A reply with more bytes keeps everybody behind it waiting: whoever had one goes by a connection of its own for as many requests as
-/// [`BYTES_A_SHORT_ONE`] goes into its bytes.
+/// A reply with more bytes keeps the replies behind it waiting: a session that had one uses a connection of its own for as many requests
+/// as [`BYTES_A_SHORT_ONE`] goes into its bytes.
 const MAX_TRAVELLING: usize = 1024 * 1024;
 /// After a long reply the session goes on with one request at a time for as many short ones as this goes into its bytes.
 const BYTES_A_SHORT_ONE: usize = 1024;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_had_a_very_long_reply_goes_alone_for_a_while() {
+    fn a_session_that_had_a_very_long_reply_goes_alone_for_a_while() {
         let mut window = Window::default();
         window.came(1, MAX_TRAVELLING);
         assert!(!window.goes_alone());

@@ -67,6 +67,8 @@ struct ExplainedRule<'a> {
     refuses: bool,
     #[serde(skip)]
     reports: bool,
+    #[serde(skip)]
+    limits: bool,
 }
 
 impl ExplainedRule<'_> {
@@ -80,6 +82,7 @@ impl ExplainedRule<'_> {
             behind,
             refuses: rule.deny.is_some(),
             reports: rule.reports,
+            limits: rule.limits,
         }
     }
 
@@ -99,6 +102,7 @@ impl ExplainedRule<'_> {
         let mut words = match (self.refuses, self.reports) {
             (true, false) => format!("refuses {of}"),
             (true, true) => format!("reports {of}"),
+            (false, _) if self.limits => format!("may refuse {of}, by its rate or order"),
             (false, _) => format!("wants something of {of}"),
         };
         if self.refused_before > 0 && self.behind.is_none() {
