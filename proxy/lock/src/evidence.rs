@@ -4,7 +4,8 @@
 
 mod attempts;
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -261,9 +262,16 @@ impl Evidence {
         let others = self.held().filter(|(key, own)| {
             key.db == lock.db && *key != lock && !own.unwitnessed && own.ends.is_none_or(|ends| ends > now)
         });
-        let mut others: Vec<_> = others.map(|(key, own)| (own.fence, &key.key)).collect();
-        others.sort_unstable();
-        others.into_iter().rev().take(most).rev().map(|(_, key)| key.clone()).collect()
+        // A connection may remember many thousands: those that are not among the highest are let go at once.
+        let mut highest = BinaryHeap::with_capacity(most + 1);
+        for (key, own) in others {
+            highest.push(Reverse((own.fence, &key.key)));
+            if highest.len() > most {
+                highest.pop();
+            }
+        }
+        let ordered = highest.into_sorted_vec().into_iter().rev();
+        ordered.map(|Reverse((_, key))| key.clone()).collect()
     }
 
     /// A script found that this connection's lease is over.
@@ -401,6 +409,27 @@ mod tests {
             came_back: false,
             unwitnessed: false,
         }
+    }
+
+    #[test]
+    fn what_is_held_beside_a_lock_is_ordered_and_has_a_bound() {
+        let (mut evidence, start) = (Evidence::default(), Instant::now());
+        let lease = |fence, ends| Own { fence: FencingToken(fence), ends, ..own(1) };
+        for (name, fence) in [("c", 30), ("a", 10), ("d", 40), ("b", 20)] {
+            evidence.granted(key(name), lease(fence, Some(start + Duration::from_secs(9))), None);
+        }
+        evidence.granted(DbKey::new(1, Bytes::from_static(b"elsewhere")), lease(50, None), None);
+        evidence.granted(key("over"), lease(60, Some(start)), None);
+        evidence.granted(key("lapsed"), lease(70, None), None);
+        evidence.lapsed(&key("lapsed"), start);
+        evidence.granted(key("perhaps"), lease(80, None), None);
+        evidence.unwitnessed(&key("perhaps"));
+        let held = |lock, most| evidence.held_beside(&key(lock), start, most);
+        assert_eq!(held("x", 32), ["a", "b", "c", "d"]);
+        assert_eq!(held("c", 32), ["a", "b", "d"]);
+        assert_eq!(held("x", 2), ["c", "d"]);
+        evidence.released(&key("d"));
+        assert_eq!(evidence.held_beside(&key("x"), start, 2), ["b", "c"]);
     }
 
     #[test]
