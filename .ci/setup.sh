@@ -22,10 +22,6 @@ has() { command -v "$1" >/dev/null 2>&1; }
 tests=''
 if [ "${1:-}" = --tests ] || [ -n "${CI:-}" ]; then tests=yes; fi
 
-# Whether cargo-deny is wanted, which takes minutes to build.
-deny=''
-if [ "${1:-}" = --deny ]; then deny=yes; fi
-
 main() {
     set_up_system
     set_up_tests
@@ -33,7 +29,6 @@ main() {
     set_up_axe
     set_up_kubernetes
     set_up_rust
-    set_up_deny
     if [ -n "$problems" ]; then
         printf '%s' "$problems" >&2
         exit 1
@@ -234,22 +229,6 @@ target_is_whole() {
         set -- "$library/lib$crate"-*.rlib
         [ -s "$1" ] || return 1
     done
-}
-
-# --- cargo-deny: looks at the dependencies as deny.toml says. The registry has its source only, so it is built once, and quickly
-# rather than well: it runs for a second ---
-
-deny_version=0.20.2
-
-set_up_deny() {
-    home=target/cargo-deny
-    if [ -z "$deny" ] || [ -n "$problems" ] || [ -e "$home/$deny_version" ]; then return 0; fi
-    say "cargo builds cargo-deny $deny_version into $home, in two or three minutes"
-    rm -rf "$home"
-    CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 cargo install -q --locked --debug --version "$deny_version" \
-        --root "$home" --target-dir "$home/build" cargo-deny &&
-        rm -rf "$home/build" && touch "$home/$deny_version" ||
-        { rm -rf "$home"; problem 'missing: cargo-deny; the words of cargo are above'; }
 }
 
 # One value of rust-toolchain.toml; a list comes with commas between its words.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::facts::{Client, Facts, Flag, Held, Quantity, Tries, Words};
 use crate::syntax::{Number, Test, Text};
-use crate::{Expression, MAX_TEXT_BYTES};
+use crate::{Expression, MAX_HOLDINGS, MAX_TEXT_BYTES};
 
 /// Samples that are asked about at most.
 pub const MAX_SAMPLES: u64 = 10_000;
@@ -138,7 +138,7 @@ impl Samples {
             attempts: number(Quantity::Attempts, 1, u32::MAX.into()),
             tries: number(Quantity::TriesApplication, 1, u32::MAX.into()),
             tries_of_all: number(Quantity::TriesEveryone, 1, u32::MAX.into()),
-            held: number(Quantity::HeldConnection, 0, 32),
+            held: number(Quantity::HeldConnection, 0, MAX_HOLDINGS as u64),
             held_by_all: number(Quantity::HeldApplication, 0, u32::MAX.into()),
             remaining: number(Quantity::Remaining, 0, u64::MAX),
             tokens: seen.tokens(),

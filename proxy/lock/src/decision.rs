@@ -194,6 +194,27 @@ pub struct Question<'a> {
     pub now: ProxyTime,
 }
 
+impl<'a> Question<'a> {
+    /// One about this operation by a first attempt that brings nothing along, at some time (2026-01-01T00:00:00Z): what a question is
+    /// made of that says a part of this only.
+    pub fn plain(operation: Operation, key: &'a [u8]) -> Question<'a> {
+        Question {
+            operation,
+            db: 0,
+            key,
+            owner_token: None,
+            ttl_ms: None,
+            proofs: Proofs::NONE,
+            traits: Traits::NONE,
+            fencing_token: FencingToken(0),
+            remaining_ms: 0,
+            attempts: 1,
+            client: 0,
+            now: ProxyTime(1_767_225_600_000),
+        }
+    }
+}
+
 /// Who a client says it is, answered to a policy that asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientDescription {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
+use lockwarden_lock::time::AskedMs;
 use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, PolicyHost, PolicySource, builtin};
 
 /// So many times in one sample: the clock counts in steps of some nanoseconds.
@@ -31,18 +30,12 @@ fn chain<'a>(more: &[PolicySource], names: impl IntoIterator<Item = &'a str>) ->
 fn question(operation: Operation) -> Question<'static> {
     let acquires = operation == Operation::Acquire || operation == Operation::TakeOver;
     Question {
-        operation,
-        db: 0,
-        key: b"lock:order:42",
         owner_token: acquires.then_some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
         ttl_ms: (operation == Operation::Acquire).then_some(AskedMs(30_000)),
         proofs: if acquires { Proofs::NONE } else { Proofs::SESSION },
         traits: Traits::CONDITIONAL,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
         client: 7,
-        now: ProxyTime(1_767_225_600_000),
+        ..Question::plain(operation, b"lock:order:42")
     }
 }
 

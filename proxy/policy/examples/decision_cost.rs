@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
+use lockwarden_lock::time::AskedMs;
 use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, LoadError, PolicyHost};
 
 const ROUNDS: usize = 101;
@@ -30,18 +29,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     asking.follow(&generation);
     keeping.follow(&generation);
     let acquire = Question {
-        operation: Operation::Acquire,
-        db: 0,
-        key: b"lock:order:42",
         owner_token: Some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
         ttl_ms: Some(AskedMs(30_000)),
-        proofs: Proofs::NONE,
         traits: Traits::CONDITIONAL,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
         client: 7,
-        now: ProxyTime(1_767_225_600_000),
+        ..Question::plain(Operation::Acquire, b"lock:order:42")
     };
     let release = Question {
         operation: Operation::Release,

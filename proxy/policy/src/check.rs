@@ -3,9 +3,8 @@
 //! nothing that a metric shows as a client's.
 
 use lockwarden_lock::classify::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use lockwarden_lock::decision::{ClientDescription, FaultKind, Obligations, Operation, Proofs, Question, Traits};
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
+use lockwarden_lock::decision::{ClientDescription, FaultKind, Obligations, Operation, Proofs, Question};
+use lockwarden_lock::time::AskedMs;
 
 use crate::bindings::v1;
 use crate::error::LoadError;
@@ -184,21 +183,8 @@ fn samples(keys: &[Vec<u8>]) -> Vec<Question<'_>> {
         for ttl_ms in [None, Some(AskedMs(1_000)), Some(AskedMs(30_000))] {
             for owner_token in [None, Some(&b"0123456789abcdef"[..])] {
                 for proofs in [Proofs::NONE, Proofs::ALL] {
-                    samples.push(Question {
-                        operation,
-                        db: 0,
-                        key,
-                        owner_token,
-                        ttl_ms,
-                        proofs,
-                        traits: Traits::NONE,
-                        fencing_token: FencingToken(0),
-                        remaining_ms: 0,
-                        attempts: 1,
-                        client: 0,
-                        // 2026-01-01T00:00:00Z; any time would do.
-                        now: ProxyTime(1_767_225_600_000),
-                    });
+                    let plain = Question::plain(operation, key);
+                    samples.push(Question { owner_token, ttl_ms, proofs, ..plain });
                 }
             }
         }

@@ -20,6 +20,8 @@ pub struct Generation {
     pub(crate) chains: Vec<Chain>,
     pub(crate) policies: Vec<PolicyInfo>,
     pub(crate) meters: Arc<Meters>,
+    /// Whether any chain asks what clients hold: looked at with each grant.
+    pub(crate) asks_holdings: bool,
 }
 
 /// The policies of one namespace, in the order of its configuration.
@@ -106,7 +108,7 @@ impl Generation {
     /// Whether any chain asks what clients hold.
     #[must_use]
     pub fn asks_holdings(&self) -> bool {
-        self.chains.iter().any(Chain::asks_holdings)
+        self.asks_holdings
     }
 
     /// The names of a namespace's policies, in the order of its chain.

@@ -220,27 +220,14 @@ impl fmt::Debug for History {
 
 #[cfg(test)]
 mod tests {
-    use lockwarden_lock::decision::{Operation, Proofs, Traits};
+    use lockwarden_lock::decision::Operation;
     use lockwarden_lock::time::ProxyTime;
-    use lockwarden_lock::token::FencingToken;
 
     use super::*;
 
     fn asking(key: &str, application: &str, now_ms: u64) -> Asking {
-        let question = Question {
-            operation: Operation::Acquire,
-            db: 0,
-            key: key.as_bytes(),
-            owner_token: None,
-            ttl_ms: None,
-            proofs: Proofs::NONE,
-            traits: Traits::NONE,
-            fencing_token: FencingToken(0),
-            remaining_ms: 0,
-            attempts: 1,
-            client: 1,
-            now: ProxyTime(now_ms),
-        };
+        let plain = Question::plain(Operation::Acquire, key.as_bytes());
+        let question = Question { client: 1, now: ProxyTime(now_ms), ..plain };
         Asking::new("orders", &question, application, Holdings::default())
     }
 

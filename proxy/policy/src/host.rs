@@ -131,6 +131,7 @@ impl PolicyHost {
         *self.compiled.lock().unwrap_or_else(PoisonError::into_inner) = kept.collect();
         Ok(Generation {
             id: self.generations.fetch_add(1, Ordering::Relaxed) + 1,
+            asks_holdings: chains.iter().any(Chain::asks_holdings),
             chains,
             policies,
             meters: self.meters.clone(),

@@ -104,13 +104,12 @@ pub(crate) struct Instance {
 pub(crate) struct Asked<'a> {
     question: &'a Question<'a>,
     request: &'a mut v1::Request,
-    filled: Filled,
+    filled: Option<Filled>,
 }
 
 /// What a request has in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filled {
-    Nothing,
     Question,
     /// Its kind only.
     Kind,
@@ -118,7 +117,7 @@ enum Filled {
 
 impl<'a> Asked<'a> {
     pub(crate) fn new(question: &'a Question<'a>, request: &'a mut v1::Request) -> Asked<'a> {
-        Asked { question, request, filled: Filled::Nothing }
+        Asked { question, request, filled: None }
     }
 
     pub(crate) fn client(&self) -> u64 {
@@ -136,12 +135,12 @@ impl<'a> Asked<'a> {
     /// As this policy is told it.
     fn request(&mut self, member: &Member) -> &v1::Request {
         let wanted = if member.judges_kinds { Filled::Kind } else { Filled::Question };
-        if self.filled != wanted {
+        if self.filled != Some(wanted) {
             match wanted {
                 Filled::Kind => v1::fill(self.request, &self.kind().question()),
-                Filled::Question | Filled::Nothing => v1::fill(self.request, self.question),
+                Filled::Question => v1::fill(self.request, self.question),
             }
-            self.filled = wanted;
+            self.filled = Some(wanted);
         }
         self.request
     }

@@ -1,9 +1,8 @@
 //! Answers that are given again without asking: of policies that are told nothing but the kind of a question, so that an answer
 //! cannot depend on anything else. Each thread has its own, by chain and policy, until the next generation.
 
-use lockwarden_lock::decision::{Operation, Proofs, Question, Traits};
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
+use lockwarden_lock::decision::{Operation, Question, Traits};
+use lockwarden_lock::time::AskedMs;
 
 use crate::bindings::v1::Answer;
 
@@ -32,18 +31,10 @@ impl QuestionKind {
     /// The question that stands for all of this kind.
     pub(crate) fn question(self) -> Question<'static> {
         Question {
-            operation: self.operation,
-            db: 0,
-            key: b"",
             owner_token: self.has_owner_token.then_some(b""),
             ttl_ms: self.ttl_ms,
-            proofs: Proofs::NONE,
             traits: self.traits,
-            fencing_token: FencingToken(0),
-            remaining_ms: 0,
-            attempts: 0,
-            client: 0,
-            now: ProxyTime(0),
+            ..Question::plain(self.operation, b"")
         }
     }
 }

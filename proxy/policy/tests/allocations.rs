@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits, Verdict};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
-use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, PolicyHost};
+use lockwarden_lock::time::AskedMs;
+use lockwarden_policy::{ChainSpec, Chains, DEFAULT_CHAIN, Generation, PolicyHost};
 
 /// The system's allocator, counting what each thread asks of it.
 struct Counting;
@@ -42,22 +41,23 @@ fn a_permit_of_the_three_policies_allocates_nothing() {
         namespace: "orders".to_owned(),
         policies: DEFAULT_CHAIN.map(|name| (name.to_owned(), Vec::new())).to_vec(),
     };
-    let mut chains = Chains::new();
-    chains.follow(&Arc::new(host.load(&[], &[spec]).unwrap()));
+    let generation = Arc::new(host.load(&[], &[spec]).unwrap());
+    // Whether their answers are kept, or they are asked each time.
+    for chains in [Chains::new(), Chains::that_ask_always()] {
+        permits_for_nothing(chains, &generation);
+    }
+}
+
+fn permits_for_nothing(mut chains: Chains, generation: &Arc<Generation>) {
+    chains.follow(generation);
     let mut ask = |operation, ttl_ms| {
         let question = Question {
-            operation,
-            db: 0,
-            key: b"lock:order:42",
             owner_token: Some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
             ttl_ms: Option::map(ttl_ms, AskedMs),
             proofs: Proofs::SESSION,
             traits: Traits::CONDITIONAL,
-            fencing_token: FencingToken(0),
-            remaining_ms: 0,
-            attempts: 1,
             client: 7,
-            now: ProxyTime(1_767_225_600_000),
+            ..Question::plain(operation, b"lock:order:42")
         };
         let before = ASKED.get();
         let decision = chains.decide(NamespaceId(0), &question, &|_| None);

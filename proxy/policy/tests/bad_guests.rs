@@ -7,12 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use lockwarden_lock::decision::{
-    ClientDescription, Decide, Decision, FaultKind, Fence, Operation, Proofs, Question, Traits, Verdict,
-};
+use lockwarden_lock::decision::{ClientDescription, Decide, Decision, FaultKind, Fence, Operation, Question, Verdict};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::time::ProxyTime;
-use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
     ChainSpec, Chains, Generation, Limits, LoadError, Metadata, ModuleSource, Observer, PolicyHost, PolicySource,
     package,
@@ -52,20 +48,7 @@ fn chain(namespace: &str, policies: &[(&str, &[(&str, &str)])]) -> ChainSpec {
 }
 
 fn question(key: &[u8]) -> Question<'_> {
-    Question {
-        operation: Operation::Acquire,
-        db: 0,
-        key,
-        owner_token: None,
-        ttl_ms: None,
-        proofs: Proofs::NONE,
-        traits: Traits::NONE,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
-        client: 7,
-        now: ProxyTime(1_767_225_600_000),
-    }
+    Question { client: 7, ..Question::plain(Operation::Acquire, key) }
 }
 
 /// One host with the naughty guest alone in its chain.

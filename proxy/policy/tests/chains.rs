@@ -11,8 +11,7 @@ use lockwarden_lock::decision::{
 };
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
+use lockwarden_lock::time::AskedMs;
 use lockwarden_policy::{
     BUILT_IN_NAMES, ChainSpec, Chains, DEFAULT_CHAIN, Generation, Limits, LoadError, ModuleSource, PolicyHost,
     PolicySource, builtin,
@@ -38,20 +37,7 @@ fn default_chain(namespace: &str) -> ChainSpec {
 }
 
 fn question(operation: Operation) -> Question<'static> {
-    Question {
-        operation,
-        db: 0,
-        key: b"lock:order:42",
-        owner_token: None,
-        ttl_ms: None,
-        proofs: Proofs::NONE,
-        traits: Traits::NONE,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
-        client: 1,
-        now: ProxyTime(1_767_225_600_000),
-    }
+    Question { client: 1, ..Question::plain(operation, b"lock:order:42") }
 }
 
 fn follow(generation: Generation) -> Chains {

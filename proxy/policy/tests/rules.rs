@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Operation, Proofs, Question, Traits, Verdict};
+use lockwarden_lock::decision::{ClientDescription, Decide, Decision, Operation, Question, Verdict};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::FencingToken;
+use lockwarden_lock::time::AskedMs;
 use lockwarden_policy::{ChainSpec, Chains, Generation, Limits, LoadError, PolicyHost};
 
 fn load(host: &PolicyHost, settings: &[(String, String)]) -> Result<Generation, Vec<LoadError>> {
@@ -23,18 +22,10 @@ fn chains(host: &PolicyHost, settings: &[(&str, &str)]) -> Chains {
 
 fn acquire(key: &[u8]) -> Question<'_> {
     Question {
-        operation: Operation::Acquire,
-        db: 0,
-        key,
         owner_token: Some(b"6f9619ff-8b86-d011-b42d-00c04fc964ff"),
         ttl_ms: Some(AskedMs(1_000)),
-        proofs: Proofs::NONE,
-        traits: Traits::NONE,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
         client: 1,
-        now: ProxyTime(1_767_225_600_000),
+        ..Question::plain(Operation::Acquire, key)
     }
 }
 

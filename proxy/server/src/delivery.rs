@@ -45,15 +45,20 @@ pub(crate) fn deliver(module: &PolicyModule, settings: &DeliveryConfig) -> Resul
     }
     let cache = Cache::of(settings).filter(|_| !is_local);
     let kept = module.sha256.and_then(|pin| cache.as_ref()?.find(&pin));
-    // One that is not signed as is asked for now may be so where it comes from: its key was replaced.
-    let is_good = |kept: &Delivered| signature::check(module, &kept.bytes, kept.signature.as_deref()).is_ok();
-    let delivered = match kept.filter(is_good) {
-        Some(kept) => kept,
-        None => get(&module.place, settings.registry_auth_file.as_deref(), wants_signature)?,
-    };
     let place = module.place.to_string();
-    signature::check(module, &delivered.bytes, delivered.signature.as_deref())
-        .map_err(|source| DeliveryError::Signature { place: place.clone(), source })?;
+    let is_signed = |it: &Delivered| {
+        let checked = signature::check(module, &it.bytes, it.signature.as_deref());
+        checked.map_err(|source| DeliveryError::Signature { place: place.clone(), source })
+    };
+    // One that is not signed as is asked for now may be so where it comes from: its key was replaced.
+    let delivered = match kept.filter(|kept| is_signed(kept).is_ok()) {
+        Some(kept) => kept,
+        None => {
+            let got = get(&module.place, settings.registry_auth_file.as_deref(), wants_signature)?;
+            is_signed(&got)?;
+            got
+        }
+    };
     if let Some(cache) = cache {
         let sha256: [u8; 32] = Sha256::digest(&delivered.bytes).into();
         if module.sha256.is_none_or(|pin| pin == sha256) {

@@ -84,7 +84,7 @@ fn ci_looks_at_the_dependencies_as_people_do() {
     let (_, recipe) = make.split_once("\ncheck-dependencies: ").expect("the target");
     assert!(recipe.split("\n\n").next().unwrap_or_default().contains(".ci/check-dependencies.sh"), "{recipe}");
     let check = page(".ci/check-dependencies.sh");
-    assert!(check.contains("cargo-deny --locked check -D warnings licenses bans sources\n"), "{check}");
+    assert!(check.contains("cargo-deny\" --locked check -D warnings licenses bans sources\n"), "{check}");
     let rules = page("deny.toml");
     for (number, line) in rules.lines().enumerate() {
         let argued = !line.contains("{ crate = ") || line.contains("reason = \"");

@@ -20,6 +20,17 @@ fn works(client: &Client, key: &str) {
     client.sends(format!("DEL {key}")).gets(":1");
 }
 
+/// The trail has all that is needed to ask again, once it has come to its last lock.
+#[track_caller]
+fn is_answered_the_same_again(proxy: &Proxy, last: &str) {
+    let (config, trail) = (proxy.directory().join("copy.toml"), proxy.directory().join("trail.jsonl"));
+    fs::copy(proxy.config(), &config).expect("the directory is ours");
+    wait_for("the trail", || fs::read_to_string(&trail).is_ok_and(|text| text.contains(last)));
+    let mut replay = lockwarden(&["policy", "replay"]);
+    let end = run_to_end(replay.arg(&trail).arg("--config").arg(&config));
+    assert_eq!(end.code, Some(0), "{end:?}");
+}
+
 const RATE: &str =
     "{ name = \"often\", when = 'key.startsWith(\"lock:job:\")', rate = \"3/1h\", hint = \"ask less often\" }";
 
@@ -47,13 +58,7 @@ fn a_rate_is_of_an_application_over_all_its_connections_and_locks() {
     assert_eq!(proxy.reloads(text.as_bytes(), "/reload").0, 200);
     one.sends("SET lock:job:5 a NX PX 5000").gets_error("LOCKDENIED limited");
 
-    // The trail has all that is needed to ask again.
-    let (config, trail) = (proxy.directory().join("copy.toml"), proxy.directory().join("trail.jsonl"));
-    fs::write(&config, text).expect("the directory is ours");
-    wait_for("the trail", || fs::read_to_string(&trail).is_ok_and(|text| text.contains("lock:job:5")));
-    let mut replay = lockwarden(&["policy", "replay"]);
-    let end = run_to_end(replay.arg(&trail).arg("--config").arg(&config));
-    assert_eq!(end.code, Some(0), "{end:?}");
+    is_answered_the_same_again(&proxy, "lock:job:5");
 }
 
 #[test]
@@ -168,14 +173,7 @@ fn a_lock_that_is_out_of_order_is_refused_with_the_one_that_is_held() {
     one.sends("SELECT 1").gets("+OK");
     one.sends("SET lock:account:5 a NX PX 9000").gets("+OK");
 
-    // The trail has all that is needed to ask again.
-    let trail = proxy.directory().join("trail.jsonl");
-    wait_for("the trail", || fs::read_to_string(&trail).is_ok_and(|text| text.contains("lock:account:5")));
-    let config = proxy.directory().join("copy.toml");
-    fs::copy(proxy.config(), &config).expect("the directory is ours");
-    let mut replay = lockwarden(&["policy", "replay"]);
-    let end = run_to_end(replay.arg(&trail).arg("--config").arg(&config));
-    assert_eq!(end.code, Some(0), "{end:?}");
+    is_answered_the_same_again(&proxy, "lock:account:5");
 }
 
 #[test]

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use lockwarden_lock::decision::{Decide, Obligations, Operation, Proofs, Question, Traits};
+use lockwarden_lock::decision::{Decide, Obligations, Operation, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::time::ProxyTime;
-use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation};
 
 use crate::config::RuleConfig;
@@ -16,18 +15,10 @@ pub(super) fn without_ttl(id: NamespaceId, rules: &[RuleConfig], generation: &Ar
     let mut chains = Chains::without_rules();
     chains.follow(generation);
     let question = Question {
-        operation: Operation::Acquire,
-        db: 0,
-        key: b"lockwarden",
         owner_token: Some(b"lockwarden"),
-        ttl_ms: None,
-        proofs: Proofs::NONE,
         traits: Traits::CONDITIONAL,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
-        client: 0,
         now: ProxyTime(0),
+        ..Question::plain(Operation::Acquire, b"lockwarden")
     };
     let decision = chains.decide(id, &question, &|_| None);
     let rules = rules.iter().map(RuleConfig::always_wants);

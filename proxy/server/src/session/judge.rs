@@ -15,11 +15,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use lockwarden_lock::decision::{
     ClientDescription, Decide, Decision, Holdings, MAX_HOLDINGS, Question, Verdict, WhoAsks,
 };
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::plan::Needs;
@@ -192,9 +190,9 @@ impl WhoAsks for Asker<'_> {
     }
 
     fn holdings(&self, question: &Question<'_>) -> Holdings {
-        let lock = DbKey::new(question.db, Bytes::copy_from_slice(question.key));
+        let evidence = &self.client.evidence;
         Holdings {
-            connection: self.client.evidence.held_beside(&lock, self.now, MAX_HOLDINGS),
+            connection: evidence.held_beside(question.db, question.key, self.now, MAX_HOLDINGS),
             application: self.client.shared.holdings.of(&self.client.caller().steady_application()),
         }
     }
