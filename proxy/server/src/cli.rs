@@ -24,14 +24,15 @@ mod why;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use lockwarden_control::config::Overrides;
+use lockwarden_control::net::listener::Arrival;
+use lockwarden_control::text::escape::readable_lines;
+
+use crate::terminal::complain;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::app;
 use crate::app::control::Source;
-use crate::config::Overrides;
-use crate::net::listener::Arrival;
-use crate::text::escape::readable_lines;
-use crate::text::terminal::complain;
 
 /// Makes the locks of legacy applications safe: a proxy in front of Redis.
 #[derive(Debug, Parser)]

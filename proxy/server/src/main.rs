@@ -4,33 +4,7 @@
 
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
-mod clock;
-mod net;
-mod random;
-mod sync;
-mod text;
-
-mod config;
-mod delivery;
-
-mod telemetry;
-
-mod ruleset;
-
-mod backend;
-
-mod registry;
-
-mod state;
-
-mod holders;
-
-mod maintenance;
-mod presented;
-mod session;
-mod view;
-
-mod admin;
+mod terminal;
 
 mod app;
 

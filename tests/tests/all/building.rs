@@ -35,7 +35,7 @@ fn a_release_knows_the_revision_that_it_was_built_of() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let program = build_script("proxy/server/build.rs", &directory);
+    let program = build_script("proxy/control/build.rs", &directory);
     let revision = |source: &Path, profile: &str, given: &str| {
         let mut command = Command::new(&program);
         command.env("CARGO_MANIFEST_DIR", source).env("PROFILE", profile).env("LOCKWARDEN_REVISION", given);

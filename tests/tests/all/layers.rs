@@ -1,28 +1,26 @@
-//! How `proxy/server` is put together: its folders are layers, and an import leads only to a lower one; and no files import
-//! each other in a circle, so that each can be read and tested when those below it are known. The tables below are the
-//! plan; the sources are read and compared with it.
+//! How the crates of the proxy are put together inside: their folders are layers, and an import leads only to a lower one; and no
+//! files import each other in a circle, so that each can be read and tested when those below it are known. The tables below are
+//! the plan; the sources are read and compared with it. Which crate may use which is said by their manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The folders and files at the top of `proxy/server/src`, the lowest first. Those of one line do not import one another.
-const LAYERS: &[&[&str]] = &[
-    &["sync"],
-    &["clock", "net", "random", "text"],
-    &["config"],
-    &["delivery", "telemetry"],
-    &["ruleset"],
-    &["backend"],
-    &["registry"],
-    &["state"],
-    &["holders"],
-    &["maintenance", "presented", "session", "view"],
-    &["admin"],
-    &["app"],
-    &["cli"],
+/// A crate of `proxy`, and the folders and files at the top of its sources, the lowest first. Those of one line do not import one
+/// another.
+type Layers = (&'static str, &'static [&'static [&'static str]]);
+
+/// The crates that have layers.
+const CRATES: &[Layers] = &[
+    (
+        "control",
+        &[&["sync"], &["clock", "net", "random", "text"], &["config"], &["delivery", "telemetry"], &["ruleset"]],
+    ),
+    ("dataplane", &[&["backend"], &["registry"], &["state"], &["holders"], &["maintenance", "presented", "session"]]),
+    ("console", &[&["view"], &["admin"]]),
+    ("server", &[&["terminal"], &["app"], &["cli"]]),
 ];
 
 /// The same inside of a folder. Parts of it that are not named stand above those that are, and may import one another.
@@ -38,16 +36,16 @@ const CIRCLES: &[&[&str]] = &[
     &["backend::pool", "backend::shared_connection"],
 ];
 
-/// The binary itself, which only declares the layers and calls the highest.
-const ROOT: &str = "main";
+/// The files that only declare the layers, and that of the binary calls the highest.
+const ROOTS: [&str; 2] = ["lib", "main"];
 
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/server/src")
-}
+/// A source file: the names on the way to its module, and its text.
+type Module = (Vec<String>, String);
 
-/// The module of each source file, as the names on the way to it, and its text.
-fn modules() -> Vec<(Vec<String>, String)> {
-    let (root, mut folders, mut found) = (sources(), vec![sources()], Vec::new());
+/// The source files of a crate.
+fn modules((name, _): &Layers) -> Vec<Module> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy").join(name).join("src");
+    let (mut folders, mut found) = (vec![root.clone()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of sources") {
             let path = entry.expect("an entry").path();
@@ -69,6 +67,10 @@ fn modules() -> Vec<(Vec<String>, String)> {
     found
 }
 
+fn is_root(name: &str) -> bool {
+    ROOTS.contains(&name)
+}
+
 /// An import: its line, and the names on the way to what it names, from the top of the crate.
 type Import = (usize, Vec<String>);
 
@@ -78,7 +80,7 @@ fn imports(module: &[String], text: &str) -> Vec<Import> {
     let tokens: TokenStream = text.parse().unwrap_or_else(|error| panic!("{module:?}: {error:?}"));
     let mut found = Vec::new();
     let module = match module {
-        [root] if root == ROOT => Vec::new(),
+        [root] if is_root(root) => Vec::new(),
         _ => module.to_vec(),
     };
     read(tokens, &module, &mut found);
@@ -182,11 +184,11 @@ fn height(table: &[&[&str]], name: &str) -> usize {
 }
 
 /// What is wrong with the imports of a module.
-fn complaints(module: &[String], text: &str) -> Vec<String> {
-    let file = format!("proxy/server/src/{}.rs", module.join("/"));
+fn complaints((name, layers): &Layers, module: &[String], text: &str) -> Vec<String> {
+    let file = format!("proxy/{name}/src/{}.rs", module.join("/"));
     let mut wrong = Vec::new();
     for (line, path) in imports(module, text) {
-        let mut tables = vec![(0, LAYERS)];
+        let mut tables = vec![(0, *layers)];
         let inside = INSIDE.iter().find(|(folder, _)| *folder == module[0]);
         tables.extend(inside.map(|(_, table)| (1, *table)));
         for (depth, table) in tables {
@@ -205,9 +207,12 @@ fn complaints(module: &[String], text: &str) -> Vec<String> {
 }
 
 /// Which files each file imports; files of tests as if they imported none.
-fn graph(modules: &[(Vec<String>, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let files: BTreeMap<&[String], &str> =
-        modules.iter().filter(|(module, _)| module[0] != ROOT).map(|(module, text)| (&module[..], &text[..])).collect();
+fn graph(modules: &[Module]) -> BTreeMap<String, BTreeSet<String>> {
+    let files: BTreeMap<&[String], &str> = modules
+        .iter()
+        .filter(|(module, _)| !is_root(&module[0]))
+        .map(|(module, text)| (&module[..], &text[..]))
+        .collect();
     let file_of = |path: &[String]| {
         let mut within = (1..=path.len()).rev().map(|end| &path[..end]);
         within.find(|within| files.contains_key(within)).map(<[String]>::to_vec)
@@ -253,7 +258,7 @@ fn is_known(circle: &BTreeSet<&str>, names: &[&str]) -> bool {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let graph = graph(&modules());
+    let graph = CRATES.iter().flat_map(|one| graph(&modules(one))).collect();
     let found = circles(&graph);
     let is_new = |circle: &&BTreeSet<&str>| !CIRCLES.iter().any(|names| is_known(circle, names));
     let new: Vec<_> = found.iter().filter(is_new).collect();
@@ -293,28 +298,30 @@ fn a_circle_is_seen_however_its_imports_are_spelled() {
 
 #[test]
 fn every_import_leads_to_a_lower_layer() {
-    let modules = modules();
-    let wrong: Vec<String> = modules
-        .iter()
-        .filter(|(module, _)| module[0] != ROOT)
-        .flat_map(|(module, text)| complaints(module, text))
-        .collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // So that it is known to have read something.
-    let all = modules.iter().map(|(module, text)| imports(module, text).len());
-    assert!(all.sum::<usize>() > 1_000);
+    let mut read = 0;
+    for one in CRATES {
+        let modules = modules(one);
+        let below = modules.iter().filter(|(module, _)| !is_root(&module[0]));
+        let wrong: Vec<String> = below.flat_map(|(module, text)| complaints(one, module, text)).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        read += modules.iter().map(|(module, text)| imports(module, text).len()).sum::<usize>();
+    }
+    assert!(read > 1_000, "only {read} imports were found");
 }
 
 #[test]
 fn every_folder_has_its_layer() {
-    let planned: BTreeSet<String> = LAYERS.concat().into_iter().map(str::to_owned).collect();
-    let there = modules().into_iter().map(|(module, _)| module[0].clone());
-    let there: BTreeSet<String> = there.filter(|name| name != ROOT).collect();
-    assert_eq!(there, planned);
+    for one in CRATES {
+        let planned: BTreeSet<String> = one.1.concat().into_iter().map(str::to_owned).collect();
+        let there = modules(one).into_iter().map(|(module, _)| module[0].clone());
+        let there: BTreeSet<String> = there.filter(|name| !is_root(name)).collect();
+        assert_eq!(there, planned, "{}", one.0);
+    }
 }
 
 #[test]
 fn an_import_that_goes_up_is_seen_however_it_is_spelled() {
+    const LAYERS: &Layers = &("a crate", &[&["net", "telemetry"], &["registry"], &["state"], &["session", "view"]]);
     let module = ["registry".to_owned(), "clients".to_owned()];
     for (text, seen) in [
         ("use crate::state::ProxyState;", 1),
@@ -325,7 +332,7 @@ fn an_import_that_goes_up_is_seen_however_it_is_spelled() {
         ("mod tests { use super::super::super::state::ProxyState; }", 1),
         ("fn f(state: &crate::state::ProxyState) {}", 1),
     ] {
-        assert_eq!(complaints(&module, text).len(), seen, "{text}");
+        assert_eq!(complaints(LAYERS, &module, text).len(), seen, "{text}");
     }
     for text in [
         "use crate::net::wakeup;",
@@ -335,6 +342,6 @@ fn an_import_that_goes_up_is_seen_however_it_is_spelled() {
         "/// See `crate::state`.\nfn f() { let state = 1; }",
         "fn f() { println!(\"use crate::state;\"); }",
     ] {
-        assert_eq!(complaints(&module, text), Vec::<String>::new(), "{text}");
+        assert_eq!(complaints(LAYERS, &module, text), Vec::<String>::new(), "{text}");
     }
 }

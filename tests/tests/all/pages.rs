@@ -167,7 +167,7 @@ fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
 /// by its last word, wherever its first is known.
 fn exists(name: &str, sources: &str) -> bool {
     if name.ends_with(".rs") || name.ends_with(".lua") {
-        let folders = ["", "proxy/server/src/session", "proxy/lock/src/scripts"];
+        let folders = ["", "proxy/dataplane/src/session", "proxy/lock/src/scripts"];
         return folders.iter().any(|folder| repository().join(folder).join(name).is_file());
     }
     let words: Vec<&str> = name.split("::").collect();

@@ -48,14 +48,18 @@ fn begins_with(code: TokenStream, word: &str) -> bool {
     matches!(code.into_iter().next(), Some(TokenTree::Ident(first)) if first == word)
 }
 
-/// The folder of the table that a file counts for: a crate, or a layer of the server.
+/// The crates whose layers have lines of their own.
+const LAYERED: [&str; 4] = ["control", "dataplane", "console", "server"];
+
+/// The folder of the table that a file counts for: a crate, or a layer of one.
 fn folder(path: &str) -> String {
-    match path.strip_prefix("server/src/") {
+    let (crate_of, within) = path.split_once('/').unwrap_or((path, ""));
+    match within.strip_prefix("src/").filter(|_| LAYERED.contains(&crate_of)) {
         Some(within) => {
             let layer = within.split('/').next().unwrap_or(within);
-            format!("server/{}", layer.trim_end_matches(".rs"))
+            format!("{crate_of}/{}", layer.trim_end_matches(".rs"))
         }
-        None => path.split('/').next().unwrap_or(path).to_owned(),
+        None => crate_of.to_owned(),
     }
 }
 

@@ -4,14 +4,14 @@
 
 #![cfg(test)]
 
-#[path = "../../../proxy/server/src/net/wakeup/bits.rs"]
+#[path = "../../../proxy/control/src/net/wakeup/bits.rs"]
 mod bits;
-#[path = "../../../proxy/server/src/telemetry/audit/queue/waiting.rs"]
+#[path = "../../../proxy/control/src/telemetry/audit/queue/waiting.rs"]
 mod lines;
 #[path = "../../../proxy/policy/src/ticker/need.rs"]
 mod need;
 mod sync;
-#[path = "../../../proxy/server/src/telemetry/events/waiting.rs"]
+#[path = "../../../proxy/control/src/telemetry/events/waiting.rs"]
 mod waiting;
 
 /// What the thread that writes is told, of which only that it is told matters here.

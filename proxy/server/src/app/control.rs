@@ -14,28 +14,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use changes::KEYS_OF_A_RESTART;
+use lockwarden_console::admin::{Control, ControlError, Harm, Leap, NotReady, ReloadError, Weaker};
+use lockwarden_console::view;
+use lockwarden_console::view::api;
+use lockwarden_console::view::api::{Break, Broken, LogChanged};
+use lockwarden_console::view::{Mark, ReportQuery, ViewService};
+use lockwarden_control::config::{Config, GUARD, NamespaceConfig, Overrides, Unusable};
+use lockwarden_control::ruleset::activate::{activate, labels, meaning, policy_infos};
+use lockwarden_control::ruleset::{Active, Rollouts, load_policies};
+use lockwarden_control::telemetry::audit;
+use lockwarden_control::telemetry::logging::LogFilter;
+use lockwarden_control::telemetry::metrics::PolicyUse;
+use lockwarden_control::text::numbers::counted;
+use lockwarden_control::{clock, config};
+use lockwarden_dataplane::backend::server_info::Standing;
+use lockwarden_dataplane::maintenance::break_lease;
+use lockwarden_dataplane::maintenance::break_lease::{BreakError, BreakOrder};
+use lockwarden_dataplane::state::ProxyState;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;
 use tokio::sync::mpsc;
-
-use crate::admin::{Control, ControlError, Harm, Leap, NotReady, ReloadError, Weaker};
-use crate::backend::server_info::Standing;
-use crate::config::{Config, GUARD, NamespaceConfig, Overrides, Unusable};
-use crate::maintenance::break_lease;
-use crate::maintenance::break_lease::{BreakError, BreakOrder};
-use crate::ruleset::activate::{activate, labels, meaning, policy_infos};
-use crate::ruleset::{Active, Rollouts, load_policies};
-use crate::state::ProxyState;
-use crate::telemetry::audit;
-use crate::telemetry::logging::LogFilter;
-use crate::telemetry::metrics::PolicyUse;
-use crate::text::numbers::counted;
-use crate::view::api;
-use crate::view::api::{Break, Broken, LogChanged};
-use crate::view::{Mark, ReportQuery, ViewService};
-use crate::{clock, config, view};
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {

@@ -8,15 +8,18 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use crate::admin;
-use crate::admin::token_file::TokenFile;
-use crate::admin::{AdminHandle, AdminOptions, Control};
-use crate::config::{Advertise, Config, Group, HostPort, ListenAddress, Listener, Present, advertised_listener};
-use crate::net::listener::{Arrival, Endpoint};
-use crate::net::unix_listener::{Access, SocketFile, UnixEndpoint};
-use crate::presented::{Primary, Sentinel};
-use crate::state::ProxyState;
-use crate::text::terminal::say;
+use lockwarden_console::admin;
+use lockwarden_console::admin::token_file::TokenFile;
+use lockwarden_console::admin::{AdminHandle, AdminOptions, Control};
+use lockwarden_control::config::{
+    Advertise, Config, Group, HostPort, ListenAddress, Listener, Present, advertised_listener,
+};
+use lockwarden_control::net::listener::{Arrival, Endpoint};
+use lockwarden_control::net::unix_listener::{Access, SocketFile, UnixEndpoint};
+use lockwarden_dataplane::presented::{Primary, Sentinel};
+use lockwarden_dataplane::state::ProxyState;
+
+use crate::terminal::say;
 
 /// The addresses, reserved and not open yet.
 pub(crate) struct Endpoints {

@@ -4,19 +4,19 @@
 use std::str;
 
 use bytes::Bytes;
+use lockwarden_console::admin::{Control as _, Leap};
+use lockwarden_console::view::api::{Connection, KeyGlob, Lock, LockState, NamedLock};
+use lockwarden_console::view::{ConnectionsQuery, LocksQuery, Views};
+use lockwarden_control::telemetry::audit;
+use lockwarden_control::telemetry::events::Caller;
+use lockwarden_control::text::escape::spell;
+use lockwarden_dataplane::state::operator::{AnswerOperator, error};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::operator_command::OperatorCommand;
 use lockwarden_lock::rules::Mode;
 use lockwarden_resp::Value;
 
 use super::control::Controller;
-use crate::admin::{Control as _, Leap};
-use crate::state::operator::{AnswerOperator, error};
-use crate::telemetry::audit;
-use crate::telemetry::events::Caller;
-use crate::text::escape::spell;
-use crate::view::api::{Connection, KeyGlob, Lock, LockState, NamedLock};
-use crate::view::{ConnectionsQuery, LocksQuery, Views};
 
 /// Locks or clients in a reply, at most.
 const MAX_LISTED: usize = 200;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::state::ProxyState;
+use lockwarden_dataplane::state::ProxyState;
 
 /// The longest time over which they are told.
 const SPREAD: Duration = Duration::from_secs(1);

@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use lockwarden_dataplane::backend::pool;
+use lockwarden_dataplane::state::standstill::Standstill;
 use tokio::runtime::{self, Handle, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
-
-use crate::backend::pool;
-use crate::state::standstill::Standstill;
 
 /// What a thread is given to do: a function that it calls in its runtime.
 type Job = Box<dyn FnOnce() + Send>;

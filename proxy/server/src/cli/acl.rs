@@ -13,19 +13,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
+use lockwarden_control::config::{self, Backend, Config, Secret};
+use lockwarden_control::net::tls::Unobserved;
+use lockwarden_control::ruleset::activate;
+use lockwarden_control::text::escape::spell;
+use lockwarden_control::text::numbers::counted;
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
+use lockwarden_dataplane::maintenance::ask_rights::{and_besides, lacking_to_own};
 use lockwarden_lock::key_sets::KeySetError;
 use lockwarden_resp::Value;
 
 use super::api_client::{ApiError, finish, load_config};
 use super::output;
 use crate::app::exit_code;
-use crate::backend::{Address, BackendError, Conversation};
-use crate::config::{self, Backend, Config, Secret};
-use crate::maintenance::ask_rights::{and_besides, lacking_to_own};
-use crate::net::tls::Unobserved;
-use crate::ruleset::activate;
-use crate::text::escape::spell;
-use crate::text::numbers::counted;
 use barrier::Barrier;
 use commands::Commands;
 use plan::{Plan, Situation, Step};

@@ -1,12 +1,19 @@
 //! Speaks HTTP to the admin address for every command that asks a running proxy. Knows where that is, how an
 //! order is signed and what a failed request means to the caller; the types of the answers are
-//! [`crate::view::api`]. One request a connection, as the admin address serves them.
+//! [`lockwarden_console::view::api`]. One request a connection, as the admin address serves them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
+
+use lockwarden_console::admin::token_file;
+use lockwarden_control::config;
+use lockwarden_control::config::{Overrides, Report, Secret};
+use lockwarden_control::ruleset::load_policies;
+use lockwarden_control::text::numbers::percent;
+use lockwarden_dataplane::backend::BackendError;
 
 use bytes::Bytes;
 use clap::Args;
@@ -19,15 +26,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
-use crate::admin::token_file;
 use crate::app::control::Source;
 use crate::app::exit_code;
-use crate::backend::BackendError;
-use crate::config;
-use crate::config::{Overrides, Report, Secret};
-use crate::ruleset::load_policies;
-use crate::text::numbers::percent;
-use crate::text::terminal::complain;
+use crate::terminal::complain;
 
 /// For a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);

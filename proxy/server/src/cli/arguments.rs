@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config;
+use lockwarden_control::config;
 
 /// The longest time that a flag takes: more is a slip of the finger.
 const MAX_TIME: Duration = Duration::from_secs(366 * 86_400);

@@ -9,6 +9,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use lockwarden_console::view::api::{
+    Application, Counting, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
+};
+use lockwarden_control::text::durations::share;
+use lockwarden_control::text::numbers::{counted, number, utc};
 use serde::Serialize;
 
 use super::api_client::{ApiClient, ApiError, finish, path};
@@ -16,11 +21,6 @@ use super::fleet::{Answers, FleetArgs};
 use super::locks::list::table_of;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, duration, plain};
-use crate::text::durations::share;
-use crate::text::numbers::{counted, number, utc};
-use crate::view::api::{
-    Application, Counting, LockPattern, LockTime, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
-};
 use brief::{equal_values, without_ttl};
 
 /// Locks that are shown as examples of what is wrong with those that are held.
@@ -469,9 +469,10 @@ fn example(moment: &Moment) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lockwarden_console::view::api::{Client, MisusedPattern, PatternLockTime, TomlLine, Usage};
+
     use super::super::fleet::Answer;
     use super::*;
-    use crate::view::api::{Client, MisusedPattern, PatternLockTime, TomlLine, Usage};
 
     fn moment() -> Moment {
         Moment {

@@ -13,6 +13,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockwarden_console::view::api::Connections;
+use lockwarden_control::config::{
+    Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace, Summary,
+    advertised_listener,
+};
+use lockwarden_control::net::tls::Unobserved;
+use lockwarden_control::ruleset::{activate, load_policies};
+use lockwarden_control::text::durations::share;
+use lockwarden_control::text::numbers::number;
+use lockwarden_dataplane::backend::server_info::WithoutLogin;
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation, server_info};
+use lockwarden_dataplane::state::prefix_mark;
+
 use bytes::Bytes;
 use clap::Args;
 use lockwarden_lock::companion::OwnKey;
@@ -28,19 +41,7 @@ use super::output::Format;
 use crate::app;
 use crate::app::control::Source;
 use crate::app::exit_code;
-use crate::backend::server_info::WithoutLogin;
-use crate::backend::{Address, BackendError, Conversation, server_info};
-use crate::config::{
-    Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace, Summary,
-    advertised_listener,
-};
-use crate::net::tls::Unobserved;
-use crate::ruleset::{activate, load_policies};
-use crate::state::prefix_mark;
-use crate::text::durations::share;
-use crate::text::numbers::number;
-use crate::text::terminal::{complain, say};
-use crate::view::api::Connections;
+use crate::terminal::{complain, say};
 use replication::Replication;
 
 /// Pages of a thousand keys that are looked at for names that are in use.

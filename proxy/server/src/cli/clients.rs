@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_console::view::api::{Connection, Connections, NamedLock};
+use lockwarden_control::text::numbers::counted;
 
 use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::{Answers, FleetArgs};
 use super::locks::list;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, duration};
-use crate::text::numbers::counted;
-use crate::view::api::{Connection, Connections, NamedLock};
 
 /// Connections that are listed where nobody says how many.
 const USUAL: u32 = 200;

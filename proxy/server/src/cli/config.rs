@@ -4,12 +4,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_console::view::api::{LogChanged, LogLevel, Setting, Settings};
 
 use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::FleetArgs;
 use super::output;
 use super::output::{Format, Output, Paint, Screen, Table};
-use crate::view::api::{LogChanged, LogLevel, Setting, Settings};
 
 #[derive(Args, Debug)]
 pub(super) struct ConfigArgs {

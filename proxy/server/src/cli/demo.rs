@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::terminal::{complain, say};
 use clap::Args;
 
 use crate::app::exit_code;
 use crate::app::private_redis::PrivateRedis;
-use crate::text::terminal::{complain, say};
 
 use servers::{Client, PATIENCE, Proxy};
 

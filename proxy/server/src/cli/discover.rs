@@ -11,12 +11,13 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lockwarden_console::view::api::{Discovery, KeyPattern};
+use lockwarden_control::text::numbers::{counted, number};
+
 use super::api_client::{ApiError, finish, path};
 use super::fleet::Answers;
 use super::output;
 use super::output::{Paint, Screen, Table, duration, plain};
-use crate::text::numbers::{counted, number};
-use crate::view::api::{Discovery, KeyPattern};
 pub(super) use arguments::DiscoverArgs;
 use arguments::Form;
 

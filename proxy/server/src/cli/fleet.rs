@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
+use lockwarden_control::text::numbers::counted;
+
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -13,8 +15,7 @@ use super::api_client::{ApiArgs, ApiClient, ApiError};
 use super::output;
 use super::output::plain;
 use crate::app::exit_code;
-use crate::text::numbers::counted;
-use crate::text::terminal::complain;
+use crate::terminal::complain;
 
 /// The most proxies that are asked at once; each has a thread.
 const MAX_FLEET: usize = 64;

@@ -5,12 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::terminal::complain;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::output;
 use crate::app::exit_code;
-use crate::text::terminal::complain;
 
 /// Of which shell.
 #[derive(Args, Debug)]

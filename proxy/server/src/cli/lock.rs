@@ -14,6 +14,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockwarden_control::clock;
+use lockwarden_control::config;
+use lockwarden_control::config::{
+    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret, Target, Unusable,
+};
+use lockwarden_control::net::tls::{BackendFiles, TlsError, Unobserved};
+use lockwarden_control::text::escape::spell;
+use lockwarden_dataplane::backend::Address;
+use lockwarden_dataplane::session::commands::lease_questions::IN_NO_NAMESPACE;
+
 use clap::Args;
 use tokio::time::Instant;
 
@@ -21,16 +31,7 @@ use super::api_client::load_config;
 use super::arguments::parse_duration;
 use super::output::{duration, plain};
 use crate::app::exit_code;
-use crate::backend::Address;
-use crate::clock;
-use crate::config;
-use crate::config::{
-    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret, Target, Unusable,
-};
-use crate::net::tls::{BackendFiles, TlsError, Unobserved};
-use crate::session::commands::lease_questions::IN_NO_NAMESPACE;
-use crate::text::escape::spell;
-use crate::text::terminal::complain;
+use crate::terminal::complain;
 use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
 

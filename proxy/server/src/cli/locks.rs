@@ -9,12 +9,12 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use lockwarden_console::view::api::{Break, Broken};
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
 use super::output;
 use super::output::{Format, Output, plain};
 use crate::app::exit_code;
-use crate::view::api::{Break, Broken};
 use list::ListArgs;
 use show::{ShowArgs, Which, spelled};
 

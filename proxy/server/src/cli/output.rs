@@ -8,10 +8,10 @@ use std::io::{self, IsTerminal, Write};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-pub(super) use crate::text::durations::duration;
-pub(super) use crate::text::escape::readable as plain;
-use crate::text::escape::{is_plain, put_json};
-use crate::text::numbers::number;
+pub(super) use lockwarden_control::text::durations::duration;
+pub(super) use lockwarden_control::text::escape::readable as plain;
+use lockwarden_control::text::escape::{is_plain, put_json};
+use lockwarden_control::text::numbers::number;
 
 /// Between two columns.
 const GAP: &str = "  ";

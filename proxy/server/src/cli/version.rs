@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_console::view::api::{PolicyDigest, Version};
+use lockwarden_control::ruleset::activate;
 use serde::Serialize;
 
 use super::api_client::{ApiError, finish, load_policies_of};
 use super::output;
 use super::output::{Format, Output, plain};
-use crate::ruleset::activate;
-use crate::view::api::{PolicyDigest, Version};
 
 #[derive(Args, Debug)]
 pub(super) struct VersionArgs {

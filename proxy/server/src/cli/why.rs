@@ -4,16 +4,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use lockwarden_console::view::api::Why;
+use lockwarden_control::config::AuditTarget;
+use lockwarden_control::telemetry::audit::{Client, Record, grant_of, records_with, told};
+use lockwarden_control::text::escape::readable_json;
+
+use crate::terminal::{complain, say};
 use clap::Args;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, load_config, path};
 use super::output::{Format, Output};
 use crate::app::exit_code;
-use crate::config::AuditTarget;
-use crate::telemetry::audit::{Client, Record, grant_of, records_with, told};
-use crate::text::escape::readable_json;
-use crate::text::terminal::{complain, say};
-use crate::view::api::Why;
 
 /// What is asked.
 #[derive(Args, Debug)]

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use lockwarden_control::config::Sessions;
+use lockwarden_control::net::descriptors;
+use lockwarden_control::net::stream::Stream;
+use lockwarden_control::telemetry::logging::Pace;
+use lockwarden_control::telemetry::vocabulary::ConnectionState;
+use lockwarden_dataplane::state::ProxyState;
+
 use crate::app::endpoints::Security;
-use crate::config::Sessions;
-use crate::net::descriptors;
-use crate::net::stream::Stream;
-use crate::state::ProxyState;
-use crate::telemetry::logging::Pace;
-use crate::telemetry::vocabulary::ConnectionState;
 
 /// What Redis says at its `maxclients`.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";

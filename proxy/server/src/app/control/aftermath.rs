@@ -3,10 +3,11 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use lockwarden_console::admin::{Control as _, Leap};
+use lockwarden_console::view::Harmed;
+use lockwarden_control::telemetry::audit;
+
 use super::Controller;
-use crate::admin::{Control as _, Leap};
-use crate::telemetry::audit;
-use crate::view::Harmed;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(5);

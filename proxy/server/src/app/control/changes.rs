@@ -2,9 +2,8 @@
 //! restart. Values of settings are told of the policies that ship with the proxy only: what others are
 //! told is their authors' affair.
 
+use lockwarden_control::config::{BUILT_IN_POLICIES, Config, NamespaceConfig};
 use lockwarden_policy::{Generation, PolicyInfo, RULES};
-
-use crate::config::{BUILT_IN_POLICIES, Config, NamespaceConfig};
 
 /// What changes at once.
 pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {

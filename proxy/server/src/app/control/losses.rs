@@ -5,17 +5,16 @@
 
 use std::collections::BTreeSet;
 
+use lockwarden_control::config::{
+    ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine, RuleConfig,
+};
+use lockwarden_control::ruleset::activate;
 use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::data_guard::Unlocked;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
 use lockwarden_policy::RULES;
-
-use crate::config::{
-    ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine, RuleConfig,
-};
-use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
 const MAX_PAIRS: usize = 100_000;
@@ -244,8 +243,9 @@ fn is_for_fewer(was: &EnforceFor, is: &EnforceFor) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lockwarden_control::config;
+
     use super::*;
-    use crate::config;
 
     fn read(text: &str) -> Config {
         let directory = tempfile::tempdir().unwrap();

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::admin::ControlError;
-use crate::config;
-use crate::config::{Config, Stage};
-use crate::ruleset::activate::meaning;
-use crate::ruleset::{Active, Rollouts};
-use crate::state::ProxyState;
-use crate::telemetry::audit;
-use crate::telemetry::changes::Compared;
-use crate::view::api;
+use lockwarden_console::admin::ControlError;
+use lockwarden_console::view::api;
+use lockwarden_control::config;
+use lockwarden_control::config::{Config, Stage};
+use lockwarden_control::ruleset::activate::meaning;
+use lockwarden_control::ruleset::{Active, Rollouts};
+use lockwarden_control::telemetry::audit;
+use lockwarden_control::telemetry::changes::Compared;
+use lockwarden_dataplane::state::ProxyState;
 
 /// Carries out an order: it holds until the configuration is loaded again, like one about the mode.
 pub(super) fn order(

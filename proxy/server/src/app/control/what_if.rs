@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config;
-use crate::config::{Config, NamespaceConfig, Quarantine, TypedChange, Unusable};
-use crate::ruleset::activate::namespaces;
-use crate::view::what_if::{Change, of_mode};
+use lockwarden_console::view::what_if::{Change, of_mode};
+use lockwarden_control::config;
+use lockwarden_control::config::{Config, NamespaceConfig, Quarantine, TypedChange, Unusable};
+use lockwarden_control::ruleset::activate::namespaces;
 
 /// Keys of a namespace that decide how a refusal is told, what follows from a lease, or what happens where nothing is decided.
 const NOT_ABOUT_REFUSALS: [&str; 4] = ["on_violation", "adopt", "holder_lost", "on_repeat"];

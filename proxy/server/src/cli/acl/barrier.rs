@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use lockwarden_control::config::Config;
 use lockwarden_lock::companion::PREFIX_MARK;
 use lockwarden_lock::key_sets::{KeySetError, Remainder, Taken, fitting_acl};
 use lockwarden_lock::scripts::Purpose;
@@ -12,7 +13,6 @@ use lockwarden_lock::table::{KEYS_UNCHECKED, KEYS_UNCHECKED_BEFORE_7};
 
 use super::commands::Commands;
 use super::users::{Keys, Rights, User};
-use crate::config::Config;
 
 /// Commands that reach lock keys without naming them.
 const HOLES: &[&str] = &["flushall", "flushdb", "swapdb", "debug", "replicaof", "slaveof", "failover", "sync", "psync"];
@@ -279,7 +279,8 @@ fn difference<T: Ord + Copy>(user: BTreeSet<T>, twin: BTreeSet<T>, word: impl Fn
 const MAX_SHOWN: usize = 12;
 
 fn shown(rules: &[Bytes]) -> String {
-    let mut words: Vec<String> = rules.iter().take(MAX_SHOWN).map(|rule| crate::text::escape::spell(rule)).collect();
+    let mut words: Vec<String> =
+        rules.iter().take(MAX_SHOWN).map(|rule| lockwarden_control::text::escape::spell(rule)).collect();
     if rules.len() > MAX_SHOWN {
         words.push(format!("and {} more", rules.len() - MAX_SHOWN));
     }

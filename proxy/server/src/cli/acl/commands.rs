@@ -4,9 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
+use lockwarden_dataplane::backend::{BackendError, Conversation};
 use lockwarden_resp::Value;
-
-use crate::backend::{BackendError, Conversation};
 
 /// Categories that are asked about; Redis has 21, modules may bring some.
 const MAX_CATEGORIES: usize = 200;

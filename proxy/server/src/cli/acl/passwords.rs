@@ -6,10 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use lockwarden_control::config::{self, Secret};
+use lockwarden_control::random;
 use sha2::{Digest, Sha256};
-
-use crate::config::{self, Secret};
-use crate::random;
 
 /// The rule that gives a user this password. It is not in it.
 pub(super) fn rule(password: &Secret) -> String {

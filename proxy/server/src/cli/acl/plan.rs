@@ -1,14 +1,14 @@
 //! What `lockwarden acl` would change: the orders, each with the reason for it, and what is left open. Asks nobody.
 
 use bytes::Bytes;
+use lockwarden_control::config::{Config, Secret, UserMapping};
+use lockwarden_control::text::escape::spell;
+use lockwarden_control::text::numbers::counted;
 use lockwarden_lock::key_sets::{KeySetError, quoted};
 
 use super::barrier::{Barred, Barrier};
 use super::passwords;
 use super::users::{Keys, Rights, User};
-use crate::config::{Config, Secret, UserMapping};
-use crate::text::escape::spell;
-use crate::text::numbers::counted;
 
 /// One `ACL SETUSER`, or something to know about a user.
 #[derive(Debug)]

@@ -110,7 +110,7 @@ impl User {
 
     /// Its name, for people.
     pub(crate) fn shown(&self) -> String {
-        crate::text::escape::spell(&self.name)
+        lockwarden_control::text::escape::spell(&self.name)
     }
 }
 

@@ -6,10 +6,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use lockwarden_console::view::api::{LockTime, Misuse, MisusedPattern, NamespaceReport, Report, Usage};
+use lockwarden_control::text::durations::times;
+use lockwarden_control::text::numbers::{number, utc};
+
 use crate::cli::output::{Paint, Screen, plain};
-use crate::text::durations::times;
-use crate::text::numbers::{number, utc};
-use crate::view::api::{LockTime, Misuse, MisusedPattern, NamespaceReport, Report, Usage};
 
 /// Families that have a paragraph, those that cost most first.
 const MAX_FAMILIES: usize = 6;

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use lockwarden_console::view::api::{WhatIf, WhatIfRow};
+use lockwarden_control::text::numbers::{counted, number};
+
 use crate::cli::api_client::{ApiError, path};
 use crate::cli::fleet::FleetArgs;
 use crate::cli::output;
 use crate::cli::output::{Format, Paint, Screen, Table};
-use crate::text::numbers::{counted, number};
-use crate::view::api::{WhatIf, WhatIfRow};
 
 /// Ends with 1 where something would be refused all the same, or that is open.
 pub(super) fn told(changes: &[String], fleet: &FleetArgs, format: Format) -> Result<ExitCode, ApiError> {

@@ -3,6 +3,9 @@
 //! twin, whose password is known, tries it itself.
 
 use bytes::Bytes;
+use lockwarden_control::config::{Config, UserMapping};
+use lockwarden_dataplane::backend::profile::{Login, Profile};
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
 use lockwarden_lock::companion::companion_key;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_resp::{Protocol, Value};
@@ -10,9 +13,6 @@ use lockwarden_resp::{Protocol, Value};
 use super::super::acl::barrier::Barrier;
 use super::super::acl::users::User;
 use super::super::acl::{Listed, barrier, list};
-use crate::backend::profile::{Login, Profile};
-use crate::backend::{Address, BackendError, Conversation};
-use crate::config::{Config, UserMapping};
 
 /// What was found.
 #[derive(Default)]
@@ -152,7 +152,7 @@ async fn as_twin(address: &Address, mapping: &UserMapping, trial: &Trial) -> Res
     let mut twin = address.converse_as(&profile).await?;
     for key in [&trial.lock, &trial.record] {
         if let Value::Error(text) = twin.ask(&[b"EXISTS", &key[..]]).await? {
-            return Ok(Some(crate::text::escape::spell(&text)));
+            return Ok(Some(lockwarden_control::text::escape::spell(&text)));
         }
     }
     Ok(None)

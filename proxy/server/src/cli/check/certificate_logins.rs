@@ -1,9 +1,9 @@
 //! Whether the users of `[[certificate_login]]` can log in: tries each of them.
 
-use crate::backend::own_login::login_of;
-use crate::backend::profile::Profile;
-use crate::backend::{Address, BackendError};
-use crate::config::{CertificateLogin, Config};
+use lockwarden_control::config::{CertificateLogin, Config};
+use lockwarden_dataplane::backend::own_login::login_of;
+use lockwarden_dataplane::backend::profile::Profile;
+use lockwarden_dataplane::backend::{Address, BackendError};
 
 /// What is wrong with them.
 pub(super) async fn ask(address: &Address, config: &Config) -> Result<Vec<String>, BackendError> {

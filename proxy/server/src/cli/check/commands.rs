@@ -1,8 +1,8 @@
 //! Which commands that the proxy needs the server does not have at all: a service has renamed them away. Each is sent without
 //! arguments, which changes nothing: a server that has it says what is wrong, or answers.
 
-use crate::backend::{BackendError, Conversation};
-use crate::maintenance::ask_rights::{is_unknown, without};
+use lockwarden_dataplane::backend::{BackendError, Conversation};
+use lockwarden_dataplane::maintenance::ask_rights::{is_unknown, without};
 use lockwarden_lock::scripts::Purpose;
 
 /// What the server lacks, and what comes of it.

@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 
+use lockwarden_dataplane::backend::{BackendError, Conversation};
 use lockwarden_resp::Value;
-
-use crate::backend::{BackendError, Conversation};
 
 /// Hosts that are named, those with the most connections first.
 const MAX_NAMED: usize = 10;

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use lockwarden_console::view::api::{ConfigMeaning, Overview, Version};
+use lockwarden_control::config::Meaning;
+use lockwarden_control::telemetry::metrics::BUILD;
+use lockwarden_control::text::numbers::counted;
 use serde::Serialize;
 use serde_json::json;
 
@@ -12,10 +16,6 @@ use super::super::fleet::{Answer, Answers, FleetArgs};
 use super::super::output;
 use super::super::output::{Format, Paint, Screen, Table, plain};
 use crate::app::exit_code;
-use crate::config::Meaning;
-use crate::telemetry::metrics::BUILD;
-use crate::text::numbers::counted;
-use crate::view::api::{ConfigMeaning, Overview, Version};
 
 /// Differences that are told.
 const MAX_SHOWN: usize = 50;

@@ -1,12 +1,11 @@
 //! Which replicas the server has, and whether they are enough for namespaces whose grants wait for them (`durability`). Told by
 //! `INFO`; limits of the server's own by `CONFIG GET`, where the proxy's user may ask for them.
 
+use lockwarden_control::config::Config;
+use lockwarden_control::text::numbers::counted;
+use lockwarden_dataplane::backend::strict::{Said, online, unmet};
+use lockwarden_dataplane::backend::{BackendError, Conversation};
 use lockwarden_resp::Value;
-
-use crate::backend::strict::{Said, online, unmet};
-use crate::backend::{BackendError, Conversation};
-use crate::config::Config;
-use crate::text::numbers::counted;
 
 /// With `min-replicas-to-write 0`, where grants wait for replicas.
 const LOST_ALONE: &str = "min-replicas-to-write is 0: a primary that has lost its replicas goes on taking writes of those who \

@@ -1,15 +1,14 @@
 //! Which users of the server lack rights that the proxy's scripts take. The proxy's own user is asked for what it may do;
 //! of the others the server says so itself (`ACL DRYRUN`, from Redis 7.0 on), if the proxy's own user may ask.
 
+use lockwarden_control::config::{Config, Quarantine};
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
+use lockwarden_dataplane::maintenance::ask_rights::{and_besides, consequences, lacking_to_own, light};
 use lockwarden_lock::companion::companion_key;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::outcome::Missing;
 use lockwarden_lock::scripts::{Purpose, trial};
 use lockwarden_resp::Value;
-
-use crate::backend::{Address, BackendError, Conversation};
-use crate::config::{Config, Quarantine};
-use crate::maintenance::ask_rights::{and_besides, consequences, lacking_to_own, light};
 
 /// Users that are looked at.
 const MAX_USERS: usize = 200;

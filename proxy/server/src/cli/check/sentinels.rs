@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::backend::server_info::{Role, RoleQuestion};
-use crate::backend::{Address, BackendError, Conversation};
+use lockwarden_dataplane::backend::server_info::{Role, RoleQuestion};
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
 
 /// What was found.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,9 +9,11 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lockwarden_control::random;
+
+use crate::terminal::say;
+
 use crate::app::private_redis::PrivateRedis;
-use crate::random;
-use crate::text::terminal::say;
 
 use super::servers::{Client, Proxy};
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use lockwarden_console::view::api::ProposedGuard;
+use lockwarden_control::text::numbers::number;
 use lockwarden_discovery::guards::UNFIT;
 
 use super::super::output::{Paint, Screen, Table, plain};
-use crate::text::numbers::number;
-use crate::view::api::ProposedGuard;
 
 /// Whether a guard is proposed for it.
 fn may_be(one: &ProposedGuard) -> bool {

@@ -4,6 +4,12 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use lockwarden_control::ruleset::activate;
+use lockwarden_control::text::durations::share;
+use lockwarden_control::text::escape::spell;
+use lockwarden_control::text::numbers::number;
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
+
 use bytes::{Bytes, BytesMut};
 use lockwarden_discovery::recognise::EVERY_KEY;
 use lockwarden_discovery::survey::{KeysAlike, Look, Survey};
@@ -18,12 +24,7 @@ use super::super::output::{Paint, Screen, Table, duration};
 use super::arguments::{DiscoverArgs, Form};
 use super::server::{on_a_runtime, server};
 use crate::app::exit_code;
-use crate::backend::{Address, BackendError, Conversation};
-use crate::ruleset::activate;
-use crate::text::durations::share;
-use crate::text::escape::spell;
-use crate::text::numbers::number;
-use crate::text::terminal::complain;
+use crate::terminal::complain;
 
 /// Keys of one page of `SCAN`.
 const PAGE: &[u8] = b"1000";

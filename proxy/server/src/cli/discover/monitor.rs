@@ -3,6 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use lockwarden_console::view::api::Discovery;
+use lockwarden_console::view::discovery::{Governed, Watched, told};
+use lockwarden_control::config::GuardConfig;
+use lockwarden_control::ruleset::activate;
+use lockwarden_control::text::numbers::number;
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
+
 use lockwarden_discovery::monitor::Monitor;
 use lockwarden_lock::data_guard::DataGuards;
 use lockwarden_resp::Value;
@@ -10,13 +17,7 @@ use lockwarden_resp::Value;
 use super::super::api_client::ApiError;
 use super::arguments::DiscoverArgs;
 use super::server::{on_a_runtime, server};
-use crate::backend::{Address, BackendError, Conversation};
-use crate::config::GuardConfig;
-use crate::ruleset::activate;
-use crate::text::numbers::number;
-use crate::text::terminal::complain;
-use crate::view::api::Discovery;
-use crate::view::discovery::{Governed, Watched, told};
+use crate::terminal::complain;
 
 /// The rate is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

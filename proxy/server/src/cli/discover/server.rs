@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use lockwarden_control::config;
+use lockwarden_control::config::{Backend, Config};
+use lockwarden_control::net::tls::Unobserved;
+use lockwarden_dataplane::backend::Address;
+
 use super::super::api_client::{ApiError, load_config};
 use super::arguments::DiscoverArgs;
-use crate::backend::Address;
-use crate::config;
-use crate::config::{Backend, Config};
-use crate::net::tls::Unobserved;
 
 /// The configuration, and the server that is meant.
 pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitStatus;
 
+use lockwarden_control::config;
+use lockwarden_control::config::Backend;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::app::child_processes;
-use crate::config;
-use crate::config::Backend;
 
 /// What the command finds the fencing token of its lease in.
 const FENCE: &str = "LOCKWARDEN_FENCE";

@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use lockwarden_control::random;
+use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
+use lockwarden_dataplane::session::commands::lease_questions::IN_NO_NAMESPACE;
+
 use lockwarden_resp::Value;
 use tokio::time::Instant;
 
-use crate::backend::{Address, BackendError, Conversation};
-use crate::random;
-use crate::session::commands::lease_questions::IN_NO_NAMESPACE;
-use crate::text::terminal::complain;
+use crate::terminal::complain;
 
 /// Extends the lease if it is still ours.
 const EXTEND: &[u8] =

@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lockwarden_console::view::api::{Lock, Locks};
+use lockwarden_control::text::numbers::time_of_day;
+
 use serde::Serialize;
 
 use super::list::{ListArgs, client, fence, fetch, state};
 use crate::cli::api_client::{ApiClient, ApiError};
 use crate::cli::output;
 use crate::cli::output::{Format, plain};
-use crate::text::numbers::time_of_day;
-use crate::text::terminal::complain;
-use crate::view::api::{Lock, Locks};
+use crate::terminal::complain;
 
 /// Between two looks, at least.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -134,8 +135,9 @@ fn spoken(change: &Change<'_>, format: Format) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lockwarden_console::view::api::LockState;
+
     use super::*;
-    use crate::view::api::LockState;
 
     fn lock(key: &str, fence: u64) -> Lock {
         Lock {

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use lockwarden_console::view::api::{Client, Lock, LockState, Locks};
+use lockwarden_control::text::numbers::counted;
 
 use crate::cli::api_client::{ApiClient, ApiError, path};
 use crate::cli::arguments::parse_duration;
 use crate::cli::fleet::{Answer, Answers, FleetArgs};
 use crate::cli::output;
 use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, duration, plain};
-use crate::text::numbers::counted;
-use crate::view::api::{Client, Lock, LockState, Locks};
 
 /// Locks that are listed where nobody says how many.
 const USUAL: u32 = 200;

@@ -6,15 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_console::view::api::{Holds, Lock, LockDetail, Moment};
+use lockwarden_control::text::escape::spell;
+use lockwarden_control::text::numbers::{number, time_of_day};
 
 use super::list::{client, fence, left, state};
 use crate::app::exit_code;
 use crate::cli::api_client::{ApiArgs, ApiClient, ApiError, path};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Paint, Screen, Table, ago, duration, plain};
-use crate::text::escape::spell;
-use crate::text::numbers::{number, time_of_day};
-use crate::view::api::{Holds, Lock, LockDetail, Moment};
 
 /// One lock, spelled as `locks list` spells it.
 #[derive(Args, Debug)]

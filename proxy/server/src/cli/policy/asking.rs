@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
+use lockwarden_control::config::Config;
+use lockwarden_control::ruleset::load_policies::chain_names;
+use lockwarden_control::text::numbers::number;
 use lockwarden_lock::decision::Decide as _;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_policy::{
@@ -22,9 +25,6 @@ use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Paint, Screen, Table, plain};
-use crate::config::Config;
-use crate::ruleset::load_policies::chain_names;
-use crate::text::numbers::number;
 
 /// The file of cases in the folder of a policy.
 const CASES: &str = "cases.toml";

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use lockwarden_control::text::numbers::number;
+
 use clap::Args;
 use lockwarden_policy::{CONTRACT, DEBUGGING, Limits, Metadata, ModuleSource, PolicySource, package};
 use serde::Serialize;
@@ -17,8 +19,7 @@ use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
-use crate::text::numbers::number;
-use crate::text::terminal::complain;
+use crate::terminal::complain;
 
 #[derive(Args, Debug)]
 pub(super) struct BuildArgs {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use lockwarden_control::telemetry::changes::{Change, Example};
+use lockwarden_control::text::numbers::number;
+
 use crate::cli::output::{Screen, Table, plain};
-use crate::telemetry::changes::{Change, Example};
-use crate::text::numbers::number;
 
 /// Applications of a change that a line shows.
 const SHOWN_APPLICATIONS: usize = 3;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_control::ruleset::load_policies::chain_names;
 use serde::Serialize;
 
 use super::asking::near_the_limit;
 use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Screen, Table};
-use crate::ruleset::load_policies::chain_names;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {

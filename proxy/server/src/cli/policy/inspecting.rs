@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_control::text::numbers::number;
 use lockwarden_policy::{Metadata, SettingInfo};
 use serde::Serialize;
 
@@ -13,7 +14,6 @@ use super::wording::calls_in_words;
 use crate::cli::api_client::{ApiError, policy_host};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, Screen, Table, plain};
-use crate::text::numbers::number;
 
 #[derive(Args, Debug)]
 pub(super) struct InspectArgs {

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use lockwarden_control::config::{policy_deadline, policy_memory, policy_name};
 use lockwarden_policy::{Metadata, NeededLimits, SettingInfo};
 use serde::Deserialize;
 
 use super::toml_file;
 use crate::cli::api_client::ApiError;
-use crate::config::{policy_deadline, policy_memory, policy_name};
 
 /// The name of the file that makes a folder one of a policy.
 pub(super) const FILE: &str = "policy.toml";

@@ -8,6 +8,12 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use clap::Args;
+use lockwarden_control::config::NamespaceConfig;
+use lockwarden_control::ruleset::load_policies::{chain_names, next_of};
+use lockwarden_control::telemetry::audit::{Answer, Client, Question, Record, VERSION, each_line};
+use lockwarden_control::telemetry::changes::{Change, Changes, Effect, Example, count};
+use lockwarden_control::text::escape::unspell;
+use lockwarden_control::text::numbers::{counted, number, utc};
 use lockwarden_lock::decision::{
     self, ClientDescription, Decide as _, Holdings, MAX_HOLDINGS, Operation, Proofs, Traits, WhoAsks,
 };
@@ -24,12 +30,6 @@ use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_policies_of};
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
-use crate::config::NamespaceConfig;
-use crate::ruleset::load_policies::{chain_names, next_of};
-use crate::telemetry::audit::{Answer, Client, Question, Record, VERSION, each_line};
-use crate::telemetry::changes::{Change, Changes, Effect, Example, count};
-use crate::text::escape::unspell;
-use crate::text::numbers::{counted, number, utc};
 
 /// Different changes that are told apart.
 const MAX_CHANGES: usize = 1_000;

@@ -4,14 +4,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use lockwarden_console::view::api::{Next, StageOrder};
+use lockwarden_control::text::numbers::{number, utc};
 
 use super::changed::changes_in_words;
 use crate::cli::api_client::{ApiClient, ApiError, path};
 use crate::cli::fleet::FleetArgs;
 use crate::cli::output;
 use crate::cli::output::{Format, Output, plain};
-use crate::text::numbers::{number, utc};
-use crate::view::api::{Next, StageOrder};
 
 #[derive(Args, Debug)]
 pub(super) struct RolloutArgs {

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
+use lockwarden_control::config::{Config, RuleConfig};
+use lockwarden_control::text::escape::spell;
+use lockwarden_control::text::numbers::{counted, number};
 use lockwarden_lock::decision::Obligations;
 use lockwarden_rules::analysis::{Found, Looked, MAX_SAMPLES, Sample, Samples, explain, refuser, samples};
 use serde::Serialize;
@@ -15,9 +18,6 @@ use crate::app::exit_code;
 use crate::cli::api_client::{ApiError, load_config};
 use crate::cli::output;
 use crate::cli::output::{Format, Output};
-use crate::config::{Config, RuleConfig};
-use crate::text::escape::spell;
-use crate::text::numbers::{counted, number};
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("what").required(true)))]

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use lockwarden_control::config::module_place;
+use lockwarden_control::delivery::fetch;
 use lockwarden_policy::{Limits, ModuleSource, PolicySource, builtin};
 
 use super::project::{FILE, Project};
 use crate::cli::api_client::ApiError;
-use crate::config::module_place;
-use crate::delivery::fetch;
 
 /// The policy that ships with lockwarden under this name; or else the file, with the limits that its author says it needs, which its
 /// `[[policy]]` will give it.

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
+use lockwarden_control::text::durations::toml_duration;
 use lockwarden_lock::decision::Obligations;
-
-use crate::text::durations::toml_duration;
 
 /// `permitted`, with what is asked for.
 pub(super) fn wants_in_words(wants: &Obligations) -> String {

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use lockwarden_console::view::api::{Application, Lock, Locks, Moment, Overview, Usage};
+use lockwarden_control::text::numbers::number;
+
 use super::table::{Cell, Column, Row, Side, Table};
 use crate::cli::fleet::Answers;
 use crate::cli::locks::list;
 use crate::cli::output::{Paint, ago, duration};
-use crate::text::numbers::number;
-use crate::view::api::{Application, Lock, Locks, Moment, Overview, Usage};
 
 /// What one proxy is asked for one look.
 pub(super) struct Look {

@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use lockwarden_control::clock;
+use lockwarden_control::text::numbers::number;
 use ratatui_core::layout::{Constraint, Rect};
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::terminal::Frame;
@@ -16,8 +18,6 @@ use super::table::{Cell, Side, Sort, Table, gap};
 use crate::cli::api_client::ApiError;
 use crate::cli::fleet::Answers;
 use crate::cli::output::{Paint, duration, plain};
-use crate::clock;
-use crate::text::numbers::number;
 
 /// The longest filter, characters.
 const MAX_FILTER: usize = 100;

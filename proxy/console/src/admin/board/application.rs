@@ -1,0 +1,196 @@
+//! One application: what it holds and waits for, what it did to locks that it should not have, what was found about it, and
+//! which locks it takes.
+
+use lockwarden_control::text::numbers::{counted, number, percent, utc};
+use maud::{Markup, html};
+
+use super::asked::Asked;
+use super::frame::Frame;
+use super::lists::{incidents, lost, refusals, trouble};
+use super::parts::{lock_link, time};
+use super::pattern;
+use super::report::times;
+use crate::admin::control::Control;
+use crate::view::ReportQuery;
+use crate::view::api::{
+    Application, Connection, Connections, ConnectionsQuery, Incident, LockPattern, Moment, NamedLock, PatternsQuery,
+    Since,
+};
+
+/// Connections on the page; the JSON has all.
+const CONNECTIONS: usize = 50;
+const REFUSALS: usize = 30;
+const INCIDENTS: usize = 10;
+
+/// What is known of one application.
+pub(super) struct Known {
+    pub(super) now: u64,
+    /// Since when its calls, refusals and findings count.
+    pub(super) since: u64,
+    pub(super) application: Option<Application>,
+    pub(super) connections: Connections,
+    pub(super) patterns: Vec<LockPattern>,
+    pub(super) incidents: Vec<Incident>,
+    pub(super) refusals: Vec<Moment>,
+    pub(super) lost: Vec<Moment>,
+}
+
+impl Known {
+    /// The application with this name, as it is shown.
+    pub(super) fn look(control: &dyn Control, name: &str, since: Option<Since>) -> Known {
+        let views = control.views();
+        let report = views.report(&ReportQuery { since, enough: None });
+        let mut applications = report.applications.into_iter();
+        let asked = asked(name, None);
+        let mut patterns = views.patterns(&PatternsQuery::default()).patterns;
+        patterns.retain(|one| one.applications.iter().any(|user| user.application == name));
+        Known {
+            now: report.now,
+            since: report.since,
+            application: applications.find(|one| one.application == name),
+            connections: views.connections(&ConnectionsQuery {
+                application: Some(name.to_owned()),
+                limit: Some(CONNECTIONS),
+                ..ConnectionsQuery::default()
+            }),
+            patterns,
+            incidents: views.incidents(&asked.refusals(INCIDENTS)),
+            refusals: views.decisions(&asked.refusals(REFUSALS)),
+            lost: views.lost(&asked.refusals(REFUSALS)),
+        }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.application.is_some()
+            || !self.connections.connections.is_empty()
+            || !self.refusals.is_empty()
+            || !self.lost.is_empty()
+    }
+}
+
+fn asked(name: &str, since: Option<&str>) -> Asked {
+    Asked { application: Some(name.to_owned()), since: since.map(str::to_owned), ..Asked::default() }
+}
+
+/// The whole page. `since` is as it was asked for.
+pub(super) fn page(known: &Known, name: &str, since: Option<&str>) -> Markup {
+    let own = format!("/application?name={}", percent(name));
+    let frame = Frame {
+        title: name,
+        skip: ("found", "what was found"),
+        now: known.now,
+        address: &match since {
+            Some(since) => format!("{own}&since={}", percent(since)),
+            None => own,
+        },
+        json: Some("/api/v1/clients"),
+        command: None,
+    };
+    frame.around(&html! {
+        h1 { "Application " bdi { (name) } }
+        @if !known.is_known() {
+            div.part #found {
+                p.empty { "This proxy has seen no application of this name. " a href="/report" { "All applications" } }
+            }
+        } @else {
+            @if !known.incidents.is_empty() { (incidents(&known.incidents)) }
+            div.part #found { (found(known, name, since)) }
+            div.part #connections { (connections(&known.connections)) }
+            div.part #patterns {
+                h2 { "Locks that it takes" }
+                (pattern::table(&known.patterns, Some(name)))
+            }
+            div.part #lost { (lost(&known.lost, &asked(name, None))) }
+            div.part #refusals { (refusals(&known.refusals, &asked(name, None))) }
+            p { a href="/report" { "All applications" } }
+        }
+    })
+}
+
+fn found(known: &Known, name: &str, since: Option<&str>) -> Markup {
+    html! {
+        h2 { "What enforce mode would break" }
+        (times("/application", Some(("name", name)), since))
+        p.hint { "Counted since " (utc(known.since)) "." }
+        @match &known.application {
+            Some(application) => {
+                (trouble(application))
+                ul.usages {
+                    @for usage in &application.namespaces {
+                        li {
+                            "In " a href=(format!("/?namespace={}#locks", percent(&usage.namespace))) { bdi { (usage.namespace) } }
+                            " (" (usage.mode) "): " (counted(usage.operations, "call", "calls"))
+                            ", " (number(usage.acquired)) " took a lock, " (number(usage.contended)) " met a holder"
+                        }
+                    }
+                }
+            }
+            None => { p.empty { "It has touched no lock since then." } }
+        }
+    }
+}
+
+fn connections(all: &Connections) -> Markup {
+    html! {
+        h2 { "Connections " span.many { (number(all.matching)) } }
+        @if all.connections.is_empty() {
+            p.empty { "It is not connected now." }
+        } @else {
+            div.scroll role="region" aria-label="Connections" tabindex="0" {
+                table.stack role="table" {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            th role="columnheader" scope="col" { "Address" }
+                            th role="columnheader" scope="col" { "Since" }
+                            th role="columnheader" scope="col" { "Library" }
+                            th role="columnheader" scope="col" { "Process" }
+                            th role="columnheader" scope="col" { "Holds" }
+                            th role="columnheader" scope="col" { "Waits for" }
+                        }
+                    }
+                    tbody role="rowgroup" {
+                        @for one in &all.connections { (connection(one)) }
+                    }
+                }
+            }
+            @if all.matching > all.connections.len() as u64 {
+                p.cut { "These are " (number(all.connections.len() as u64)) " of " (number(all.matching)) ", who holds most first." }
+            }
+        }
+    }
+}
+
+fn connection(one: &Connection) -> Markup {
+    html! {
+        tr role="row" {
+            th role="rowheader" scope="row" {
+                (one.client.address)
+                @if let Some(certificate) = &one.client.certificate {
+                    " " small title="The name in its certificate" { bdi { (certificate) } }
+                }
+            }
+            td role="cell" data-label="Since" { (time(one.since)) }
+            td role="cell" data-label="Library" { bdi { (one.client.library.as_deref().unwrap_or("–")) } }
+            td role="cell" data-label="Process" {
+                @match &one.process {
+                    Some(process) => { bdi { (process.program.as_deref().unwrap_or("gone")) } " " small { (process.id) } }
+                    None => span.none { "–" },
+                }
+            }
+            td.key role="cell" data-label="Holds" { (locks(&one.holds, one.holding)) }
+            td.key role="cell" data-label="Waits for" { (locks(&one.waits_for, one.waiting)) }
+        }
+    }
+}
+
+fn locks(some: &[NamedLock], all: u64) -> Markup {
+    let more = all.saturating_sub(some.len() as u64);
+    html! {
+        @if all == 0 { span.none { "–" } }
+        @for (place, lock) in some.iter().enumerate() {
+            @if place > 0 { ", " }
+            (lock_link(&lock.key, lock.db))
+        }
+        @if more > 0 { " and " (number(more)) " more" }
+    }
+}

@@ -1,0 +1,108 @@
+//! What was counted over some time: by namespace, and by application with what each was refused and what was found.
+
+use std::sync::Arc;
+
+use lockwarden_control::telemetry::events::{Caller, LockEvent};
+use lockwarden_discovery::PatternId;
+use lockwarden_lock::db_key::NamedMap;
+
+use super::advice::Finding;
+use super::applications::Applications;
+use super::lock_time::{Costs, Spent};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// Bounded by the namespaces of the configurations so far.
+    pub(super) namespaces: NamedMap<Arc<str>, Counts>,
+    pub(super) applications: Applications,
+}
+
+/// What was counted in one namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counts {
+    pub(super) operations: u64,
+    /// Tries to acquire: granted, in vain, or refused.
+    pub(super) tries: u64,
+    /// Leases that a client ended which did not hold them.
+    pub(super) broken: u64,
+    pub(super) refused: u64,
+    pub(super) would_refuse: u64,
+    /// Operations whose lease enforce mode would have given another TTL.
+    pub(super) would_modify: u64,
+    pub(super) overlaps: u64,
+    pub(super) ran_out: u64,
+    pub(super) kept_alive: u64,
+    pub(super) ungoverned: u64,
+    pub(super) tokenless_releases: u64,
+    /// Lock time.
+    pub(super) costs: Costs,
+}
+
+/// Something that is to be counted.
+pub(super) enum Noted<'a> {
+    /// In a namespace.
+    Counts(&'a Arc<str>, &'a Counts),
+    /// What an application did, to a lock with a key like this.
+    Did(&'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
+    /// What was found about it, with an example.
+    Found(Finding, &'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
+    /// Lock time that has passed in a namespace, under a lock with a key like this.
+    Spent(&'a Arc<str>, &'a Spent, Option<PatternId>),
+}
+
+impl Tally {
+    pub(super) fn note(&mut self, noted: &Noted<'_>) {
+        match *noted {
+            Noted::Counts(namespace, counts) => self.counts(namespace).add(counts),
+            Noted::Spent(namespace, spent, pattern) => {
+                self.counts(namespace).costs.add(&spent.costs);
+                if let Some(caller) = &spent.caller {
+                    self.applications.spent(caller, namespace, pattern, &spent.costs);
+                }
+            }
+            Noted::Did(caller, entry, pattern) => self.applications.did(caller, entry, pattern),
+            Noted::Found(finding, caller, example, pattern) => {
+                let found = (finding, pattern);
+                self.applications.found(found, caller, example);
+            }
+        }
+    }
+
+    /// Adds what was counted later.
+    pub(super) fn add(&mut self, later: &Tally) {
+        for (namespace, counts) in &later.namespaces {
+            self.counts(namespace).add(counts);
+        }
+        self.applications.add(&later.applications);
+    }
+
+    /// How much memory it takes, in entries of one size.
+    pub(super) fn size(&self) -> usize {
+        self.namespaces.len() + self.applications.size()
+    }
+
+    fn counts(&mut self, namespace: &Arc<str>) -> &mut Counts {
+        if !self.namespaces.contains_key(namespace) {
+            return self.namespaces.entry(namespace.clone()).or_default();
+        }
+        self.namespaces.get_mut(namespace).expect("it is there")
+    }
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Counts) {
+        self.operations += other.operations;
+        self.tries += other.tries;
+        self.broken += other.broken;
+        self.refused += other.refused;
+        self.would_refuse += other.would_refuse;
+        self.would_modify += other.would_modify;
+        self.overlaps += other.overlaps;
+        self.ran_out += other.ran_out;
+        self.kept_alive += other.kept_alive;
+        self.ungoverned += other.ungoverned;
+        self.tokenless_releases += other.tokenless_releases;
+        self.costs.add(&other.costs);
+    }
+}

@@ -1,0 +1,184 @@
+//! What is wrong with a configuration, where, and how bad. Owns the exact text a person reads; it
+//! never decides what is wrong. The places come from `document` (file) and `overrides`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Findings of one severity that are kept. A file of a mebibyte could hold a hundred thousand
+/// mistakes; nobody reads more than this, and memory stays bounded.
+const KEPT_OF_EACH_SEVERITY: usize = 200;
+
+/// Whether the proxy may start in spite of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can be used, but it is likely not what was meant.
+    Warning,
+}
+
+/// A place in the configuration file, both counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+/// Where a finding can be mended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the configuration file.
+    File {
+        /// The file, as it was named by the caller.
+        path: PathBuf,
+        /// Where in it; `None` where the file as a whole is meant.
+        position: Option<Position>,
+    },
+    /// In this environment variable.
+    Environment(String),
+    /// In this command line flag, with its dashes.
+    Flag(&'static str),
+}
+
+impl Place {
+    /// Which layer of the configuration it belongs to; a later one is put over an earlier one.
+    pub(super) fn layer(&self) -> u8 {
+        match self {
+            Place::File { .. } => 1,
+            Place::Environment(_) => 2,
+            Place::Flag(_) => 3,
+        }
+    }
+
+    /// File first, in its own order, then the environment, then the flags.
+    fn order(&self) -> (u8, Option<Position>) {
+        match self {
+            Place::File { position, .. } => (self.layer(), *position),
+            Place::Environment(_) | Place::Flag(_) => (self.layer(), None),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::File { path, position: None } => write!(f, "{}", path.display()),
+            Place::File { path, position: Some(Position { line, column }) } => {
+                write!(f, "{}:{line}:{column}", path.display())
+            }
+            Place::Environment(name) => f.write_str(name),
+            Place::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One thing that is wrong, for a person. Prints as `bad.toml:14:12 error: …`, on one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether the proxy may start in spite of it.
+    pub severity: Severity,
+    /// Where it can be mended.
+    pub place: Place,
+    /// The path of the field, what is wrong with it and what to do.
+    pub message: String,
+}
+
+impl Finding {
+    /// An error that was found after loading, for example by a policy in its settings. Without a
+    /// file it names the built-in configuration.
+    pub fn error_in(source: Option<&Path>, position: Option<Position>, message: String) -> Finding {
+        let path = source.unwrap_or(Path::new("built-in configuration")).to_owned();
+        Finding { severity: Severity::Error, place: Place::File { path, position }, message }
+    }
+
+    fn severity_word(&self) -> &'static str {
+        match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.place, self.severity_word(), self.message)
+    }
+}
+
+/// Prints findings as `lockwarden check` does: one a line, the severities below one another, and
+/// the count on the last line.
+pub struct Report<'a>(pub &'a [Finding]);
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.0.iter().map(|finding| finding.place.to_string().chars().count()).max();
+        let width = width.unwrap_or(0);
+        for finding in self.0 {
+            let place = finding.place.to_string();
+            writeln!(f, "{place:width$} {}: {}", finding.severity_word(), finding.message)?;
+        }
+        let errors = self.0.iter().filter(|finding| finding.severity == Severity::Error).count();
+        let warnings = self.0.len() - errors;
+        write!(f, "{}, {}", counted(errors, "error"), counted(warnings, "warning"))
+    }
+}
+
+/// A configuration that cannot be used. Prints as its [`Report`].
+#[derive(Debug, thiserror::Error)]
+#[error("{}", Report(.0))]
+pub struct Unusable(pub Vec<Finding>);
+
+fn counted(number: usize, word: &str) -> String {
+    match number {
+        1 => format!("1 {word}"),
+        _ => format!("{number} {word}s"),
+    }
+}
+
+/// Collects findings while a configuration is read, within a bound.
+#[derive(Default)]
+pub(super) struct Findings {
+    kept: Vec<Finding>,
+    errors: usize,
+    warnings: usize,
+}
+
+impl Findings {
+    pub(super) fn error(&mut self, place: Place, message: String) {
+        self.errors += 1;
+        if self.errors <= KEPT_OF_EACH_SEVERITY {
+            self.kept.push(Finding { severity: Severity::Error, place, message });
+        }
+    }
+
+    pub(super) fn warning(&mut self, place: Place, message: String) {
+        self.warnings += 1;
+        if self.warnings <= KEPT_OF_EACH_SEVERITY {
+            self.kept.push(Finding { severity: Severity::Warning, place, message });
+        }
+    }
+
+    pub(super) fn any_error(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// Whether another error would only be counted, so that its text need not be made.
+    pub(super) fn full(&self) -> bool {
+        self.errors >= KEPT_OF_EACH_SEVERITY
+    }
+
+    /// Everything found, in the order of the places. What was too much for the bound is counted in
+    /// one last finding at `rest`.
+    pub(super) fn into_sorted(self, rest: Option<&Path>) -> Vec<Finding> {
+        let mut sorted = self.kept;
+        sorted.sort_by_key(|finding| finding.place.order());
+        let left_out = self.errors.saturating_sub(KEPT_OF_EACH_SEVERITY);
+        if left_out > 0 {
+            let message = format!("and {}; mend these first", counted(left_out, "more error"));
+            sorted.push(Finding::error_in(rest, None, message));
+        }
+        sorted
+    }
+}

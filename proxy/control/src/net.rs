@@ -1,0 +1,14 @@
+//! Bytes and sockets, without a word about locks: buffers, listeners, the PROXY header, wake-ups.
+
+pub mod arrival;
+pub mod buffer_pool;
+pub mod certificate_name;
+pub mod descriptors;
+pub mod entrance;
+pub mod listener;
+pub mod peer;
+pub mod proxy_protocol;
+pub mod stream;
+pub mod tls;
+pub mod unix_listener;
+pub mod wakeup;

@@ -1,0 +1,159 @@
+//! The memory that bytes of sockets are read into. A connection has some only while bytes are in it:
+//! a reader borrows a buffer of its thread, and gives it back when it is empty again. So an idle
+//! connection costs none, and busy ones read into memory that is in the processor's cache still.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncReadExt;
+
+use bytes::{Buf, BytesMut};
+
+use super::stream::Stream;
+
+/// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
+pub const READ_CHUNK: usize = 64 * 1024;
+/// So many bytes are handed on in the memory that they are in rather than copied.
+pub const WORTH_A_SWAP: usize = 4 * 1024;
+/// Buffers that a thread keeps for the next reader. Where connections are shared, every client that was
+/// answered in one turn has one for a moment; memory that was never written to costs nothing.
+const MAX_SPARE: usize = 128;
+/// A buffer with more is not kept.
+const MAX_SPARE_BYTES: usize = 4 * READ_CHUNK;
+
+thread_local! {
+    static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes room for a read.
+pub(crate) fn make_room(buffer: &mut BytesMut) {
+    open(buffer);
+    if buffer.capacity() - buffer.len() < READ_CHUNK / 2 {
+        buffer.reserve(READ_CHUNK);
+    }
+}
+
+/// A buffer without memory gets that of this thread.
+pub fn open(buffer: &mut BytesMut) {
+    if buffer.capacity() == 0 {
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        *buffer = spare.unwrap_or_else(|| BytesMut::with_capacity(READ_CHUNK));
+    }
+}
+
+/// Puts bytes behind those that are there.
+pub fn put(buffer: &mut BytesMut, bytes: &[u8]) {
+    open(buffer);
+    buffer.extend_from_slice(bytes);
+}
+
+/// Moves so many bytes from the front of one buffer behind those of another. Where they are many, all
+/// of the one and alone in the other, the memory goes with them.
+pub fn move_front(from: &mut BytesMut, bytes: usize, to: &mut BytesMut) {
+    if bytes >= WORTH_A_SWAP && bytes == from.len() && to.is_empty() {
+        std::mem::swap(from, to);
+    } else {
+        put(to, &from[..bytes]);
+        from.advance(bytes);
+    }
+}
+
+/// Gives the memory of a buffer back, if it is empty.
+pub fn give_back(buffer: &mut BytesMut) {
+    if !buffer.is_empty() || buffer.capacity() == 0 {
+        return;
+    }
+    let mut buffer = std::mem::take(buffer);
+    // What was cut from it may still be in use; then its memory is not ours alone.
+    if !buffer.try_reclaim(READ_CHUNK) || buffer.capacity() > MAX_SPARE_BYTES {
+        return;
+    }
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < MAX_SPARE {
+            spare.push(buffer);
+        }
+    });
+}
+
+/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
+/// learns from a short read that there is no more yet, which spares a system call.
+pub fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    if let Err(error) = ready!(socket.poll_read_ready(cx)) {
+        return Poll::Ready(Err(error));
+    }
+    make_room(buffer);
+    let read = pin!(socket.read_buf(buffer)).poll(cx);
+    if !matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
+        give_back(buffer);
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_moved_is_copied_unless_it_is_long_and_alone() {
+        let long = vec![b'x'; WORTH_A_SWAP];
+        for (bytes, there, swapped) in [(WORTH_A_SWAP, "", true), (9, "", false), (9, "y", false)] {
+            let mut from = BytesMut::from(&long[..bytes]);
+            let mut to = BytesMut::from(there);
+            let memory = from.as_ptr();
+            move_front(&mut from, bytes, &mut to);
+            assert!(from.is_empty());
+            assert_eq!(to, [there.as_bytes(), &long[..bytes]].concat());
+            assert_eq!(to.as_ptr() == memory, swapped);
+        }
+        let mut from = BytesMut::from(&[&long[..], b"z"].concat()[..]);
+        let mut to = BytesMut::new();
+        move_front(&mut from, long.len(), &mut to);
+        assert_eq!((&from[..], &to[..]), (&b"z"[..], &long[..]));
+    }
+
+    #[test]
+    fn a_buffer_that_was_given_back_is_the_next_one_and_is_empty() {
+        let mut first = BytesMut::new();
+        make_room(&mut first);
+        first.extend_from_slice(b"secret");
+        let memory = first.as_ptr();
+        first.clear();
+        give_back(&mut first);
+        assert_eq!(first.capacity(), 0);
+        let mut second = BytesMut::new();
+        open(&mut second);
+        assert!(second.is_empty());
+        assert_eq!(second.as_ptr(), memory);
+    }
+
+    #[test]
+    fn what_was_cut_from_a_buffer_keeps_its_bytes() {
+        let mut buffer = BytesMut::new();
+        open(&mut buffer);
+        buffer.extend_from_slice(b"frame");
+        let frame = buffer.split_to(5).freeze();
+        give_back(&mut buffer);
+        let mut next = BytesMut::new();
+        open(&mut next);
+        next.extend_from_slice(b"other");
+        assert_eq!(frame, b"frame"[..]);
+    }
+
+    #[test]
+    fn a_buffer_that_holds_something_or_is_very_large_is_not_kept() {
+        let mut full = BytesMut::new();
+        open(&mut full);
+        full.extend_from_slice(b"x");
+        give_back(&mut full);
+        assert_eq!(full, b"x"[..]);
+        let mut large = BytesMut::zeroed(2 * MAX_SPARE_BYTES);
+        large.advance(2 * MAX_SPARE_BYTES - 1);
+        large.advance(1);
+        give_back(&mut large);
+        assert_eq!(large.capacity(), 0);
+        let mut next = BytesMut::new();
+        open(&mut next);
+        assert!(next.capacity() < MAX_SPARE_BYTES);
+    }
+}

@@ -1,0 +1,216 @@
+//! A connection, whatever it goes by: to a client or to the backend. It offers what sessions use, so that nothing above
+//! knows what a connection is made of.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::tls::stream::TlsStream;
+
+/// See the module.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// TLS over TCP.
+    Tls(Box<TlsStream>),
+}
+
+/// A connection on its way from the runtime of one thread to that of another.
+pub enum Detached {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// Does the same with the socket, whichever it is.
+macro_rules! socket {
+    ($stream:expr, $it:ident => $does:expr) => {
+        match $stream {
+            Stream::Tcp($it) => $does,
+            Stream::Unix($it) => $does,
+            Stream::Tls(stream) => {
+                let $it = stream.socket();
+                $does
+            }
+        }
+    };
+}
+
+/// Does the same with the bytes that are meant.
+macro_rules! bytes {
+    ($stream:expr, $it:ident => $does:expr) => {
+        match $stream {
+            Stream::Tcp($it) => $does,
+            Stream::Unix($it) => $does,
+            Stream::Tls($it) => $does,
+        }
+    };
+}
+
+impl Stream {
+    /// Reads what is there, without waiting.
+    pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        bytes!(self, stream => stream.try_read(buffer))
+    }
+
+    /// Writes what can be taken now. What was not taken is what the next call has to begin with.
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        bytes!(self, stream => stream.try_write(bytes))
+    }
+
+    /// Ready when something can be read, or reading will say why not.
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_read() {
+            return Poll::Ready(Ok(()));
+        }
+        socket!(self, stream => stream.poll_read_ready(cx))
+    }
+
+    /// Ready when something can be written, or writing will say why not.
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        socket!(self, stream => stream.poll_write_ready(cx))
+    }
+
+    /// Whether something can be read without asking the socket.
+    fn has_read(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => false,
+            Stream::Tls(stream) => stream.has_read(),
+        }
+    }
+
+    /// Waits for one of these.
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        if interest.is_readable() && self.has_read() {
+            return Ok(Ready::READABLE);
+        }
+        socket!(self, stream => stream.ready(interest).await)
+    }
+
+    /// Ready with the byte that would be read next, which stays where it is; `None` at the end.
+    pub fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        if let Stream::Tls(stream) = self {
+            return stream.poll_peek(cx);
+        }
+        let socket = &*self;
+        loop {
+            if let Err(error) = ready!(socket.poll_read_ready(cx)) {
+                return Poll::Ready(Err(error));
+            }
+            let peek = || {
+                let mut first = [MaybeUninit::new(0)];
+                let read = SockRef::from(socket).peek(&mut first)?;
+                // SAFETY: it was written when it was made.
+                let [first] = first.map(|byte| unsafe { byte.assume_init() });
+                Ok((read > 0).then_some(first))
+            };
+            match socket!(socket, stream => stream.try_io(Interest::READABLE, peek)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                peeked => return Poll::Ready(peeked),
+            }
+        }
+    }
+
+    /// The IP address and port of this end, where it has them.
+    pub fn local_ip(&self) -> Option<SocketAddr> {
+        self.tcp()?.local_addr().ok()
+    }
+
+    /// The TCP socket that it goes by, where it does.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Unix(_) => None,
+            Stream::Tls(stream) => Some(stream.socket()),
+        }
+    }
+
+    /// The error that the system holds for this connection, which it tells once.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        socket!(self, stream => stream.take_error())
+    }
+
+    /// Tells the other end that no more comes.
+    pub fn shutdown_write(&mut self) -> io::Result<()> {
+        if let Stream::Tls(stream) = self {
+            stream.say_goodbye();
+        }
+        SockRef::from(&*self).shutdown(Shutdown::Write)
+    }
+
+    /// For another thread.
+    pub fn detach(self) -> io::Result<Detached> {
+        match self {
+            Stream::Tcp(stream) => stream.into_std().map(Detached::Tcp),
+            Stream::Unix(stream) => stream.into_std().map(Detached::Unix),
+            // Hands are shaken where the client is served.
+            Stream::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl Detached {
+    /// For the runtime of this thread.
+    pub fn attach(self) -> io::Result<Stream> {
+        match self {
+            Detached::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
+            Detached::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Stream {
+        Stream::Unix(stream)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        socket!(self, stream => stream.as_fd())
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        socket!(self, stream => stream.as_raw_fd())
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        bytes!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => stream.poll_write(cx, bytes),
+        }
+    }
+
+    /// What was written is with the system.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.get_mut().shutdown_write())
+    }
+}

@@ -1,0 +1,299 @@
+//! The lines of the audit trail, as they are written and as `lockwarden why` reads them. The committed
+//! schema is `docs/audit-record.schema.json`; what the JSON API tells of a lock is a [`Record`], too. A line is
+//! one of two things: what happened to a lock ([`Record`]), or what happened to the trail itself
+//! ([`Notice`]).
+
+mod build;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::now_ms;
+use crate::text::numbers::utc;
+
+/// The version of the lines; it grows when a field changes its meaning or goes.
+pub const VERSION: u32 = 1;
+
+/// What happened to a lock, or was kept from happening.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// The version of a line, its number from 1 (a gap is a loss), and `at` for people: the API leaves them out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub v: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub seq: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub time: String,
+    /// Unix ms of the proxy's clock.
+    pub at: u64,
+    /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `lease-lost`, `refused`,
+    /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
+    pub event: String,
+    /// The kind of an observation, or why something was not judged. Of an acquire `again`, `taken-over` or
+    /// `after-one-that-ran-out`, of a release `taken-over`, of `absent` `ran-out`, where that is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// What an error reply carries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    pub namespace: String,
+    pub mode: String,
+    pub db: u32,
+    pub key: String,
+    /// In upper case, as people know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
+    /// `allow`, `modify`, `would-modify`, `deny` or `would-deny`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The rule of the policy, where a namespace has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The owner token's fingerprint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Of that token, bytes: the API leaves it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_length: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_ms: Option<u64>,
+    /// In monitor mode: the TTL that enforce mode would have given instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub would_ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
+    /// The key that the command would write, where the lock guards it, and by which guard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wrote: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard: Option<String>,
+    /// The fencing token of the writer's own lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_fence: Option<u64>,
+    /// How long the decision took, and how much of that until Redis had answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redis_us: Option<u64>,
+    /// A former holder acted while another held the lock.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub overlap: bool,
+    /// The lease before, or the connection's own, ran out unreleased.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ran_out: bool,
+    /// The lease replaced one, or was deleted by who replaces it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub taken_over: bool,
+    /// The lease was granted before, unheard.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub again: bool,
+    /// The proxy renews the lease.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub kept_alive: bool,
+    /// The very connection holds the lock that it asked for.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub own: bool,
+    /// How many equal ones this line stands for; it shows the last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<u64>,
+    /// The ids that the others of them had.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<String>,
+    /// What the policies were asked and said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Question>,
+}
+
+/// Who it was, as it presented itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    /// The proxy's number for the connection: the API leaves it out here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// What tells one application from another: what the operator or the client calls it, or else its process, its user or its
+    /// host. A line leaves out what its name, user or address says already.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub application: String,
+    /// Whether that is its process, of which policies are told nothing. Only lines say so.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub process: bool,
+    pub address: String,
+    /// `CLIENT SETNAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The user that it logged in as; the API leaves out `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// `CLIENT SETINFO`: the library and its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
+    /// The name in its certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+}
+
+/// What a policy chain was asked, in the words of the contract in `wit/`, and what it said. The
+/// lock, its database and the client are the line's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Question {
+    pub operation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_length: Option<usize>,
+    /// What it looks like: `uuid`, `hex`, `number`, `deadline` or `other`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    pub proofs: Vec<String>,
+    pub traits: Vec<String>,
+    pub fencing_token: u64,
+    pub remaining_ms: u64,
+    pub attempts: u32,
+    pub now_ms: u64,
+    /// Other locks of its database that the connection holds, where a policy asked for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<String>,
+    /// How many its application holds.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub held: u32,
+    pub answer: Answer,
+}
+
+/// What the chain as a whole said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Answer {
+    /// `permit` or `deny`.
+    pub verdict: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The policy that did not answer, and how it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// The chain that is to be in force later (`next`) said it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub next: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_default_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_cap_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_hold_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fence: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub current_fence_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub take_over: Option<String>,
+}
+
+/// What happened to the trail itself, or to what is in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Notice {
+    pub v: u32,
+    pub seq: u64,
+    pub time: String,
+    pub at: u64,
+    /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `stage-switched`, `log-changed`, `lost`, `stopped`.
+    pub event: String,
+    /// The proxy's version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// What is recorded from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
+    /// What is in force from now on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<InForce>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Who ordered it: at the admin address only where from is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
+    /// How many lines could not be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<u64>,
+}
+
+/// One namespace in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InForce {
+    pub name: String,
+    pub mode: String,
+    pub policies: Vec<Policy>,
+}
+
+/// One policy in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The first twelve digits of its SHA-256.
+    pub digest: String,
+}
+
+/// Whether a field says nothing, and is left out.
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A command as people know it.
+pub fn shown_command(command: &str) -> Option<String> {
+    (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
+}
+
+impl Notice {
+    /// One that happens now.
+    pub(crate) fn new(event: &str) -> Notice {
+        let at = now_ms();
+        Notice { v: VERSION, time: utc(at), at, event: event.to_owned(), ..Notice::default() }
+    }
+}
+
+/// A line with its number.
+pub(super) trait Numbered: Serialize {
+    /// Gives it its number.
+    fn number(&mut self, seq: u64);
+}
+
+impl Numbered for Record {
+    fn number(&mut self, seq: u64) {
+        self.seq = seq;
+    }
+}
+
+impl Numbered for Notice {
+    fn number(&mut self, seq: u64) {
+        self.seq = seq;
+    }
+}

@@ -1,0 +1,81 @@
+//! Where the backend is, and how to reach it. Also the small client of the proxy's own connection:
+//! one request, one reply, with a deadline. Clients' traffic does not come here; see `session::transport`.
+
+mod address;
+mod authority;
+mod conversation;
+pub mod functions;
+mod info;
+mod link;
+pub mod open_connections;
+pub mod own_login;
+pub mod passwords;
+pub mod pool;
+pub mod profile;
+pub mod rights;
+pub mod sentinel;
+pub mod server_info;
+pub mod shared_connection;
+pub mod strict;
+
+use std::sync::Arc;
+
+pub use address::Address;
+pub use authority::{Agreement, Switch};
+pub use conversation::{BackendError, Conversation};
+pub use link::Link;
+use lockwarden_control::telemetry::metrics::Metrics;
+use lockwarden_control::telemetry::vocabulary::ConnectionState;
+use passwords::Passwords;
+use profile::Profile;
+use server_info::Server;
+use strict::StrictTerms;
+
+/// The server: where it is, and what is known of it.
+pub struct Backend {
+    pub address: Address,
+    pub server: Server,
+    /// What is known of it that `durability = "strict:…"` needs.
+    pub strict: StrictTerms,
+    pub metrics: Arc<Metrics>,
+    /// With which clients have logged in.
+    pub passwords: Passwords,
+}
+
+impl Backend {
+    pub fn new(address: Address, metrics: Arc<Metrics>) -> Backend {
+        Backend {
+            server: Server::new(address.open.clone()),
+            strict: StrictTerms::default(),
+            address,
+            metrics,
+            passwords: Passwords::default(),
+        }
+    }
+
+    /// Opens a connection of this kind for clients.
+    pub async fn open(&self, profile: &Profile) -> Result<Link, BackendError> {
+        let (metrics, era) = (&self.metrics, self.server.era());
+        let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
+        connecting.inc();
+        let opened = self.converse_as(profile).await;
+        connecting.dec();
+        let open = metrics.backend_connections.at(ConnectionState::Open);
+        opened.map(|conversation| Link::new(conversation.into_connected(), era, open))
+    }
+
+    /// The same for a question of the proxy's own. Where a newer password of the same user may do, it is tried first: a token
+    /// that has ended is a failed login on the server, and many of them lock a user out.
+    pub async fn converse_as(&self, profile: &Profile) -> Result<Conversation, BackendError> {
+        let era = self.server.era();
+        let newer = profile.login.as_ref();
+        if let Some(login) = newer.and_then(|login| self.passwords.newer_than(login, era)) {
+            let newer = Profile { login: Some(login.clone()), ..profile.clone() };
+            match self.address.converse_as(&newer).await {
+                Err(BackendError::Login(_)) => self.passwords.refused(&login),
+                other => return other,
+            }
+        }
+        self.address.converse_as(profile).await
+    }
+}

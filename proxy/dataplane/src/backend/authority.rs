@@ -1,0 +1,131 @@
+//! Who says which server is the primary: the backend's name itself, or sentinels. Everything that follows from a change asks
+//! here, and knows of neither; only what shows or asks each sentinel takes [`Authority::sentinels`].
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockwarden_lock::promise::Heard;
+
+use super::conversation::BackendError;
+use super::sentinel::{Named, Sentinels};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub enum Authority {
+    /// The server behind the backend's name is the primary, unless it says otherwise.
+    Address,
+    /// Sentinels name it.
+    Sentinels(Arc<Sentinels>),
+}
+
+/// Whether most of the authority's members name the primary that is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// There are none to be asked.
+    Needless,
+    /// They do, with this number of their own for it.
+    Reached(u64),
+    /// They do not, or too few are heard.
+    Missing,
+}
+
+/// Another primary is to be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// What the authority calls the primary, whichever it is.
+    pub name: String,
+    pub from: Named,
+    pub to: Named,
+}
+
+impl Authority {
+    /// Those who are asked one by one, where there are such.
+    pub fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match self {
+            Authority::Address => None,
+            Authority::Sentinels(sentinels) => Some(sentinels),
+        }
+    }
+
+    /// The primary that is to be followed; asks where that was not done yet. None where the backend's name is all there is.
+    pub async fn find(&self) -> Result<Option<Named>, BackendError> {
+        let Authority::Sentinels(sentinels) = self else {
+            return Ok(None);
+        };
+        Ok(Some(match sentinels.named() {
+            Some(named) => named,
+            None => sentinels.find().await?,
+        }))
+    }
+
+    /// The primary that the proxy has turned to: whatever leads to the one before was cut.
+    pub(crate) fn turned_to(&self) -> Option<Named> {
+        self.sentinels()?.turned_to()
+    }
+
+    /// The proxy turns to this one.
+    pub(crate) fn turns_to(&self, named: &Named) {
+        if let Authority::Sentinels(sentinels) = self {
+            sentinels.turns_to(named);
+        }
+    }
+
+    /// Waits until another primary than this is to be followed.
+    pub async fn changes(&self, from: Option<&Named>) -> Switch {
+        let (Authority::Sentinels(sentinels), Some(from)) = (self, from) else {
+            return std::future::pending().await;
+        };
+        let to = sentinels.changes(from).await;
+        Switch { name: sentinels.name().to_owned(), from: from.clone(), to }
+    }
+
+    /// Whether a server is only served that says of itself that it is the primary.
+    pub(crate) fn wants_proof(&self) -> bool {
+        match self {
+            Authority::Address => false,
+            Authority::Sentinels(_) => true,
+        }
+    }
+
+    /// This one said of itself that it is the primary.
+    pub(crate) fn is_primary(&self, named: &Named) {
+        if let Authority::Sentinels(sentinels) = self {
+            sentinels.is_primary(named);
+        }
+    }
+
+    /// This one could not be reached, or did not say so.
+    pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
+        if let Authority::Sentinels(sentinels) = self {
+            sentinels.is_not_primary(named, now);
+        }
+    }
+
+    /// When the authority was last heard naming the primary that is followed.
+    pub fn heard(&self) -> Heard {
+        match self {
+            Authority::Address => Heard::Needless,
+            Authority::Sentinels(sentinels) => Heard::ByMost(sentinels.heard_by_most()),
+        }
+    }
+
+    /// Whether half of its members or fewer are heard: the others may have agreed on another primary.
+    pub(crate) fn hears_too_few(&self, now: Instant) -> bool {
+        match self {
+            Authority::Address => false,
+            Authority::Sentinels(sentinels) => sentinels.are_few(now),
+        }
+    }
+
+    /// Whether most of its members name the primary that is followed.
+    pub(crate) fn agreement(&self, now: Instant) -> Agreement {
+        let Authority::Sentinels(sentinels) = self else {
+            return Agreement::Needless;
+        };
+        let most = sentinels.most_name(now);
+        match most.filter(|most| Some(most) == sentinels.named().as_ref()) {
+            Some(named) => Agreement::Reached(named.epoch),
+            None => Agreement::Missing,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The connections of one thread: those that sessions share, two of each kind, and those that are kept
+//! for the next session that needs one of its own. What was not used for a while is closed, so that
+//! a burst of clients does not go on costing the backend connections.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::profile::{Profile, Traffic};
+use super::shared_connection::SharedConnection;
+use super::{Backend, Link};
+
+/// Kinds of shared connections of one thread: as many as clients need.
+const MAX_KINDS: usize = 64;
+/// Connections of one kind that are set aside because nothing comes on them. Above that newcomers wait
+/// with the others: it is the server that stands still.
+const MAX_ASIDE: usize = 4;
+/// Connections that are kept for the next session that needs one of its own, of each kind.
+const MAX_SPARE: usize = 32;
+/// What was not used from one look to the next is closed.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Pool {
+    kinds: HashMap<Profile, Kind>,
+    spare: HashMap<Profile, Vec<Spare>>,
+    /// A task looks after it.
+    tended: bool,
+}
+
+/// The shared connections of one kind.
+#[derive(Default)]
+struct Kind {
+    reads: Option<Rc<SharedConnection>>,
+    writes: Option<Rc<SharedConnection>>,
+    /// How many are set aside.
+    aside: usize,
+}
+
+impl Kind {
+    fn place(&mut self, traffic: Traffic) -> &mut Option<Rc<SharedConnection>> {
+        match traffic {
+            Traffic::Reads => &mut self.reads,
+            Traffic::Writes => &mut self.writes,
+        }
+    }
+
+    fn connections(&self) -> impl Iterator<Item = &Rc<SharedConnection>> {
+        self.reads.iter().chain(&self.writes)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reads.is_none() && self.writes.is_none() && self.aside == 0
+    }
+}
+
+struct Spare {
+    link: Link,
+    /// It was there at the last look.
+    was_there: bool,
+}
+
+/// A connection that no session needs as its own any more, and that is as it was when it was opened.
+pub(crate) fn keep_spare(profile: &Profile, link: Link) {
+    POOL.with_borrow_mut(|pool| {
+        if pool.spare.len() >= MAX_KINDS && !pool.spare.contains_key(profile) {
+            return;
+        }
+        let spare = pool.spare.entry(profile.clone()).or_default();
+        if spare.len() < MAX_SPARE {
+            spare.push(Spare { link, was_there: false });
+            pool.tend();
+        }
+    });
+}
+
+/// A connection of this era that is as it was when it was opened, if there is one.
+pub fn spare(profile: &Profile, era: u64) -> Option<Link> {
+    POOL.with_borrow_mut(|pool| {
+        let spare = pool.spare.get_mut(profile)?;
+        // One that was closed meanwhile, or on which something was said, is dropped.
+        std::iter::from_fn(|| spare.pop())
+            .map(|spare| spare.link)
+            .find_map(|mut link| (link.era == era && link.is_quiet()).then_some(link))
+    })
+}
+
+/// Closes whatever this thread keeps, while it still has all that closing takes: a goodbye of TLS is written in memory of the thread.
+pub fn close_all() {
+    // Outside the borrow of the pool, from which a shared connection may remove itself.
+    drop(POOL.take());
+}
+
+/// A place on the shared connection of this kind, opened if need be; `None` where there are too many kinds.
+pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<SharedConnection>> {
+    POOL.with_borrow_mut(|pool| {
+        let era = backend.server.era();
+        if !pool.kinds.contains_key(profile) {
+            if pool.kinds.len() >= MAX_KINDS && !pool.make_place() {
+                return None;
+            }
+            pool.kinds.insert(profile.clone(), Kind::default());
+        }
+        let place = pool.kinds.get_mut(profile)?.place(traffic);
+        let connection = match place {
+            // One of an older era may lead to a server that takes no writes any more.
+            Some(connection) if connection.era == era => connection.clone(),
+            _ => {
+                let connection = SharedConnection::open(profile, traffic, era, backend);
+                if let Some(old) = place.replace(connection.clone()) {
+                    // What is due on it still comes.
+                    old.close();
+                }
+                pool.tend();
+                connection
+            }
+        };
+        connection.take_place();
+        Some(connection)
+    })
+}
+
+/// No session finds this connection any more.
+pub(super) fn remove(connection: &Rc<SharedConnection>) {
+    POOL.with_borrow_mut(|pool| pool.remove(connection));
+}
+
+/// Nothing comes on this connection: newcomers get another, where not too many were set aside before.
+pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
+    let is_new = POOL.with_borrow_mut(|pool| {
+        let kind = pool.kinds.get_mut(&connection.profile)?;
+        if kind.aside >= MAX_ASIDE || !connection.set_aside() {
+            return None;
+        }
+        kind.aside += 1;
+        Some(())
+    });
+    // Outside the borrow of the pool, from which retiring removes the connection.
+    if is_new.is_some() {
+        connection.retire();
+    }
+}
+
+/// This connection is closed.
+pub(super) fn ended(connection: &Rc<SharedConnection>) {
+    if !connection.is_aside() {
+        return;
+    }
+    POOL.with_borrow_mut(|pool| {
+        if let Some(kind) = pool.kinds.get_mut(&connection.profile) {
+            kind.aside -= 1;
+        }
+        pool.remove(connection);
+    });
+}
+
+/// Closes what was not used since it was called last; returns whether nothing is left.
+fn look() -> bool {
+    POOL.with_borrow_mut(|pool| {
+        for spare in pool.spare.values_mut() {
+            spare.retain_mut(|spare| !spare.was_there && spare.link.is_quiet());
+            for spare in spare {
+                spare.was_there = true;
+            }
+        }
+        pool.spare.retain(|_, spare| !spare.is_empty());
+        for kind in pool.kinds.values_mut() {
+            kind.reads.take_if(|connection| connection.close_if_unused());
+            kind.writes.take_if(|connection| connection.close_if_unused());
+        }
+        pool.kinds.retain(|_, kind| !kind.is_empty());
+        pool.tended = !(pool.spare.is_empty() && pool.kinds.is_empty());
+        !pool.tended
+    })
+}
+
+impl Pool {
+    fn remove(&mut self, connection: &Rc<SharedConnection>) {
+        let Some(kind) = self.kinds.get_mut(&connection.profile) else {
+            return;
+        };
+        kind.place(connection.traffic).take_if(|now| Rc::ptr_eq(now, connection));
+        if kind.is_empty() {
+            self.kinds.remove(&connection.profile);
+        }
+    }
+
+    /// Closes the connections of one kind on which no session has a place; returns whether there was one.
+    fn make_place(&mut self) -> bool {
+        let is_unused = |kind: &Kind| kind.aside == 0 && kind.connections().all(|connection| connection.is_free());
+        let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));
+        let Some(profile) = unused.map(|(profile, _)| profile.clone()) else {
+            return false;
+        };
+        if let Some(kind) = self.kinds.remove(&profile) {
+            kind.connections().for_each(|connection| connection.close());
+        }
+        true
+    }
+
+    fn tend(&mut self) {
+        if self.tended {
+            return;
+        }
+        self.tended = true;
+        tokio::task::spawn_local(async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                if look() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::Interest;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    async fn link() -> (Link, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let near = near.unwrap();
+        // The event loop has to have seen it, or every look says that it may be read.
+        near.writable().await.unwrap();
+        (Link::uncounted(near.into()), far.unwrap().0)
+    }
+
+    fn profile(db: u32) -> Profile {
+        Profile { db, ..Profile::plain() }
+    }
+
+    #[tokio::test]
+    async fn a_spare_connection_goes_to_who_needs_the_same_kind_and_to_nobody_twice() {
+        LocalSet::new()
+            .run_until(async {
+                let (near, _far) = link().await;
+                keep_spare(&profile(1), near);
+                assert!(spare(&profile(0), 0).is_none());
+                assert!(spare(&profile(1), 0).is_some());
+                assert!(spare(&profile(1), 0).is_none());
+            })
+            .await;
+    }
+
+    #[tokio::test]
+    async fn a_spare_connection_on_which_something_was_said_or_that_was_closed_is_dropped() {
+        LocalSet::new()
+            .run_until(async {
+                let (quiet, _quiet_far) = link().await;
+                let (talking, talking_far) = link().await;
+                let (closed, closed_far) = link().await;
+                let port = quiet.stream.local_ip();
+                talking_far.try_write(b"-ERR\r\n").unwrap();
+                drop(closed_far);
+                talking.stream.ready(Interest::READABLE).await.unwrap();
+                closed.stream.ready(Interest::READABLE).await.unwrap();
+                for link in [quiet, talking, closed] {
+                    keep_spare(&profile(0), link);
+                }
+                let found = spare(&profile(0), 0).expect("the quiet one");
+                assert_eq!(found.stream.local_ip(), port);
+                assert!(spare(&profile(0), 0).is_none());
+            })
+            .await;
+    }
+
+    #[tokio::test]
+    async fn what_was_not_used_between_two_looks_is_closed() {
+        LocalSet::new()
+            .run_until(async {
+                let (near, _far) = link().await;
+                keep_spare(&profile(0), near);
+                assert!(!look());
+                // Used: it counts as new.
+                let near = spare(&profile(0), 0).expect("it is still there");
+                keep_spare(&profile(0), near);
+                assert!(!look());
+                assert!(look(), "nothing is left to look after");
+                assert!(spare(&profile(0), 0).is_none());
+            })
+            .await;
+    }
+
+    #[tokio::test]
+    async fn only_so_many_are_kept() {
+        LocalSet::new()
+            .run_until(async {
+                let mut far = Vec::new();
+                for _ in 0..MAX_SPARE + 1 {
+                    let (near, other) = link().await;
+                    far.push(other);
+                    keep_spare(&profile(0), near);
+                }
+                let kept = std::iter::from_fn(|| spare(&profile(0), 0)).count();
+                assert_eq!(kept, MAX_SPARE);
+            })
+            .await;
+    }
+}

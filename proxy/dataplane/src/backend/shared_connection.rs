@@ -1,0 +1,189 @@
+//! Connections to the backend that clients of one thread share (`sessions = "multiplexed"`). A shared connection
+//! carries whole requests in the order in which they were put on it, many in one write, and hands each
+//! reply to the session whose request it answers. It knows nothing of what they say: which request may
+//! travel so, and whether by a connection for reads or by one for writes, is decided in
+//! `session::understand::multiplexing`. A session's end is in `port`, the task behind it in `pump`.
+//!
+//! One task for each connection writes and reads. A session that puts a request on it wakes that task, which runs
+//! when all clients that had something to say have said it; so the requests of a turn leave together,
+//! and no timer is needed.
+
+mod port;
+mod pump;
+mod stall;
+mod window;
+
+pub use port::Attachment;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+
+use super::profile::{Profile, Traffic};
+use super::{Backend, pool};
+use window::Window;
+
+/// Requests that wait for the backend to take them, in bytes; above that no more are taken.
+const MAX_UNSENT: usize = 1024 * 1024;
+
+/// One shared connection.
+pub(super) struct SharedConnection {
+    inner: RefCell<Inner>,
+    pub(super) profile: Profile,
+    pub(super) traffic: Traffic,
+    /// In which the backend's name was looked up for it.
+    pub(super) era: u64,
+    opened: Instant,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Requests on their way.
+    out: BytesMut,
+    /// Whose replies come next.
+    due: VecDeque<Due>,
+    /// The task that writes and reads.
+    pump: Option<Waker>,
+    /// Sessions that wait until there is room for more requests.
+    waiting: Vec<Waker>,
+    /// Gets no more requests; what is due still comes.
+    retired: bool,
+    /// Retired because nothing comes on it.
+    is_aside: bool,
+    /// Sessions that have a place on it.
+    ports: usize,
+    /// It had none at the last look.
+    was_unused: bool,
+}
+
+struct Due {
+    place: Rc<RefCell<Mailbox>>,
+    frames: u64,
+}
+
+/// Where the replies to one session are put.
+#[derive(Default)]
+struct Mailbox {
+    replies: BytesMut,
+    /// Replies still to come.
+    due: u64,
+    /// How many may be.
+    window: Window,
+    /// How many bytes were taken in all.
+    taken: u64,
+    sleeper: Option<Waker>,
+    /// The connection waits until this session has taken its replies.
+    drained: Option<Waker>,
+    /// No more replies come, and which requests were carried out is not known.
+    broken: bool,
+    /// None was: the connection was refused, and this says why.
+    refusal: Option<Bytes>,
+    /// The replies are not wanted any more.
+    gone: bool,
+}
+
+impl SharedConnection {
+    /// One that a task of this thread opens and serves.
+    pub(super) fn open(profile: &Profile, traffic: Traffic, era: u64, backend: &Arc<Backend>) -> Rc<SharedConnection> {
+        let connection = Rc::new(SharedConnection {
+            inner: RefCell::default(),
+            profile: profile.clone(),
+            traffic,
+            era,
+            opened: Instant::now(),
+        });
+        tokio::task::spawn_local(pump::run(connection.clone(), backend.clone()));
+        connection
+    }
+
+    /// Marks it as one on which nothing comes. Returns whether it was in use until now.
+    pub(super) fn set_aside(&self) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        inner.is_aside |= !inner.retired;
+        !inner.retired
+    }
+
+    /// Whether it was given up because nothing comes on it.
+    pub(super) fn is_aside(&self) -> bool {
+        self.inner.borrow().is_aside
+    }
+
+    pub(super) fn take_place(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.ports += 1;
+        inner.was_unused = false;
+    }
+
+    fn give_place_up(&self) {
+        self.inner.borrow_mut().ports -= 1;
+    }
+
+    /// Whether no session has a place on it, and no reply is due.
+    pub(super) fn is_free(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.ports == 0 && inner.due.is_empty()
+    }
+
+    /// Whether the session that waits for a reply is gone.
+    fn is_forsaken(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.due.iter().all(|due| due.place.borrow().gone)
+    }
+
+    /// Closes it if it was free the last time as well; returns whether it did.
+    pub(super) fn close_if_unused(&self) -> bool {
+        let is_free = self.is_free();
+        let was_unused = mem::replace(&mut self.inner.borrow_mut().was_unused, is_free);
+        if is_free && was_unused {
+            self.close();
+        }
+        is_free && was_unused
+    }
+
+    /// Ends it as soon as nothing is due any more.
+    pub(super) fn close(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.retired = true;
+        wake(&mut inner.pump);
+        for waiting in inner.waiting.drain(..) {
+            waiting.wake();
+        }
+    }
+
+    /// No more requests come this way.
+    pub(super) fn retire(self: &Rc<SharedConnection>) {
+        self.close();
+        pool::remove(self);
+    }
+
+    /// No more replies come; `refusal` says why none of the requests was sent.
+    fn break_off(self: &Rc<SharedConnection>, refusal: Option<&Bytes>) {
+        self.retire();
+        let due = mem::take(&mut self.inner.borrow_mut().due);
+        for Due { place, .. } in due {
+            let mut place = place.borrow_mut();
+            place.broken = true;
+            place.refusal = refusal.cloned();
+            wake(&mut place.sleeper);
+        }
+    }
+}
+
+fn register(sleeper: &mut Option<Waker>, cx: &Context<'_>) {
+    match sleeper {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *sleeper = Some(cx.waker().clone()),
+    }
+}
+
+fn wake(sleeper: &mut Option<Waker>) {
+    if let Some(waker) = sleeper.take() {
+        waker.wake();
+    }
+}

@@ -1,0 +1,222 @@
+//! A session's end of the shared connections of its kind: one for reads, one for writes. All that is
+//! under way for a session goes by one of them, so that its order is kept.
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_control::net::buffer_pool::{give_back, move_front};
+
+use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register};
+use crate::backend::profile::{Profile, Traffic};
+use crate::backend::{Backend, pool};
+
+/// A client may say that a shared connection leads to a replica; one that was opened just now is not
+/// opened again for it.
+const MIN_LIFE: Duration = Duration::from_secs(1);
+
+/// A session's end of a shared connection.
+pub struct Attachment {
+    profile: Profile,
+    backend: Arc<Backend>,
+    /// By which requests go.
+    connection: Rc<SharedConnection>,
+    /// The one for the other traffic, once that was needed.
+    other: Option<Rc<SharedConnection>>,
+    place: Rc<RefCell<Mailbox>>,
+}
+
+/// Requests were sent whose replies do not come any more.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl Attachment {
+    /// A place on the shared connection of this kind, the one for reads; `None` where there are too many kinds.
+    pub fn new(profile: &Profile, backend: &Arc<Backend>) -> Option<Attachment> {
+        let connection = pool::connection(profile, Traffic::Reads, backend)?;
+        Some(Attachment {
+            profile: profile.clone(),
+            backend: backend.clone(),
+            connection,
+            other: None,
+            place: Rc::default(),
+        })
+    }
+
+    /// What goes by the connection in use.
+    pub fn traffic(&self) -> Traffic {
+        self.connection.traffic
+    }
+
+    /// In which the backend's name was looked up for it.
+    pub(crate) fn era(&self) -> u64 {
+        self.connection.era
+    }
+
+    /// Requests go by the connection for this traffic from now on. Only where no reply is due: order is
+    /// kept on one connection only. Where there are too many kinds, the one in use stays.
+    pub fn turn_to(&mut self, traffic: Traffic) {
+        if self.connection.traffic == traffic || self.due() > 0 {
+            return;
+        }
+        let next = self.other.take();
+        let Some(next) = next.or_else(|| pool::connection(&self.profile, traffic, &self.backend)) else {
+            return;
+        };
+        self.other = Some(mem::replace(&mut self.connection, next));
+    }
+
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Why the requests that were sent last were not carried out, where that is known.
+    pub fn refusal(&self) -> Option<Bytes> {
+        self.place.borrow().refusal.clone()
+    }
+
+    /// Goes on by another connection where this one is gone; returns whether it was. Replies that were due
+    /// do not come.
+    pub fn mend(&mut self) -> bool {
+        let is_broken = self.place.borrow().broken;
+        if is_broken {
+            self.place = Rc::default();
+        }
+        is_broken
+    }
+
+    /// Whether one more request may be sent, besides so many that were taken and not sent yet.
+    pub fn may_take(&self, unsent: u64) -> bool {
+        let place = self.place.borrow();
+        place.window.has_room(place.due + unsent)
+    }
+
+    /// There are more requests than may be sent now.
+    pub(crate) fn wants_more(&self) {
+        self.place.borrow_mut().window.wants_more();
+    }
+
+    /// Whether the next request goes by a connection of the session's own.
+    pub(crate) fn goes_alone(&self) -> bool {
+        self.place.borrow_mut().window.goes_alone()
+    }
+
+    /// How many replies are still to come.
+    fn due(&self) -> u64 {
+        self.place.borrow().due
+    }
+
+    /// Bytes of replies that were not taken.
+    pub fn waiting(&self) -> usize {
+        self.place.borrow().replies.len()
+    }
+
+    /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
+    /// is no room; then [`Attachment::poll_room`] says when.
+    pub fn send(&mut self, requests: &mut BytesMut, replies: u64) {
+        // The backend's name leads to another server now.
+        if self.connection.era != self.backend.server.era() {
+            self.connection.retire();
+        }
+        if self.connection.inner.borrow().retired {
+            // What was sent before has to be answered before: order is kept on one connection only.
+            if self.place.borrow().due > 0 {
+                return;
+            }
+            match pool::connection(&self.profile, self.connection.traffic, &self.backend) {
+                Some(connection) => mem::replace(&mut self.connection, connection).give_place_up(),
+                None => {
+                    self.place.borrow_mut().broken = true;
+                    return;
+                }
+            }
+        }
+        let mut inner = self.connection.inner.borrow_mut();
+        if inner.out.len() >= MAX_UNSENT {
+            return;
+        }
+        move_front(requests, requests.len(), &mut inner.out);
+        self.place.borrow_mut().due += replies;
+        match inner.due.back_mut() {
+            Some(last) if Rc::ptr_eq(&last.place, &self.place) => last.frames += replies,
+            _ => inner.due.push_back(Due { place: self.place.clone(), frames: replies }),
+        }
+        if let Some(pump) = inner.pump.take() {
+            pump.wake();
+        }
+    }
+
+    /// This connection leads to a server that takes no writes any more: who has a request goes by
+    /// another one.
+    pub(crate) fn leave_replica(&self) {
+        if self.connection.opened.elapsed() >= MIN_LIFE {
+            self.connection.retire();
+        }
+    }
+
+    /// Ready when requests may be taken again.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.connection.inner.borrow_mut();
+        let place = self.place.borrow();
+        let has_room = match inner.retired {
+            true => place.due == 0,
+            false => inner.out.len() < MAX_UNSENT,
+        };
+        if has_room || place.broken {
+            return Poll::Ready(());
+        }
+        // Where it is retired, the last reply wakes this session anyway.
+        let is_known = |waiting: &Waker| waiting.will_wake(cx.waker());
+        if !inner.retired && !inner.waiting.iter().any(is_known) {
+            inner.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Moves the replies that have come behind what is there already.
+    pub(crate) fn poll_replies(&self, into: &mut BytesMut, cx: &Context<'_>) -> Poll<Result<(), Broken>> {
+        let mut place = self.place.borrow_mut();
+        if place.replies.is_empty() {
+            if place.broken {
+                return Poll::Ready(Err(Broken));
+            }
+            register(&mut place.sleeper, cx);
+            return Poll::Pending;
+        }
+        place.taken += place.replies.len() as u64;
+        if into.is_empty() {
+            give_back(into);
+            // The buffer changes hands, so that no byte is copied.
+            mem::swap(&mut place.replies, into);
+        } else {
+            into.extend_from_slice(&place.replies);
+            place.replies.clear();
+            give_back(&mut place.replies);
+        }
+        if let Some(pump) = place.drained.take() {
+            pump.wake();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.connection.give_place_up();
+        if let Some(other) = &self.other {
+            other.give_place_up();
+        }
+        let mut place = self.place.borrow_mut();
+        // Replies that are due still come, because order is all that tells whose they are; the task drops
+        // them.
+        place.gone = true;
+        place.replies = BytesMut::new();
+        if let Some(pump) = place.drained.take() {
+            pump.wake();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The task behind a shared connection: it writes what sessions have put on it, and hands replies out.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_control::net::buffer_pool::{give_back, move_front, poll_read};
+use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
+use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
+use tokio::io::AsyncWrite;
+
+use super::stall::{End, Watch};
+use super::{MAX_UNSENT, Mailbox, SharedConnection, register, wake};
+use crate::backend::{Backend, Link, pool};
+
+/// Replies that wait for one session, in bytes; above that everybody's wait, on a shared connection that gets no
+/// more requests.
+const MAX_UNREAD: usize = 64 * 1024 * 1024;
+/// A client that takes none of those replies for so long, while others wait, is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The life of a shared connection. It is connected when it has something to carry: many a client logs in or greets
+/// first, and then needs one of another kind.
+pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>) {
+    let is_needed = poll_fn(|cx| {
+        let mut inner = connection.inner.borrow_mut();
+        if inner.retired || !inner.out.is_empty() {
+            return Poll::Ready(!inner.out.is_empty());
+        }
+        register(&mut inner.pump, cx);
+        Poll::Pending
+    });
+    let mut refusal = None;
+    if is_needed.await {
+        refusal = carry(&connection, &backend).await;
+    }
+    connection.break_off(refusal.as_ref());
+    pool::ended(&connection);
+}
+
+/// Until the connection ends. Each session that had a request gets an error, where it was refused.
+async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Option<Bytes> {
+    match backend.open(&connection.profile).await {
+        Ok(link) => {
+            let mut pump = Pump {
+                connection: connection.clone(),
+                link,
+                from_backend: BytesMut::new(),
+                scanner: ReplyScanner::new(ReplyLimits::default()),
+                watch: Watch::new(connection.clone(), backend.clone()),
+            };
+            match pump.run().await {
+                Ok(()) => {}
+                Err(why @ (Ended::Gone(_) | Ended::HungUp | Ended::Forsaken)) => {
+                    if let (Some(login), false) = (&connection.profile.login, matches!(why, Ended::Forsaken)) {
+                        backend.passwords.hung_up(login);
+                    }
+                    tracing::debug!(%why, "a shared connection to the backend ended");
+                }
+                Err(why @ (Ended::Unasked | Ended::Framing(_))) => {
+                    let kind = match &why {
+                        Ended::Framing(error) => error.kind().into(),
+                        _ => ProtocolErrorKind::Unexpected,
+                    };
+                    let errors = backend.metrics.protocol_errors.at(Side::Backend);
+                    errors.at(kind).inc();
+                    tracing::error!(%why, "a shared connection to the backend was closed");
+                }
+                Err(Ended::Frozen) => {
+                    let traffic = connection.traffic;
+                    let waiting = connection.inner.borrow().due.len();
+                    tracing::warn!(
+                        ?traffic,
+                        waiting,
+                        "a shared connection to the backend was given up: nothing comes on it, \
+                         though the backend answers others"
+                    );
+                }
+            }
+            None
+        }
+        // The upkeep connection says once that the backend is down.
+        Err(error) => {
+            tracing::debug!(%error, "no shared connection to the backend");
+            error.for_client()
+        }
+    }
+}
+
+/// Writes and reads.
+struct Pump {
+    connection: Rc<SharedConnection>,
+    link: Link,
+    from_backend: BytesMut,
+    scanner: ReplyScanner,
+    watch: Watch,
+}
+
+/// Why a shared connection ends.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the backend is gone: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the backend hung up")]
+    HungUp,
+    #[error("nothing comes, though the backend answers others")]
+    Frozen,
+    #[error("nothing comes, and nobody waits for it any more")]
+    Forsaken,
+    #[error("the backend is out of step: a reply that nobody asked for")]
+    Unasked,
+    #[error("the backend is out of step: {0}")]
+    Framing(#[from] ReplyError),
+}
+
+impl Pump {
+    async fn run(&mut self) -> Result<(), Ended> {
+        loop {
+            poll_fn(|cx| self.poll(cx)).await?;
+            while let Some(slow) = self.route()? {
+                self.wait_for(&slow).await;
+            }
+            let inner = self.connection.inner.borrow();
+            if inner.retired && inner.due.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes what there is, and reads once.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let mut inner = self.connection.inner.borrow_mut();
+        let mut failed = false;
+        let had_no_room = inner.out.len() >= MAX_UNSENT;
+        while !inner.out.is_empty() {
+            match Pin::new(&mut self.link.stream).poll_write(cx, &inner.out) {
+                Poll::Ready(Ok(written)) => inner.out.advance(written),
+                // Replies to what was sent before may still be read.
+                Poll::Ready(Err(_)) => {
+                    failed = true;
+                    inner.out.clear();
+                }
+                Poll::Pending => break,
+            }
+        }
+        give_back(&mut inner.out);
+        if had_no_room && inner.out.len() < MAX_UNSENT {
+            for waiting in inner.waiting.drain(..) {
+                waiting.wake();
+            }
+        }
+        register(&mut inner.pump, cx);
+        if inner.retired && inner.due.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        drop(inner);
+        // Only here: retiring borrows what was borrowed above.
+        if failed {
+            self.connection.retire();
+        }
+        match poll_read(&mut self.link.stream, &mut self.from_backend, cx) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(Ended::HungUp)),
+            Poll::Ready(Ok(_)) => {
+                self.watch.something_came();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Pending => match self.watch.poll(cx) {
+                Poll::Ready(End::Frozen) => Poll::Ready(Err(Ended::Frozen)),
+                Poll::Ready(End::Forsaken) => Poll::Ready(Err(Ended::Forsaken)),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    /// Hands out what was read; answers whose place is too full for more.
+    fn route(&mut self) -> Result<Option<Rc<RefCell<Mailbox>>>, Ended> {
+        while !self.from_backend.is_empty() {
+            let mut inner = self.connection.inner.borrow_mut();
+            let Some(due) = inner.due.front_mut() else {
+                // Redis says an error of its own accord when it is about to hang up.
+                return Err(match self.from_backend[0] {
+                    b'-' => Ended::HungUp,
+                    _ => Ended::Unasked,
+                });
+            };
+            // How long a reply is shows only where it ends alone.
+            let most = match self.scanner.at_frame_start() {
+                true => due.frames,
+                false => 1,
+            };
+            let skipped = self.scanner.skip_frames(&self.from_backend, most)?;
+            let mut place = due.place.borrow_mut();
+            let is_long = place.window.came(skipped.frames, skipped.bytes);
+            if place.gone {
+                self.from_backend.advance(skipped.bytes);
+            } else {
+                move_front(&mut self.from_backend, skipped.bytes, &mut place.replies);
+            }
+            place.due -= skipped.frames;
+            wake(&mut place.sleeper);
+            let is_slow = place.replies.len() > MAX_UNREAD;
+            drop(place);
+            due.frames -= skipped.frames;
+            let slow = is_slow.then(|| due.place.clone());
+            // They may be long, so no other session is to stand behind them.
+            let is_in_the_way = is_long && due.frames > 0;
+            if due.frames == 0 {
+                inner.due.pop_front();
+            }
+            drop(inner);
+            if is_in_the_way {
+                self.connection.retire();
+            }
+            if slow.is_some() {
+                return Ok(slow);
+            }
+        }
+        give_back(&mut self.from_backend);
+        Ok(None)
+    }
+
+    /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
+    /// asked already; where nobody does, it may take its time.
+    async fn wait_for(&mut self, slow: &Rc<RefCell<Mailbox>>) {
+        self.connection.retire();
+        loop {
+            let before = slow.borrow().taken;
+            let drained = poll_fn(|cx| {
+                let mut place = slow.borrow_mut();
+                if place.gone || place.replies.len() <= MAX_UNREAD {
+                    return Poll::Ready(());
+                }
+                register(&mut place.drained, cx);
+                Poll::Pending
+            });
+            if tokio::time::timeout(PATIENCE, drained).await.is_ok() {
+                return;
+            }
+            let others_wait = self.connection.inner.borrow().due.iter().any(|due| {
+                let is_slow = Rc::ptr_eq(&due.place, slow);
+                !is_slow && !due.place.borrow().gone
+            });
+            let mut place = slow.borrow_mut();
+            if place.taken == before && others_wait {
+                tracing::info!("giving up a client that does not take its replies: others wait behind them");
+                // `broken` ends its session; `gone` lets the rest of its replies be read and dropped.
+                place.broken = true;
+                place.gone = true;
+                place.replies = BytesMut::new();
+                wake(&mut place.sleeper);
+                return;
+            }
+        }
+    }
+}

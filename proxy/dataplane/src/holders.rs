@@ -1,0 +1,8 @@
+//! What follows the holder of a lease beyond one connection: who goes on keeping a lease alive when the
+//! connection that took it ends, jobs of a shell, and which process a holder is. Tasks and rules only; what is
+//! remembered of leases, clients and jobs is in the registers.
+
+pub(crate) mod handover;
+pub(crate) mod identify;
+pub mod jobs;
+pub mod lost;

@@ -1,0 +1,292 @@
+//! Who goes on keeping a lease alive when the connection that took it ends: pools close idle
+//! connections while their process works on, proxies restart, one process may use several. Another
+//! connection of the same client does, at this proxy or at another one; without one the lease goes by
+//! its TTL.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use lockwarden_control::telemetry::events::SessionNumber;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::plan::{IndexEntry, RecordedLease};
+use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
+use lockwarden_lock::time::TtlMs;
+use lockwarden_lock::token::{Identity, Process};
+use tokio::runtime::Handle;
+
+use crate::registry::clients::ClientConnection;
+use crate::registry::renewals::{KeptLease, SameClient};
+use crate::state::ProxyState;
+
+/// By then it has been looked at which process a job is: longer than the subshells and wrappers around it live.
+const DECIDED_AFTER: Duration = Duration::from_millis(1_500);
+
+/// Connections of one identity that are looked at, for one lease.
+const MAX_NAMESAKES: usize = 64;
+/// Between two looks for another connection: a pool may close one before it opens another.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection that was opened so shortly before another ended may be one of the next process.
+const ALREADY_THERE: Duration = Duration::from_millis(100);
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Ended {
+    /// By its client, which was there until then. A process that starts later from the same address
+    /// is another client, so only a connection that was there before goes on for it; unless both are known to be
+    /// of one process.
+    ByClient(Instant),
+    /// By the proxy or by Redis, so the client may come back.
+    ByUs,
+}
+
+impl Ended {
+    /// When its client ended it, if it was the client.
+    pub fn at(self) -> Option<Instant> {
+        match self {
+            Ended::ByClient(at) => Some(at),
+            Ended::ByUs => None,
+        }
+    }
+}
+
+/// A client, as it is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    identity: Identity,
+    /// The identity tells it from others even without a process.
+    distinctive: bool,
+    rules: Rules,
+    /// When the lease was granted.
+    since: Instant,
+    /// When its connection was ended by the client, if it was: unless the client is known by its process, another
+    /// of its connections was there before that. `None` also for a lock that is handed over: it outlives the
+    /// process that took it.
+    ended: Option<Instant>,
+}
+
+/// A session is gone: another connection of its client keeps its leases alive from now on, or they are
+/// left to other proxies.
+pub(crate) fn end_session(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended) {
+    let mut left = Vec::new();
+    for (key, lease) in shared.renewals.end_session(session) {
+        if let Some(job) = shared.jobs.holder(&key, &lease) {
+            let now = Instant::now();
+            // Whether there is a job is known soon: until then there is no holder for whom it would be renewed.
+            let latest = lease.ends.checked_sub(lease.ttl() / 4).unwrap_or(now);
+            let known = lease.due.max(now + DECIDED_AFTER);
+            let due = known.min(latest);
+            shared.renewals.adopt_later(&job, key, lease, (now, due));
+            continue;
+        }
+        match wanted(shared, &key, &lease, ended) {
+            Some(wanted) => left.push(Left { key, lease, wanted }),
+            None => shared.renewals.leave(&key, &lease),
+        }
+    }
+    if let (false, Ok(runtime)) = (left.is_empty(), Handle::try_current()) {
+        runtime.spawn(search(Arc::downgrade(shared), left));
+    }
+}
+
+/// A lease whose connection has ended.
+struct Left {
+    key: DbKey,
+    lease: KeptLease,
+    wanted: Wanted,
+}
+
+/// Who may keep a lease alive whose connection has ended so; `None` for no one.
+fn wanted(shared: &ProxyState, key: &DbKey, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
+    let active = shared.active.load();
+    let rules = active.of_lock(&key.key)?.rules;
+    let (identity, distinctive) = match &lease.same_client {
+        SameClient::Nobody => return None,
+        SameClient::Identity(client) => (*client, true),
+        SameClient::Process(client, peer, distinctive) => (client.with_process(peer.process()), *distinctive),
+    };
+    let wanted =
+        Wanted { identity, distinctive, rules, since: lease.since, ended: ended.at().filter(|_| !rules.hand_over) };
+    wanted.may_be_found().then_some(wanted)
+}
+
+impl Wanted {
+    fn may_be_found(&self) -> bool {
+        match self.identity.process() {
+            Process::Known(_) => true,
+            // What was not looked up while the connection lasted cannot be any more.
+            Process::Pending => false,
+            Process::None => {
+                let one_process = self.rules.trust_address == TrustAddress::Process;
+                let by_identity = self.rules.keep_alive_by == KeepAliveBy::Identity;
+                self.distinctive && (one_process || by_identity || self.rules.hand_over)
+            }
+        }
+    }
+
+    /// A connection of this client, if there is one now.
+    async fn find(&self, shared: &ProxyState) -> Option<Arc<ClientConnection>> {
+        let client = self.identity.with_process(Process::None);
+        let process = self.identity.process();
+        for peer in shared.clients.namesakes(client, MAX_NAMESAKES) {
+            let by_address = !peer.is_local()
+                || peer.trust().unwrap_or(self.rules.trust_address) == TrustAddress::Process
+                || self.rules.hand_over;
+            let was_there = self.was_there(peer.opened);
+            let is_it = match process {
+                Process::None if by_address => was_there,
+                Process::None => was_there && shared.processes.of(&peer).await == process,
+                Process::Pending => false,
+                Process::Known(_) => shared.processes.of(&peer).await == process,
+            };
+            if is_it {
+                return Some(peer);
+            }
+        }
+        None
+    }
+
+    /// Whether a connection that was opened then is none of a client that came later.
+    fn was_there(&self, opened: Instant) -> bool {
+        let before = |ended| opened <= self.since || opened + ALREADY_THERE <= ended;
+        self.ended.is_none_or(before)
+    }
+
+    /// Whether a connection that is opened later would do.
+    fn may_come_later(&self) -> bool {
+        self.ended.is_none() || matches!(self.identity.process(), Process::Known(_))
+    }
+}
+
+/// Looks for another connection of the client of each lease, at this proxy for as long as the lease lasts without a
+/// renewal. What is not found at once is left to other proxies as well.
+async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
+    let mut is_offered = false;
+    while let Some(shared) = shared.upgrade() {
+        let mut alone = Vec::new();
+        for left in left {
+            match left.wanted.find(&shared).await {
+                Some(peer) => hand_over(&shared, &peer, left.key, left.lease),
+                None => alone.push(left),
+            }
+        }
+        if !is_offered {
+            for Left { key, lease, wanted } in &alone {
+                shared.renewals.offer(key, lease, wanted.ended);
+            }
+            is_offered = true;
+        }
+        alone.retain(|left| left.wanted.may_come_later());
+        let pause = |left: &Left| (left.lease.ttl() / 10).clamp(MIN_PAUSE, MAX_PAUSE);
+        let Some(pause) = alone.iter().map(pause).min() else {
+            return;
+        };
+        let now = Instant::now();
+        alone.retain(|left| now + pause < left.lease.ends);
+        left = alone;
+        // A task that sleeps must not keep the state of a proxy that stops.
+        drop(shared);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
+    shared.renewals.adopt(&to.holder, key, lease, Instant::now());
+    // Where it ended before it could know, its leases would not be looked after.
+    if shared.clients.of_session(to.session).is_none() {
+        end_session(shared, to.holder.session, Ended::ByUs);
+    }
+}
+
+/// A lease that no proxy keeps alive any more, as the index and its record tell.
+pub(crate) struct Found {
+    pub entry: IndexEntry,
+    /// When the record was asked for, so that nothing in it seems to be younger than it is.
+    pub asked: Instant,
+    /// Since when the entry is overdue: where it is offered, since its connection has ended.
+    pub(crate) overdue: Instant,
+    pub lease: RecordedLease,
+    /// What is left of its TTL.
+    pub ttl: Duration,
+}
+
+/// Keeps such a lease alive where its client has a connection to this proxy. Returns whether it has.
+pub(crate) async fn take_over(shared: &Arc<ProxyState>, found: &Found) -> bool {
+    let Found { entry, asked, overdue, lease: left, ttl } = found;
+    let now = Instant::now();
+    let active = shared.active.load_full();
+    let Some(details) = active.of_lock(&entry.lock) else {
+        return false;
+    };
+    let rules = details.rules;
+    // A proxy that only watches touches no lock.
+    if rules.mode == Mode::Monitor && details.rollout.is_none() {
+        return false;
+    }
+    let wanted = Wanted {
+        identity: left.identity,
+        distinctive: left.distinctive,
+        rules,
+        since: asked.checked_sub(left.held).unwrap_or(*asked),
+        ended: (entry.offered && !rules.hand_over).then_some(*overdue),
+    };
+    let key = DbKey::new(entry.db, entry.lock.clone());
+    let client = left.identity.with_process(Process::None);
+    let job = || {
+        let job = shared.jobs.of(&key, left.grant)?;
+        // The process itself lives, so it is for its other connections to go on.
+        if job.taker_lives() { None } else { job.holder }
+    };
+    let peer = match (shared.clients.of_session(left.session), job()) {
+        (Some((_, peer)), _) => Some(peer),
+        (None, Some(_)) => None,
+        (None, None) if wanted.may_be_found() => wanted.find(shared).await,
+        (None, None) => None,
+    };
+    let holder = match &peer {
+        Some(peer) => Some(peer.holder.clone()),
+        None => job(),
+    };
+    let Some(holder) = holder else {
+        return false;
+    };
+    let same_client = match (left.identity.process(), &peer) {
+        (Process::None, _) if left.distinctive => SameClient::Identity(client),
+        (Process::Pending | Process::Known(_), Some(peer)) => {
+            SameClient::Process(client, peer.clone(), left.distinctive)
+        }
+        (Process::None | Process::Pending | Process::Known(_), _) => SameClient::Nobody,
+    };
+    let mut renewal = entry.renewal(left.grant, &rules);
+    // The proxy that granted it may have had another ceiling.
+    let ceiling = details.ceiling_ms().unwrap_or(u64::MAX);
+    let ceiling = TtlMs(ceiling.saturating_add(rules.grace_ms));
+    renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
+    let mut lease = KeptLease::new(&holder, same_client, renewal, now);
+    (lease.since, lease.ends) = (wanted.since, now + *ttl);
+    if let Some(peer) = peer.as_ref().filter(|peer| peer.session != left.session) {
+        tracing::info!(
+            namespace = %details.name,
+            key = %String::from_utf8_lossy(&key.key),
+            fence = left.fence.0,
+            client = %peer.client,
+            "another connection of its client keeps this lock alive from now on"
+        );
+    }
+    let event = LeaseEvent::Found { grant: left.grant, fence: left.fence, since: wanted.since, ttl: Some(*ttl) };
+    shared.mirror.apply(&key, event, now);
+    shared.renewals.is_stale(entry.encoded());
+    match peer {
+        Some(peer) => hand_over(shared, &peer, key, lease),
+        None => {
+            shared.renewals.adopt(&holder, key.clone(), lease, Instant::now());
+            // Where the job ended before it could know, nobody else would.
+            if job().is_none() {
+                end_session(shared, holder.session, Ended::ByUs);
+            }
+        }
+    }
+    true
+}

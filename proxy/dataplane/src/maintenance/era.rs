@@ -1,0 +1,318 @@
+//! What another primary means for the leases that the one before had granted. Since when it is the primary is entered on
+//! the server itself, so that all proxies, and one that starts later, say the same; and of every lease that this proxy has
+//! seen granted it is asked whether it is there.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_control::clock;
+use lockwarden_lock::companion::era_key;
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::era::{Era, Look, Reading, Reckoned};
+use lockwarden_lock::lease::{End, GRAIN, Lease};
+use lockwarden_lock::plan::{self, Surveyed};
+use lockwarden_lock::time::RedisTime;
+use lockwarden_lock::token::Grant;
+use lockwarden_resp::Value;
+use tokio::time::timeout;
+
+use crate::backend::{Agreement, BackendError, Conversation};
+use crate::registry::lease_mirror::Over;
+use crate::state::{ProxyState, effects};
+
+/// How long a look may take: while writes are paused it waits, and is tried again.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+/// How often an entry is read again that another proxy has written meanwhile.
+const MAX_TRIES: usize = 4;
+/// Runs of servers that are remembered.
+const MAX_FORMER: usize = 16;
+/// How long clients wait for the look at all leases. What was not looked at then is unknown for longer.
+const SURVEY_WITHIN: Duration = Duration::from_secs(2);
+/// Leases in one call.
+const BATCH: usize = 128;
+
+/// Another server is the primary, or the same one was started again. Connections to one that says itself that it is a
+/// replica are left to their clients: they are told so by their next write.
+pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demoted: bool) {
+    let server = &shared.backend.server;
+    let era = server.begin_era();
+    conversation.leads_to(era);
+    server.set_reckoned(None);
+    let connections = match was_demoted {
+        true => 0,
+        false => server.cut_older(),
+    };
+    let leases = shared.mirror.doubt();
+    let before = shared.backend.address.authority.sentinels().and_then(|sentinels| sentinels.take_before());
+    let over = before.map_or(0, |before| shared.mirror.doubt_over(before));
+    tracing::debug!(era, connections, leases, over, "another era has begun");
+    // What is held may have little time left.
+    shared.renewals.all_are_due();
+}
+
+/// What is known of eras from one look to the next.
+#[derive(Default)]
+pub(super) struct Eras {
+    /// Over which the entry is looked at, in database 0.
+    own: Option<Conversation>,
+    /// Runs that were the primary before.
+    former: Vec<String>,
+    /// The server that is the primary was not it meanwhile, so another one may have granted locks.
+    is_anew: bool,
+    /// It said of itself that it is a replica.
+    was_demoted: bool,
+    /// The entry was written since the proxy's own connection was made.
+    is_written: bool,
+    /// What was entered last, on whichever server.
+    known: Option<Era>,
+    /// What its server's clock said then.
+    read: Option<Reading>,
+    /// It was said that the entry cannot be read or written.
+    is_reported: bool,
+}
+
+impl Eras {
+    /// The server said of itself that it is a replica.
+    pub(super) fn demoted(&mut self) {
+        self.was_demoted = true;
+    }
+
+    /// The proxy's own connection leads to this run, after it led to that one.
+    pub(super) fn connected(&mut self, run: &str, before: &str) {
+        (self.own, self.is_written) = (None, false);
+        let was_demoted = std::mem::take(&mut self.was_demoted);
+        if run == before {
+            self.is_anew |= was_demoted;
+            return;
+        }
+        self.is_anew = self.former.iter().any(|former| former == run);
+        if !before.is_empty() {
+            self.former.retain(|former| former != before);
+            self.former.push(before.to_owned());
+            if self.former.len() > MAX_FORMER {
+                self.former.remove(0);
+            }
+        }
+    }
+
+    /// Reads what the server has entered of its era, and enters what this proxy knows beside it. With sentinels only once most
+    /// of them name this server: until then another one may go on as the primary.
+    pub(super) async fn look(&mut self, shared: &ProxyState, run: &str) {
+        // It is a word of the entry.
+        if run.is_empty() || run.contains(char::is_whitespace) {
+            return;
+        }
+        let epoch = match shared.backend.address.authority.agreement(Instant::now()) {
+            Agreement::Needless => None,
+            Agreement::Reached(epoch) => Some(epoch),
+            Agreement::Missing => return,
+        };
+        match timeout(LOOK_WITHIN, self.enter(shared, run, epoch)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.own = None;
+                if !std::mem::replace(&mut self.is_reported, true) {
+                    tracing::warn!(%error, "the era of the server cannot be looked at: where there is a quarantine, no free lock is granted until it can");
+                }
+            }
+            Err(_) => {
+                self.own = None;
+                tracing::debug!("the era of the server was not looked at in time");
+            }
+        }
+    }
+
+    /// What the clock of fencing tokens comes to that was known last, whichever server's it was: no token is higher by now.
+    fn tokens(&self, now: Instant) -> Option<RedisTime> {
+        let (era, read) = (self.known.as_ref()?, self.read?);
+        let passed = clock::ms(now.saturating_duration_since(read.sent));
+        Some(RedisTime(read.redis.0.saturating_add(passed).saturating_add(era.ahead_ms)))
+    }
+
+    async fn enter(&mut self, shared: &ProxyState, run: &str, epoch: Option<u64>) -> Result<(), BackendError> {
+        let active = shared.active.load_full();
+        let prefix = &active.companion_prefix;
+        let longest = active.details.iter().filter_map(|details| details.quarantine);
+        let longest = longest.max().unwrap_or_default().as_millis();
+        let mut own = match self.own.take() {
+            Some(own) => own,
+            None => {
+                let mut own = shared.backend.address.converse().await?;
+                own.select(0).await?;
+                own
+            }
+        };
+        for _ in 0..MAX_TRIES {
+            let sent = Instant::now();
+            let found = own.ask(&[b"GET", &era_key(prefix)[..]]).await?;
+            let answer = own.ask(&["TIME"]).await?;
+            let refused = found.as_error().or(answer.as_error());
+            let Some(redis) = time(&answer).filter(|_| refused.is_none()) else {
+                return Err(unusable(refused));
+            };
+            let heard = Instant::now();
+            let read = Reading { redis, sent, heard };
+            if let Some(by) = shared.backend.strict.read_clock(read) {
+                self.is_anew = true;
+                tracing::warn!(
+                    by_ms = clock::ms(by),
+                    "the server's clock has jumped forward, so leases end before their holders reckon: where there is a \
+                     quarantine, it begins anew"
+                );
+            }
+            let text = found.as_bytes().map_or_else(String::new, |entry| String::from_utf8_lossy(entry).into_owned());
+            let before = Era::read(&text);
+            let look = Look {
+                run: run.into(),
+                epoch,
+                rules: active.meaning.hash().into(),
+                longest_ms: longest.try_into().unwrap_or(u64::MAX),
+                now: redis,
+                age: shared.backend.server.reckoned().map(|known| known.age(heard)),
+                tokens: self.tokens(heard),
+                anew: self.is_anew,
+            };
+            let era = Era::after(before.as_ref(), self.known.as_ref(), &look);
+            if before.as_ref() != Some(&era) || !self.is_written {
+                let entry = era.entry();
+                let answer = own.execute(&plan::enter_era(&text, &entry, prefix)).await?;
+                if answer.as_bytes().is_none() {
+                    return Err(unusable(answer.as_error()));
+                }
+                // Another proxy was faster.
+                if answer.as_bytes().is_some_and(|now| **now != *entry.as_bytes()) {
+                    continue;
+                }
+            }
+            (self.is_anew, self.is_written, self.is_reported) = (false, true, false);
+            (self.known, self.read, self.own) = (Some(era.clone()), Some(read), Some(own));
+            let server = &shared.backend.server;
+            let is_first = server.reckoned().is_none();
+            server.set_reckoned(Some(Reckoned { era, read }));
+            if is_first {
+                // Until then no lease was renewed where there is a quarantine.
+                shared.renewals.all_are_due();
+            }
+            return Ok(());
+        }
+        tracing::debug!("other proxies entered something at each try");
+        Ok(())
+    }
+}
+
+/// Why the entry cannot be looked at.
+fn unusable(refused: Option<&Bytes>) -> BackendError {
+    let refused = refused.map(|text| String::from_utf8_lossy(text).into_owned());
+    BackendError::OutOfStep(refused.unwrap_or_else(|| "no answer of its own".to_owned()))
+}
+
+/// Reads the answer to `TIME`.
+fn time(answer: &Value) -> Option<RedisTime> {
+    let [seconds, micros] = answer.as_items()? else {
+        return None;
+    };
+    let number = |value: &Value| -> Option<u64> { std::str::from_utf8(value.as_bytes()?).ok()?.parse().ok() };
+    let ms = number(seconds)?.checked_mul(1000)?;
+    ms.checked_add(number(micros)? / 1000).map(RedisTime)
+}
+
+/// Looks for the leases of which it is unknown whether they are there.
+pub(super) async fn survey(shared: &ProxyState) {
+    let (unknown, over) = (shared.mirror.unknown(), shared.mirror.doubted());
+    if unknown.is_empty() && over.is_empty() {
+        return;
+    }
+    let asked = unknown.len() + over.len();
+    let unknown = unknown.into_iter().map(|(key, lease)| (key, lease.grant, lease)).collect();
+    let over = over.into_iter().map(|over| (over.key.clone(), over.grant, over)).collect();
+    let all = async {
+        let lost = survey_all(shared, unknown, |key, lease, found| settle(shared, key, lease, found)).await?;
+        let missed = survey_all(shared, over, |_, over, found| was_lost(shared, over, found)).await?;
+        shared.mirror.no_more_doubted();
+        Ok::<usize, BackendError>(lost + missed)
+    };
+    match timeout(SURVEY_WITHIN, all).await {
+        Ok(Ok(lost)) => {
+            tracing::info!(leases = asked, lost, "looked for the leases of the primary before");
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "leases could not be looked for"),
+        Err(_) => tracing::debug!("leases were not looked for in time"),
+    }
+}
+
+/// Returns how many are lost.
+async fn survey_all<T>(
+    shared: &ProxyState,
+    mut unknown: Vec<(DbKey, Grant, T)>,
+    settle: impl Fn(&DbKey, &T, (Surveyed, Instant)) -> bool,
+) -> Result<usize, BackendError> {
+    if unknown.is_empty() {
+        return Ok(0);
+    }
+    let prefix = shared.active.load().companion_prefix.clone();
+    let mut own = shared.backend.address.converse().await?;
+    unknown.sort_by_key(|(key, ..)| key.db);
+    let mut lost = 0;
+    for of_one_db in unknown.chunk_by(|(one, ..), (other, ..)| one.db == other.db) {
+        own.select(of_one_db[0].0.db).await?;
+        for batch in of_one_db.chunks(BATCH) {
+            let leases = batch.iter().map(|(key, grant, _)| (&key.key[..], *grant));
+            let asked = Instant::now();
+            let answer = own.execute(&plan::survey(leases, &prefix)).await?;
+            let Some(found) = plan::surveyed(&answer) else {
+                let error = answer.as_error().map(|text| String::from_utf8_lossy(text));
+                let error = error.as_deref().unwrap_or("no answer of the script's own");
+                return Err(BackendError::OutOfStep(error.to_owned()));
+            };
+            for ((key, _, lease), found) in batch.iter().zip(found) {
+                lost += usize::from(settle(key, lease, (found, asked)));
+            }
+        }
+    }
+    Ok(lost)
+}
+
+/// What the look at one lease means. Returns whether its holder works on, and knows nothing of it.
+fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, (found, asked): (Surveyed, Instant)) -> bool {
+    let now = Instant::now();
+    let (end, at) = match found {
+        Surveyed::Held(ttl) => {
+            shared.mirror.is_there(key, lease.grant, ttl);
+            return false;
+        }
+        Surveyed::Ended => (End::Released, now),
+        Surveyed::RanOut => (End::Expired, now),
+        Surveyed::Lost => (End::Lost, now),
+        Surveyed::Another(age) => (End::Lost, asked.checked_sub(age).unwrap_or(asked)),
+    };
+    let over = shared.mirror.is_not_there(key, lease.grant, end, at);
+    let Some(over) = over else {
+        return false;
+    };
+    if over.end != End::Lost {
+        let at = lease.ends.unwrap_or(asked);
+        let over = Over { key: key.clone(), grant: lease.grant, transition: over, at, unheard: false };
+        let doubted = shared.mirror.as_doubted(over);
+        return doubted.is_some_and(|over| was_lost(shared, &over, (found, asked)));
+    }
+    if shared.renewals.keeps(key, lease.grant) {
+        shared.renewals.remove(key, None);
+    }
+    effects::lost(shared, key, &over, &shared.active.load());
+    true
+}
+
+/// What the look at a lease means that was over before. Returns whether the new primary has never had it: then somebody else may have
+/// been granted the lock while it was held.
+fn was_lost(shared: &ProxyState, over: &Over, (found, asked): (Surveyed, Instant)) -> bool {
+    let is_lost = match found {
+        Surveyed::Held(_) | Surveyed::Ended | Surveyed::RanOut => false,
+        Surveyed::Lost => true,
+        // One that began when this was over is its successor, unless there were others of which nothing was heard here.
+        Surveyed::Another(age) => over.unheard || asked.checked_sub(age).is_none_or(|began| began + GRAIN < over.at),
+    };
+    if is_lost {
+        effects::lost_meanwhile(shared, &over.key, &over.transition, &shared.active.load());
+    }
+    is_lost
+}

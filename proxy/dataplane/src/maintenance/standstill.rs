@@ -1,0 +1,78 @@
+//! Notices that this process stood still, and asks then who is the primary: each sentinel anew, or the server itself. Until
+//! then sessions forward nothing, and what leads to another server is cut before they do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use lockwarden_control::clock;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::backend::sentinel::Sentinels;
+use crate::state::ProxyState;
+use crate::state::standstill::TOO_LONG;
+
+/// Between two looks at the time.
+const TICK: Duration = Duration::from_millis(100);
+/// An answer is not waited for longer: a server that is down is noticed elsewhere.
+const ASK_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Runs until the process ends.
+pub async fn run(shared: Arc<ProxyState>) {
+    tokio::join!(look_at_the_time(&shared), ask_after_gaps(&shared));
+}
+
+/// A machine that slept may not count that on the clock that only goes on, but it does on that of the day.
+async fn look_at_the_time(shared: &ProxyState) {
+    let (mut was, mut day) = (Instant::now(), SystemTime::now());
+    loop {
+        let (now, today) = (Instant::now(), SystemTime::now());
+        shared.standstill.tick(now);
+        let (passed, of_day) = (now.saturating_duration_since(was), today.duration_since(day));
+        if of_day.is_ok_and(|of_day| of_day.saturating_sub(passed) > TOO_LONG) {
+            shared.standstill.notice();
+        }
+        (was, day) = (now, today);
+        sleep(TICK).await;
+    }
+}
+
+async fn ask_after_gaps(shared: &Arc<ProxyState>) {
+    loop {
+        let gaps = shared.standstill.gaps().await;
+        let begun = Instant::now();
+        tracing::warn!(
+            "this process stood still for more than {TOO_LONG:?}: nothing is forwarded until it was asked who is the primary"
+        );
+        let asked = timeout(ASK_WITHIN, ask(shared, begun)).await.is_ok();
+        let ms = clock::ms(begun.elapsed());
+        tracing::info!(ms, asked, "commands are forwarded again");
+        shared.standstill.was_asked(gaps);
+    }
+}
+
+async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
+    if let Some(sentinels) = shared.backend.address.authority.sentinels() {
+        ask_sentinels(sentinels).await;
+        // What leads to another server than they name is cut by then.
+        while sentinels.turned_to() != sentinels.named() {
+            sleep(LOOK_EVERY).await;
+        }
+        return;
+    }
+    shared.backend.server.doubt();
+    while !shared.backend.server.was_asked_since(begun) {
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// All at the same time: one that is not there takes half a second.
+async fn ask_sentinels(sentinels: &Arc<Sentinels>) {
+    let mut asking = JoinSet::new();
+    for place in sentinels.places() {
+        let sentinels = sentinels.clone();
+        asking.spawn(async move { sentinels.ask(&place).await });
+    }
+    while asking.join_next().await.is_some() {}
+}

@@ -1,0 +1,445 @@
+//! The clients that are connected now, by session and by what their connections tell of them. Whoever
+//! must know which process a client is finds it here, and keep-alive finds who else of the same
+//! process lives when a holder's connection ends. It decides nothing about a lock.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use lockwarden_control::net::arrival::Arrival;
+use lockwarden_control::net::peer::{PeerAddress, UnixPeer};
+use lockwarden_control::net::proxy_protocol::Origin;
+use lockwarden_control::net::wakeup::Wakeup;
+use lockwarden_control::telemetry::applications::{KnownBy, Naming, Program};
+use lockwarden_control::telemetry::events::{Caller, SessionNumber};
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::rules::TrustAddress;
+use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
+
+use super::processes::lineage::{Lineage, Running};
+
+/// Where a client comes from: its address, and the private endpoint by which it came.
+pub type Host = (IpAddr, Option<Arc<str>>);
+
+/// The session that holds a lease.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    pub session: SessionNumber,
+    pub wakeup: Arc<Wakeup>,
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl Holder {
+    /// What may hold locks: a session, or the job of one that is gone.
+    pub(crate) fn new() -> Holder {
+        Holder { session: SessionNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)), wakeup: Arc::default() }
+    }
+}
+
+/// One connection of a client.
+#[derive(Debug)]
+pub struct ClientConnection {
+    pub session: SessionId,
+    pub holder: Holder,
+    pub client: PeerAddress,
+    /// The address that the client connected to, where that is one of IP.
+    pub local: Option<SocketAddr>,
+    /// How the client's address is known.
+    pub origin: Origin,
+    /// The private endpoint by which it reached its balancer.
+    pub endpoint: Option<Arc<str>>,
+    /// When it was accepted.
+    pub opened: Instant,
+    /// What its application is known by beside what it says of itself.
+    pub known_by: Arc<KnownBy>,
+    running: OnceLock<Running>,
+    lineage: OnceLock<Lineage>,
+    /// How often its socket was not found.
+    missed: AtomicU32,
+    /// Leases that were granted before its process was known.
+    unidentified: Mutex<Unidentified>,
+}
+
+#[derive(Debug, Default)]
+struct Unidentified {
+    leases: Vec<(DbKey, Grant)>,
+    /// The process will be looked up.
+    is_awaited: bool,
+}
+
+/// After so many tries it is not looked for any more.
+const MAX_MISSED: u32 = 3;
+/// Leases of one client that wait for its process, the oldest out first.
+const MAX_UNIDENTIFIED: usize = 16;
+impl ClientConnection {
+    pub fn new(
+        session: SessionId,
+        holder: Holder,
+        arrival: Arrival,
+        local: Option<SocketAddr>,
+        naming: Arc<Naming>,
+    ) -> ClientConnection {
+        let Arrival { peer: client, origin, endpoint, certificate, needs_certificate: _ } = arrival;
+        let (running, lineage) = (OnceLock::new(), OnceLock::new());
+        let known_by = KnownBy::new(naming, certificate);
+        let of_socket = match client {
+            // The kernel says who connected, so that nothing has to be searched.
+            PeerAddress::Unix(UnixPeer { process: number }) => Some(number.and_then(Running::of)),
+            // A client on another machine has no process here; of one without two addresses none is told,
+            // and what a balancer calls loopback is the balancer's.
+            PeerAddress::Tcp(_) if !client.is_local() || local.is_none() || origin != Origin::Direct => Some(None),
+            PeerAddress::Tcp(_) => None,
+        };
+        match of_socket {
+            Some(Some(known)) => {
+                known_by.is_process(known.process());
+                running.get_or_init(|| known);
+            }
+            Some(None) => {
+                known_by.is_process(Process::None);
+                known_by.settle(None);
+            }
+            None => {}
+        }
+        ClientConnection {
+            session,
+            holder,
+            client,
+            local,
+            origin,
+            endpoint,
+            opened: Instant::now(),
+            known_by: Arc::new(known_by),
+            running,
+            lineage,
+            missed: AtomicU32::new(0),
+            unidentified: Mutex::default(),
+        }
+    }
+
+    /// Where it comes from, if that is known.
+    pub fn host(&self) -> Option<Host> {
+        let is_told = self.origin != Origin::Untold;
+        let ip = self.client.ip().filter(|_| is_told)?;
+        Some((ip, self.endpoint.clone()))
+    }
+
+    /// Whether it is on this machine, or its place is unknown.
+    pub(crate) fn is_local(&self) -> bool {
+        self.client.is_local() || self.origin == Origin::Untold
+    }
+
+    /// What its address says of it, whatever the rules: behind a unix socket there are many processes, and each is known.
+    pub fn trust(&self) -> Option<TrustAddress> {
+        match self.client {
+            PeerAddress::Unix(_) => Some(TrustAddress::Auto),
+            PeerAddress::Tcp(_) => None,
+        }
+    }
+
+    /// Which process it is, as far as that was looked up.
+    pub fn process(&self) -> Process {
+        self.known_by.process()
+    }
+
+    /// That process, if it was found.
+    pub fn running(&self) -> Option<&Running> {
+        self.running.get()
+    }
+
+    /// This lease was granted before its process was known. Returns whether it is to be looked up for that.
+    pub(crate) fn awaits_process(&self, key: DbKey, grant: Grant) -> bool {
+        let mut waiting = self.unidentified();
+        if waiting.leases.len() >= MAX_UNIDENTIFIED {
+            waiting.leases.remove(0);
+        }
+        waiting.leases.push((key, grant));
+        !std::mem::replace(&mut waiting.is_awaited, true)
+    }
+
+    /// Drops those of the waiting leases that are over. Returns whether any is left.
+    pub(crate) fn retain_unidentified(&self, is_held: impl Fn(&(DbKey, Grant)) -> bool) -> bool {
+        let mut waiting = self.unidentified();
+        waiting.leases.retain(is_held);
+        waiting.is_awaited = !waiting.leases.is_empty();
+        waiting.is_awaited
+    }
+
+    /// The look-up is over; the next lease that waits starts another.
+    pub(crate) fn was_looked_up(&self) {
+        self.unidentified().is_awaited = false;
+    }
+
+    /// The leases that wait for its process.
+    pub(crate) fn take_unidentified(&self) -> Vec<(DbKey, Grant)> {
+        std::mem::take(&mut self.unidentified().leases)
+    }
+
+    fn unidentified(&self) -> MutexGuard<'_, Unidentified> {
+        self.unidentified.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its socket was not found: it is being closed, or this system does not show it.
+    pub fn missed(&self) {
+        if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_MISSED {
+            self.found(Process::None, None);
+        } else {
+            self.known_by.missed();
+        }
+    }
+
+    /// It has a process, into which this user may not look.
+    pub fn hidden(&self) {
+        self.known_by.hide();
+        self.found(Process::None, None);
+    }
+
+    /// The process and those that it came from, as they were when it was found, and whether those are all.
+    pub fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.get()
+    }
+
+    /// Whether its lineage may yet be found.
+    pub(crate) fn may_have_lineage(&self) -> bool {
+        let is_alone = self.running.get().is_some() && self.lineage.get().is_none();
+        is_alone || self.process() == Process::Pending
+    }
+
+    /// It was looked up. The first answer stays: a connection does not change its process.
+    pub fn found(&self, process: Process, running: Option<(Running, Option<Program>)>) {
+        let (running, program) = running.unzip();
+        if let Some(running) = running {
+            // Now, while it waits for its answer: it may be gone a moment later.
+            self.lineage.get_or_init(|| running.lineage());
+            self.running.get_or_init(|| running);
+        }
+        self.known_by.is_process(process);
+        self.known_by.settle(program.flatten());
+    }
+}
+
+/// The process of a holder, to be added to the record of its lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Identified {
+    pub key: DbKey,
+    pub grant: Grant,
+    pub process: Process,
+}
+
+struct Known {
+    client: Identity,
+    application: Option<Identity>,
+    peer: Arc<ClientConnection>,
+    /// As it presents itself.
+    caller: Arc<Caller>,
+}
+
+/// A session that has ended.
+struct Departed {
+    session: SessionId,
+    caller: Arc<Caller>,
+    /// When its client ended it, if it was the client.
+    left: Option<Instant>,
+}
+
+/// Sessions that have ended and are still known by name.
+const MAX_DEPARTED: usize = 10_000;
+
+#[derive(Default)]
+struct Register {
+    /// Who was there lately: a failover ends connections before it is known which leases it has lost.
+    departed: VecDeque<Departed>,
+    by_session: HashMap<SessionId, Known>,
+    by_client: HashMap<Identity, HashMap<SessionNumber, Arc<ClientConnection>>>,
+}
+
+/// The register. Bounded by the connections.
+#[derive(Default)]
+pub struct ClientRegistry {
+    register: Mutex<Register>,
+}
+
+impl ClientRegistry {
+    /// A client is known by this from now on: its identity without a process, and its application.
+    pub fn put(
+        &self,
+        (client, application): (Identity, Option<Identity>),
+        peer: &Arc<ClientConnection>,
+        caller: &Arc<Caller>,
+    ) {
+        let mut register = self.lock();
+        register.remove(peer.session);
+        let known = Known { client, application, peer: peer.clone(), caller: caller.clone() };
+        register.by_session.insert(peer.session, known);
+        for identity in application.into_iter().chain([client]) {
+            let namesakes = register.by_client.entry(identity).or_default();
+            namesakes.insert(peer.holder.session, peer.clone());
+        }
+    }
+
+    /// A client is gone; when it ended its connection, if it was the client.
+    pub fn remove(&self, session: SessionId, left: Option<Instant>) {
+        let mut register = self.lock();
+        let Some(caller) = register.remove(session) else {
+            return;
+        };
+        if register.departed.len() >= MAX_DEPARTED {
+            register.departed.pop_front();
+        }
+        register.departed.push_back(Departed { session, caller, left });
+    }
+
+    /// How this client presents itself, or did before it went.
+    pub(crate) fn caller_of_late(&self, session: SessionId) -> Option<Arc<Caller>> {
+        let known = self.caller(session);
+        if known.is_some() {
+            return known;
+        }
+        let register = self.lock();
+        Some(register.departed(session)?.caller.clone())
+    }
+
+    /// When this client ended its connection, if it did so lately.
+    pub fn left(&self, session: SessionId) -> Option<Instant> {
+        self.lock().departed(session)?.left
+    }
+
+    /// The client with this session, if it is one of this proxy's and still here.
+    pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<ClientConnection>)> {
+        let register = self.lock();
+        let known = register.by_session.get(&session)?;
+        Some((known.client, known.peer.clone()))
+    }
+
+    /// How this client presents itself, if it is one of this proxy's and still here.
+    pub fn caller(&self, session: SessionId) -> Option<Arc<Caller>> {
+        let register = self.lock();
+        Some(register.by_session.get(&session)?.caller.clone())
+    }
+
+    /// Tells every client's session that the proxy is about to stop.
+    pub fn drain(&self) {
+        for known in self.lock().by_session.values() {
+            known.peer.holder.wakeup.drain();
+        }
+    }
+
+    /// Everybody who is connected.
+    pub fn connections(&self) -> Vec<Arc<ClientConnection>> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.map(|known| known.peer.clone()).collect()
+    }
+
+    /// How all clients present themselves.
+    pub fn callers(&self) -> Vec<Arc<Caller>> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.map(|known| known.caller.clone()).collect()
+    }
+
+    /// Everybody who is connected, and how they present themselves.
+    pub fn connected(&self) -> Vec<(Arc<ClientConnection>, Arc<Caller>)> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.map(|known| (known.peer.clone(), known.caller.clone())).collect()
+    }
+
+    /// Where those who are connected come from.
+    pub fn hosts(&self) -> HashSet<Host> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.filter_map(|known| known.peer.host()).collect()
+    }
+
+    /// At most `most` of those whose connections tell the same of them, or of one application.
+    pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<ClientConnection>> {
+        let register = self.lock();
+        let namesakes = register.by_client.get(&client).into_iter().flatten();
+        namesakes.map(|(_, peer)| peer.clone()).take(most).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Register {
+    fn departed(&self, session: SessionId) -> Option<&Departed> {
+        let mut departed = self.departed.iter().rev();
+        departed.find(|gone| gone.session == session)
+    }
+
+    fn remove(&mut self, session: SessionId) -> Option<Arc<Caller>> {
+        let known = self.by_session.remove(&session)?;
+        for identity in known.application.into_iter().chain([known.client]) {
+            if let Some(namesakes) = self.by_client.get_mut(&identity) {
+                namesakes.remove(&known.peer.holder.session);
+                if namesakes.is_empty() {
+                    self.by_client.remove(&identity);
+                }
+            }
+        }
+        Some(known.caller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn peer(number: u8, client: &str) -> Arc<ClientConnection> {
+        let holder = Holder { session: SessionNumber(u64::from(number)), wakeup: Arc::default() };
+        let address: SocketAddr = client.parse().unwrap();
+        Arc::new(ClientConnection::new(
+            SessionId([number; 16]),
+            holder,
+            Arrival::direct(address.into()),
+            Some(address),
+            Arc::default(),
+        ))
+    }
+
+    fn caller(peer: &ClientConnection) -> Arc<Caller> {
+        Arc::new(Caller {
+            session: peer.holder.session,
+            address: peer.client,
+            name: Bytes::new(),
+            user: Bytes::new(),
+            library: None,
+            known_by: peer.known_by.clone(),
+        })
+    }
+
+    #[test]
+    fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
+        let (clients, one, two) = (ClientRegistry::default(), peer(1, "127.0.0.1:1"), peer(2, "127.0.0.1:2"));
+        let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
+        clients.put((nameless, None), &one, &caller(&one));
+        clients.put((nameless, None), &two, &caller(&two));
+        assert_eq!(clients.namesakes(nameless, 9).len(), 2);
+        assert_eq!(clients.namesakes(nameless, 1).len(), 1);
+        clients.put((named, None), &one, &caller(&one));
+        assert_eq!(clients.namesakes(nameless, 9).len(), 1);
+        assert!(clients.of_session(one.session).is_some_and(|(client, _)| client == named));
+        clients.remove(one.session, None);
+        clients.remove(two.session, None);
+        let register = clients.lock();
+        assert!(register.by_session.is_empty() && register.by_client.is_empty());
+    }
+
+    #[test]
+    fn only_a_client_of_this_machine_has_a_process_to_be_looked_up() {
+        assert_eq!(peer(1, "127.8.0.1:1").process(), Process::Pending);
+        assert_eq!(peer(1, "10.0.0.1:1").process(), Process::None);
+        let found = peer(1, "[::1]:1");
+        found.found(Process::Known([1; 8]), None);
+        found.found(Process::None, None);
+        assert_eq!(found.process(), Process::Known([1; 8]));
+    }
+}

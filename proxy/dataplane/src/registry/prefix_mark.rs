@@ -1,0 +1,90 @@
+//! Under which `companion_prefix` the proxies in front of the server keep their records, as far as this proxy knows. The looks at the
+//! server are in `state::prefix_mark`.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+/// The mark is not known to be there.
+const UNSETTLED: u8 = 0;
+/// It is this proxy's prefix, or unknown.
+const SETTLED: u8 = 1;
+/// Another prefix is in use.
+const OTHER: u8 = 2;
+
+/// What this proxy knows of the mark.
+#[derive(Default)]
+pub struct PrefixMark {
+    standing: AtomicU8,
+    /// The prefix that is in use, where that is another.
+    other: Mutex<Option<Bytes>>,
+    /// One looks at a time.
+    pub known: tokio::sync::Mutex<Known>,
+}
+
+/// The same, for the one who looks.
+#[derive(Default)]
+pub struct Known {
+    /// The prefix that this proxy has seen there or written, which was its own.
+    pub own: Option<Bytes>,
+    /// The proxy's user may not write it.
+    pub(crate) is_forbidden: bool,
+    /// It was logged that it cannot be read or written.
+    pub(crate) is_reported: bool,
+    /// Names this run of the proxy.
+    pub run: String,
+    /// What it has said of itself, and when.
+    pub noted: Option<(String, Instant)>,
+    /// What was said of other proxies.
+    pub told: HashSet<(String, u8, String)>,
+}
+
+impl PrefixMark {
+    /// Another server is looked at from now on.
+    pub(crate) async fn another_server(&self) {
+        self.standing.store(UNSETTLED, Ordering::Release);
+        let mut known = self.known.lock().await;
+        (known.is_forbidden, known.noted) = (false, None);
+    }
+
+    /// A command of a client has emptied the server, or a database of it.
+    pub(crate) fn flushed(&self) {
+        // One that was refused stays so.
+        let _ = self.standing.compare_exchange(SETTLED, UNSETTLED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// It is unknown which prefix is in use, so this one counts.
+    pub(crate) fn cannot_be_known(&self) {
+        self.standing.store(SETTLED, Ordering::Release);
+    }
+
+    /// Whether the mark is known to be this proxy's.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.standing.load(Ordering::Acquire) == SETTLED
+    }
+
+    /// Whether it was not looked at yet, or the mark was erased since.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.standing.load(Ordering::Acquire) == UNSETTLED
+    }
+
+    /// Which other prefix is in use.
+    pub fn other(&self) -> Option<Bytes> {
+        self.other.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The mark is this proxy's.
+    pub fn is_own(&self) {
+        *self.other.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.standing.store(SETTLED, Ordering::Release);
+    }
+
+    /// It is another's.
+    pub fn is_other(&self, other: &Bytes) {
+        *self.other.lock().unwrap_or_else(PoisonError::into_inner) = Some(other.clone());
+        self.standing.store(OTHER, Ordering::Release);
+    }
+}

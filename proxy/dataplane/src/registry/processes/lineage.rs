@@ -1,0 +1,220 @@
+//! A process of this machine as long as it lives, and the processes that it comes from. Whoever may not see a
+//! process's files may still see this much of it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read as _;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::token::Process;
+
+use super::namespaces::{MACHINE, PROCESS_NAMESPACE};
+
+/// The nearest ancestors that are looked at: a shell, its subshells, and what may stand between.
+const MAX_ANCESTORS: usize = 8;
+
+/// For so long the processes that one comes from are not asked for again: clients that are started one after the other come from the
+/// same.
+pub(super) const KEPT: Duration = Duration::from_secs(5);
+
+/// Processes whose origin is kept; above that all are forgotten and asked for anew.
+const MAX_KEPT: usize = 1024;
+
+/// What was found lately of the processes that one comes from.
+static LATELY: LazyLock<Mutex<HashMap<Running, (Instant, Lineage)>>> = LazyLock::new(Mutex::default);
+
+/// The longest line that the kernel writes of a process, bytes: 52 numbers and a name.
+const MAX_STAT: usize = 2048;
+
+/// What is read of a program's name, bytes; the kernel keeps 15 and adds an end of line.
+const MAX_PROGRAM: usize = 64;
+
+/// A process. Its number may be given to another one later, which began at another time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Running {
+    number: u32,
+    started: String,
+}
+
+/// What the kernel says of a process.
+struct Stat {
+    state: u8,
+    parent: u32,
+    session: u32,
+    started: String,
+}
+
+impl Running {
+    /// The process that has this number now.
+    pub fn of(number: u32) -> Option<Running> {
+        let started = stat(number)?.started;
+        Some(Running { number, started })
+    }
+
+    /// The same, with the number of its parent, if it has one that is no init.
+    pub(super) fn with_parent(number: u32) -> Option<(Running, Option<u32>)> {
+        let stat = stat(number)?;
+        let parent = (stat.parent > 1).then_some(stat.parent);
+        let started = stat.started;
+        Some((Running { number, started }, parent))
+    }
+
+    /// What tells it from every other process, of other machines, too.
+    pub fn process(&self) -> Process {
+        Process::of(&[&MACHINE, PROCESS_NAMESPACE.as_bytes(), &self.number.to_be_bytes(), self.started.as_bytes()])
+    }
+
+    /// Its number, which means it as long as it is alive.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The name of the program, as `ps -o comm` has it: at most 15 bytes, which the program may have chosen. `None`
+    /// when the process is gone.
+    pub fn program(&self) -> Option<Vec<u8>> {
+        let mut name = fs::read(format!("/proc/{}/comm", self.number)).ok()?;
+        name.truncate(MAX_PROGRAM);
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        // The number may have been given to another process in the meantime.
+        self.is_alive().then_some(name)
+    }
+
+    pub fn is_alive(&self) -> bool {
+        let stat = stat(self.number);
+        // A dead one may stand there until its parent takes note.
+        stat.is_some_and(|stat| stat.started == self.started && !b"ZXx".contains(&stat.state))
+    }
+
+    /// The process and those that it comes from, the nearest first, as far as they are of one session: what started that
+    /// (a terminal, cron, a service manager) works on when all this is over.
+    pub fn lineage(&self) -> Lineage {
+        if let Some(known) = self.lineage_lately().filter(|_| self.is_alive()) {
+            return known;
+        }
+        let mut lineage = Lineage { processes: vec![self.clone()], is_whole: false };
+        let Some(own) = stat(self.number).filter(|stat| stat.started == self.started) else {
+            return lineage;
+        };
+        let mut parent = own.parent;
+        while parent > 1 {
+            if lineage.processes.len() > MAX_ANCESTORS {
+                return lineage;
+            }
+            // It was there a moment ago: its child was another one's by now, had it ended before.
+            let Some(stat) = stat(parent) else {
+                return lineage;
+            };
+            if stat.session != own.session {
+                break;
+            }
+            let ancestor = Running { number: parent, started: stat.started };
+            if let Some(known) = ancestor.lineage_lately() {
+                lineage.processes.extend(known.processes);
+                lineage.processes.truncate(MAX_ANCESTORS + 1);
+                lineage.is_whole = lineage.processes.len() <= MAX_ANCESTORS;
+                lineage.keep();
+                return lineage;
+            }
+            lineage.processes.push(ancestor);
+            parent = stat.parent;
+        }
+        lineage.is_whole = true;
+        lineage.keep();
+        lineage
+    }
+
+    /// The same, where it was found lately.
+    fn lineage_lately(&self) -> Option<Lineage> {
+        let lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, lineage) = lately.get(self)?;
+        (found.elapsed() < KEPT).then(|| lineage.clone())
+    }
+}
+
+impl Lineage {
+    /// Keeps it for a while, where it is whole: for its process and for those that it comes from.
+    fn keep(&self) {
+        if !self.is_whole {
+            return;
+        }
+        let mut lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
+        if lately.len() + self.processes.len() > MAX_KEPT {
+            lately.clear();
+        }
+        let now = Instant::now();
+        for (place, process) in self.processes.iter().enumerate() {
+            let kept = lately.get(process);
+            if kept.is_none_or(|(found, _)| found.elapsed() >= KEPT) {
+                let lineage = Lineage { processes: self.processes[place..].to_vec(), is_whole: true };
+                lately.insert(process.clone(), (now, lineage));
+            }
+        }
+    }
+}
+
+/// A process and those that it comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Lineage {
+    /// The nearest first.
+    pub processes: Vec<Running>,
+    /// All of them could be looked at. Where not, one that is missing proves nothing.
+    pub is_whole: bool,
+}
+
+fn stat(number: u32) -> Option<Stat> {
+    // In one read: asking for the size of such a file first, and for its end, asks the kernel five times.
+    let mut text = [0; MAX_STAT];
+    let mut file = fs::File::open(format!("/proc/{number}/stat")).ok()?;
+    let length = file.read(&mut text).ok()?;
+    parse(&String::from_utf8_lossy(&text[..length]))
+}
+
+/// The name in parentheses may hold anything, also parentheses and blanks.
+fn parse(text: &str) -> Option<Stat> {
+    let (_, after_name) = text.rsplit_once(')')?;
+    let mut words = after_name.split_ascii_whitespace();
+    let state = *words.next()?.as_bytes().first()?;
+    let parent = words.next()?.parse().ok()?;
+    let session = words.nth(1)?.parse().ok()?;
+    let started = words.nth(15)?.to_owned();
+    Some(Stat { state, parent, session, started })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_found_behind_any_name() {
+        let text = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        let stat = parse(text).expect("a line as the kernel writes it");
+        assert_eq!((stat.state, stat.parent, stat.session), (b'S', 1, 3));
+        assert_eq!(stat.started, "4711");
+        assert!(parse("7 (a) S").is_none());
+    }
+
+    #[test]
+    fn a_process_lives_until_it_ends_and_comes_from_this_one() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat can be started");
+        let child_of_ours = Running::of(child.id()).expect("it waits for its input");
+        let ours = Running::of(std::process::id()).expect("this one runs");
+        let lineage = child_of_ours.lineage();
+        assert!(lineage.is_whole);
+        assert_eq!(lineage.processes[..2], [child_of_ours.clone(), ours]);
+        assert!(child_of_ours.is_alive());
+        drop(child.stdin.take());
+        // Dead, though its parent took no note of it.
+        while child_of_ours.is_alive() {
+            std::thread::yield_now();
+        }
+        child.wait().expect("it ended");
+        assert!(!child_of_ours.is_alive());
+        let lineage = child_of_ours.lineage();
+        assert!(!lineage.is_whole, "{lineage:?}");
+    }
+}

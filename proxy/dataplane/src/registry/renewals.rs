@@ -1,0 +1,313 @@
+//! Leases whose TTL the proxy chose, when each has to be renewed, and when its entry in the index has to
+//! be written. The register only says what is due, and in which order; `renewals` does it, in scripts
+//! that ask Redis whether the lease is still that lease.
+
+mod index;
+mod lease;
+mod queues;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_control::telemetry::events::SessionNumber;
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::plan::{IndexEntry, Renewal};
+use lockwarden_lock::token::Grant;
+use tokio::sync::Notify;
+
+use super::clients::Holder;
+use lease::AGAIN_AFTER;
+pub use lease::{IndexWork, KeptLease, SameClient};
+use queues::Register;
+
+/// A renewal is due when this part of its TTL has passed.
+const DUE_AFTER: u32 = 3;
+/// The bounds of that time.
+const AGAIN_AT_LEAST: Duration = Duration::from_millis(5);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
+
+/// The register. Bounded by the leases that sessions hold.
+#[derive(Default)]
+pub struct Renewals {
+    register: Mutex<Register>,
+    /// How many leases there are: most releases are of one that is none of them, and need not look.
+    count: AtomicUsize,
+    /// The holders' own connections renew: the proxy's may not.
+    over_holders: AtomicBool,
+    changed: Notify,
+}
+
+impl Renewals {
+    /// Keeps a lease alive from now on.
+    pub fn add(&self, holder: &Holder, same_client: SameClient, key: DbKey, renewal: Renewal, now: Instant) {
+        let ttl = Duration::from_millis(renewal.ttl_ms.0);
+        let mut lease = KeptLease::new(holder, same_client, renewal, now);
+        lease.due = now + ttl / DUE_AFTER;
+        let mut register = self.lock();
+        // An earlier lease of this lock is over, and so is its entry in the index.
+        register.end(&key);
+        let list = index::first(ttl, now);
+        self.put(register, key, lease, list);
+    }
+
+    /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
+    pub fn adopt(&self, holder: &Holder, key: DbKey, lease: KeptLease, now: Instant) {
+        self.adopt_later(holder, key, lease, (now, now));
+    }
+
+    /// The same; but it need not be renewed before it is `due`.
+    pub(crate) fn adopt_later(
+        &self,
+        holder: &Holder,
+        key: DbKey,
+        mut lease: KeptLease,
+        (now, due): (Instant, Instant),
+    ) {
+        let mut register = self.lock();
+        if register.leases.contains_key(&key) {
+            return;
+        }
+        lease.due = due;
+        (lease.session, lease.wakeup) = (holder.session, holder.wakeup.clone());
+        register.listing.withdraw(&key, &lease);
+        self.put(register, key, lease, now);
+    }
+
+    /// A lease is left to other proxies; when its connection was ended by its client, if it was.
+    pub(crate) fn offer(&self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
+        self.lock().listing.offer(key, lease, ended);
+        self.changed.notify_one();
+    }
+
+    /// A lease that is not kept alive yet, for the proxy that has its client.
+    pub fn announce(&self, entry: Bytes, overdue: Instant) {
+        self.lock().listing.write(overdue, entry);
+        self.changed.notify_one();
+    }
+
+    /// A lease is left to go by its TTL.
+    pub fn leave(&self, key: &DbKey, lease: &KeptLease) {
+        self.lock().listing.leave(key, lease);
+    }
+
+    /// What is to be written to the index, at most so many entries, and what is to be removed from it.
+    pub(crate) fn take_listing(&self, now: Instant, most: usize) -> IndexWork {
+        self.lock().take_listing(now, most)
+    }
+
+    /// An entry that stands in the index for nothing.
+    pub fn is_stale(&self, entry: Bytes) {
+        self.lock().listing.remove(entry);
+    }
+
+    /// An entry of another proxy is overdue only then.
+    pub(crate) fn is_answered_for(&self, entry: Bytes, until: Instant) {
+        self.lock().listing.write(until, entry);
+    }
+
+    /// The entry of this lock's lease, if it is kept alive here.
+    pub fn entry(&self, key: &DbKey) -> Option<IndexEntry> {
+        let register = self.lock();
+        let lease = register.leases.get(key)?;
+        Some(index::entry(key, lease))
+    }
+
+    /// Whether something is to be written to the index by now.
+    pub(crate) fn has_listing(&self, now: Instant) -> bool {
+        let next = self.lock().listing.next_due(now);
+        next.is_some_and(|due| due <= now)
+    }
+
+    /// No longer: it was given back, or its holder chose a TTL himself.
+    pub fn remove(&self, key: &DbKey, session: Option<SessionNumber>) {
+        if self.is_empty() {
+            return;
+        }
+        let mut register = self.lock();
+        let same = register.leases.get(key).is_some_and(|lease| session.is_none_or(|session| session == lease.session));
+        if same {
+            register.end(key);
+            self.counted(&register);
+        }
+    }
+
+    /// The session is gone: its leases go by their TTL, unless they are adopted.
+    pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
+        let mut register = self.lock();
+        let keys: Vec<DbKey> = register.of_session(session).cloned().collect();
+        let leases = keys.into_iter().filter_map(|key| {
+            let lease = register.remove(&key)?;
+            Some((key, lease))
+        });
+        let leases = leases.collect();
+        self.counted(&register);
+        leases
+    }
+
+    /// Takes the leases that are due, at most `most`, those that end first before the others. Each is
+    /// due again after a while, unless it is said before what came of its renewal.
+    pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<(DbKey, KeptLease)> {
+        let mut register = self.lock();
+        register.find_due(now);
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some((_, key)) = register.due.pop_first()
+        {
+            let Some(lease) = register.leases.get(&key) else {
+                continue;
+            };
+            let lease = lease.clone();
+            let again = lease.ttl() / AGAIN_AFTER;
+            let again = now + again.clamp(AGAIN_AT_LEAST, AGAIN_AT_MOST);
+            // Should no answer come, it is tried again: renewing twice does no harm.
+            register.wait(&key, again);
+            taken.push((key, lease));
+        }
+        taken
+    }
+
+    /// Every lease is due now.
+    pub(crate) fn all_are_due(&self) {
+        let mut register = self.lock();
+        let waiting = std::mem::take(&mut register.waiting);
+        for key in waiting.into_values() {
+            register.is_due(key);
+        }
+    }
+
+    /// The leases of one session.
+    pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
+        let register = self.lock();
+        let keys = register.of_session(session);
+        keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone()))).collect()
+    }
+
+    /// Whether a session has any.
+    pub fn has(&self, session: SessionNumber) -> bool {
+        self.lock().of_session(session).next().is_some()
+    }
+
+    /// Says whether the holders' own connections renew.
+    pub(crate) fn renew_over_holders(&self, do_they: bool) {
+        self.over_holders.store(do_they, Ordering::Relaxed);
+    }
+
+    pub(crate) fn are_renewed_over_holders(&self) -> bool {
+        self.over_holders.load(Ordering::Relaxed)
+    }
+
+    /// Wakes every session that has any.
+    pub(crate) fn wake_holders(&self) {
+        if !self.is_empty() {
+            let nudges = self.lock().nudges();
+            nudges.iter().for_each(|wakeup| wakeup.work());
+        }
+    }
+
+    /// Whether this lease is renewed now.
+    pub fn keeps(&self, key: &DbKey, grant: Grant) -> bool {
+        let register = self.lock();
+        let lease = register.leases.get(key);
+        lease.is_some_and(|lease| lease.renewal.grant == grant)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// It was renewed to this TTL; whether its record was, too.
+    pub fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
+        self.change(key, lease, |lease| {
+            lease.ends = now + ttl;
+            if with_record {
+                lease.record_until = now + lease.renewal.record_reserve();
+            }
+            now + ttl / DUE_AFTER
+        });
+    }
+
+    /// It was renewed, and too few replicas know: it is due again after half the usual time.
+    pub(crate) fn try_sooner(&self, key: &DbKey, lease: &KeptLease, now: Instant) {
+        self.change(key, lease, |lease| now + lease.ttl() / (2 * DUE_AFTER));
+    }
+
+    /// It has to wait until then.
+    pub(crate) fn postpone(&self, key: &DbKey, lease: &KeptLease, until: Instant) {
+        self.change(key, lease, |_| until);
+    }
+
+    /// That lease is over, if it is still the one that was meant.
+    pub fn ended(&self, key: &DbKey, lease: &KeptLease) {
+        let mut register = self.lock();
+        if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
+            register.end(key);
+            self.counted(&register);
+        }
+    }
+
+    /// When the renewing task has to wake, to renew or, where it does that, to write to the index. One that
+    /// was due by then and is no more lets it wake for nothing; so a lease that comes and goes, one
+    /// after another, does not wake it each time.
+    pub(crate) fn next_due(&self, now: Instant, writes_index: bool) -> Option<Instant> {
+        let mut register = self.lock();
+        let first = if register.due.is_empty() { register.waiting.keys().next().map(|(at, _)| *at) } else { Some(now) };
+        let list = register.listing.next_due(now).filter(|_| writes_index);
+        let first = first.into_iter().chain(list).min();
+        let before = register.sleeps_until.filter(|at| *at > now);
+        register.sleeps_until = first.or(before);
+        register.sleeps_until
+    }
+
+    /// Waits until a lease was added that is due before the time that [`Renewals::next_due`] said.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Changes a lease if it is still the one that was meant; `change` says when it is due again.
+    fn change(&self, key: &DbKey, lease: &KeptLease, change: impl FnOnce(&mut KeptLease) -> Instant) {
+        let mut register = self.lock();
+        let meant = lease.renewal.grant;
+        // While the answer was awaited, the lock may have been granted anew.
+        let current = register.leases.get_mut(key);
+        let Some(current) = current.filter(|current| current.renewal.grant == meant) else {
+            return;
+        };
+        let turn = current.turn;
+        let due = change(current);
+        current.due = due;
+        register.leave_queue(turn);
+        register.wait(key, due);
+    }
+
+    fn put(&self, mut register: MutexGuard<'_, Register>, key: DbKey, lease: KeptLease, list: Instant) {
+        let due = match lease.listed.is_worthwhile() {
+            true => lease.due.min(list),
+            false => lease.due,
+        };
+        let is_early = register.sleeps_until.is_none_or(|until| due < until);
+        if is_early {
+            register.sleeps_until = Some(due);
+        }
+        register.put(key, lease, list);
+        self.counted(&register);
+        // The task that is woken takes this lock at once.
+        drop(register);
+        if is_early {
+            self.changed.notify_one();
+        }
+    }
+
+    fn counted(&self, register: &Register) {
+        self.count.store(register.leases.len(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

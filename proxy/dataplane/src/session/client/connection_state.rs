@@ -1,0 +1,410 @@
+//! What Redis remembers of a connection, as far as judging and pairing depend on it. Tracked, not
+//! emulated: it changes when Redis's reply says that it did.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_control::net::proxy_protocol::Origin;
+use lockwarden_control::telemetry::events::DEFAULT_USER;
+use lockwarden_control::text::escape::spell;
+use lockwarden_lock::data_guard::RecordHead;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::{Needs, Who};
+use lockwarden_lock::token::{Grant, Identity};
+use lockwarden_resp::Protocol;
+use smallvec::SmallVec;
+
+use crate::registry::clients::ClientConnection;
+use crate::registry::processes::MACHINE;
+use crate::session::client::block::Block;
+use crate::session::client::login::LoginState;
+use crate::session::guarded_writes::kept::Heads;
+use crate::session::step::awaited::Tracking;
+
+/// `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    On,
+    Off,
+    /// Not for the next command.
+    Skip,
+}
+
+/// What a client says of its library by `CLIENT SETINFO`, for people.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    name: Bytes,
+    version: Bytes,
+}
+
+/// Of a longer name or version the rest is not kept.
+const MAX_LIBRARY: usize = 64;
+
+impl Library {
+    /// Whether so long a word is kept whole.
+    pub fn keeps(word: &[u8]) -> bool {
+        word.len() <= MAX_LIBRARY
+    }
+
+    /// What was said, with the word by which it was.
+    pub fn said(&self) -> impl Iterator<Item = (&'static [u8], &Bytes)> {
+        let both: [(&[u8], _); 2] = [(b"LIB-NAME", &self.name), (b"LIB-VER", &self.version)];
+        both.into_iter().filter(|(_, said)| !said.is_empty())
+    }
+
+    /// `LIB-NAME` or `LIB-VER`; Redis takes nothing else.
+    pub fn set(&mut self, what: &[u8], value: &Bytes) {
+        let value = Bytes::copy_from_slice(&value[..value.len().min(MAX_LIBRARY)]);
+        if what.eq_ignore_ascii_case(b"LIB-NAME") {
+            self.name = value;
+        } else if what.eq_ignore_ascii_case(b"LIB-VER") {
+            self.version = value;
+        }
+    }
+
+    /// As text; `None` where nothing was said.
+    pub fn told(&self) -> Option<Arc<str>> {
+        let parts = [&self.name, &self.version];
+        let told: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).map(|part| spell(part)).collect();
+        (!told.is_empty()).then(|| told.join(" ").into())
+    }
+}
+
+/// Whether a session mixes reads and writes in one breath.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mixing {
+    /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
+    /// would have to wait for it.
+    pub is_usual: bool,
+    /// It has written since it last began with a read.
+    pub(crate) has_written: bool,
+}
+
+/// What commands have left behind on the connection that they were sent by; each forbids what those before it do, and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trace {
+    /// Nothing, once they were answered, that is not tracked.
+    None,
+    /// Its number was told, or something that only shows: no other client gets it.
+    Personal,
+    /// Something that only commands about the connection show: its name, its number. It is kept as long as the session.
+    Mark,
+    /// Something that later commands depend on, until `RESET`: they all go by it.
+    Pin,
+}
+
+impl Trace {
+    /// One more command leaves this behind.
+    pub fn add(&mut self, trace: Trace) {
+        *self = trace.max(*self);
+    }
+}
+
+/// A user who may not read a record is not tried with the next before this time has passed.
+const UNREADABLE_FOR: Duration = Duration::from_secs(10);
+
+/// What Redis is known to allow the user of a connection.
+#[derive(Debug, Default)]
+pub struct UserRights {
+    /// The steps that the user's rights suffice for, and until when that is believed.
+    pub(crate) sufficient: SmallVec<[(Arc<str>, Needs, Instant); 2]>,
+    /// Until then the records are not read, because the user may not.
+    pub(crate) unreadable_until: Option<Instant>,
+    /// Until then nothing of its is guarded that is only watched, because the user may not run what that takes.
+    pub(crate) unguarded_until: Option<Instant>,
+    /// `CLIENT REPLY`, which the proxy carries out.
+    pub(crate) may_silence: bool,
+    /// Redis has taken a `MULTI` before.
+    pub(crate) may_begin_block: bool,
+    /// It has taken a `MULTI` and an `EXEC` of the proxy's own.
+    pub(crate) may_carry_out_blocks: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct ConnectionState {
+    pub selected: u32,
+    pub user: Bytes,
+    pub name: Bytes,
+    pub library: Library,
+    pub protocol: Protocol,
+    pub(crate) tracking: Tracking,
+    pub(crate) reply_mode: ReplyMode,
+    pub(crate) block: Option<Box<Block>>,
+    /// Lock keys that are watched.
+    pub watched: Vec<DbKey>,
+    /// Replies on their way that may change what judging depends on.
+    pub(crate) unsettled: usize,
+    /// Grants read ahead of a value whose reply is still to come.
+    pub(crate) read_grants: Vec<Option<Grant>>,
+    /// Records read ahead of writes of guarded data that are still to be judged; `None` could not be read.
+    pub(crate) read_heads: Vec<Option<Option<RecordHead>>>,
+    /// Records that are watched together with keys that the client watches.
+    pub(crate) watched_heads: Heads,
+    pub login: LoginState,
+    pub rights: UserRights,
+    /// Redis did not queue the command ahead of a step, and the client was told so.
+    pub(crate) guard_refused: bool,
+    /// Keys are watched, locks or others.
+    pub(crate) is_watching: bool,
+    /// By which shared connection its reads go.
+    pub(crate) mixing: Mixing,
+    /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
+    pub(crate) has_shared: bool,
+    /// What was left behind on the connection of its own.
+    pub trace: Trace,
+    peer: Arc<ClientConnection>,
+    client: Identity,
+    application: Option<Identity>,
+}
+
+impl ConnectionState {
+    pub fn new(peer: Arc<ClientConnection>, was_let_in: bool) -> ConnectionState {
+        let user = Bytes::from_static(DEFAULT_USER);
+        let client = identity(&user, b"", &peer);
+        ConnectionState {
+            selected: 0,
+            user,
+            name: Bytes::new(),
+            library: Library::default(),
+            protocol: Protocol::Resp2,
+            tracking: Tracking::Off,
+            reply_mode: ReplyMode::On,
+            block: None,
+            watched: Vec::new(),
+            unsettled: 0,
+            read_grants: Vec::new(),
+            read_heads: Vec::new(),
+            watched_heads: Heads::new(),
+            login: LoginState::new(was_let_in),
+            rights: UserRights::default(),
+            guard_refused: false,
+            is_watching: false,
+            mixing: Mixing::default(),
+            has_shared: false,
+            trace: Trace::None,
+            peer,
+            client,
+            application: None,
+        }
+    }
+
+    /// The database that the next command acts on.
+    pub fn db(&self) -> u32 {
+        self.block.as_ref().and_then(|block| block.db).unwrap_or(self.selected)
+    }
+
+    pub fn who(&self) -> Who {
+        Who {
+            session: self.peer.session,
+            client: self.client,
+            process: self.peer.process(),
+            application: self.application,
+            local: self.peer.is_local(),
+            trust: self.peer.trust(),
+            db: self.db(),
+            may_ask_back: false,
+            looks_first: false,
+        }
+    }
+
+    /// Who it says that it is.
+    pub fn client(&self) -> Identity {
+        self.client
+    }
+
+    pub fn peer(&self) -> &Arc<ClientConnection> {
+        &self.peer
+    }
+
+    pub fn set_user(&mut self, user: Bytes) {
+        self.user = user;
+        self.rights = UserRights::default();
+        self.identify();
+    }
+
+    pub(crate) fn set_name(&mut self, name: Bytes) {
+        self.name = name;
+        self.identify();
+    }
+
+    /// `RESET` puts the connection back to its beginning.
+    pub fn reset(&mut self, was_let_in: bool) {
+        *self = ConnectionState {
+            unsettled: self.unsettled,
+            has_shared: self.has_shared,
+            login: self.login.reset(was_let_in),
+            // Not everything that was set on it ends.
+            trace: self.trace.min(Trace::Mark),
+            // Redis keeps it, too.
+            library: std::mem::take(&mut self.library),
+            ..ConnectionState::new(self.peer.clone(), was_let_in)
+        };
+    }
+
+    /// The user may not read records.
+    pub(crate) fn cannot_read_records(&mut self) {
+        self.rights.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
+    }
+
+    /// The user may not run a script behind a guard.
+    pub(crate) fn cannot_run_guards(&mut self) {
+        self.rights.unguarded_until = Some(Instant::now() + UNREADABLE_FOR);
+    }
+
+    /// Whether it is known that the user may not.
+    pub(crate) fn may_not_run_guards(&self, now: Instant) -> bool {
+        self.rights.unguarded_until.is_some_and(|until| now < until)
+    }
+
+    /// The same of reading records.
+    pub(crate) fn may_not_read_records(&self, now: Instant) -> bool {
+        self.rights.unreadable_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether what the proxy itself would ask on this connection counts as read by the client, or ends a `CLIENT CACHING`.
+    pub(crate) fn reads_are_noted(&self) -> bool {
+        self.tracking == Tracking::Reads
+    }
+
+    fn identify(&mut self) {
+        self.client = identity(&self.user, &self.name, &self.peer);
+        self.application = application(&self.user, &self.name);
+    }
+}
+
+/// The application that a client says it is, on whatever machine: its ACL user, or else its name.
+fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
+    if user != DEFAULT_USER {
+        return Some(Identity::of(&[b"application", b"user", user]));
+    }
+    (!name.is_empty()).then(|| Identity::of(&[b"application", b"name", name]))
+}
+
+/// Who a client is, without its process. Every machine has the same loopback addresses, and different networks have the
+/// same private ones, so which machine or endpoint it is belongs to them; and a client of whom nothing was told is nobody
+/// else's equal. Records hold this: a client without a certificate's name must have the identity that it had before there
+/// were such names.
+fn identity(user: &[u8], name: &[u8], peer: &ClientConnection) -> Identity {
+    let address = peer.client.host();
+    let endpoint = peer.endpoint.as_deref().unwrap_or_default();
+    let told;
+    let machine: &[u8] = match peer.origin {
+        Origin::Direct if peer.client.is_local() => &MACHINE,
+        Origin::Told(by) if peer.client.is_local() => {
+            told = format!("{}{endpoint}", by.to_canonical());
+            told.as_bytes()
+        }
+        Origin::Direct | Origin::Told(_) => endpoint.as_bytes(),
+        Origin::Untold => &peer.session.0,
+    };
+    let four = [user, name, address.as_bytes(), machine];
+    match peer.known_by.certificate() {
+        None => Identity::of(&four),
+        Some(certificate) => {
+            let [user, name, address, machine] = four;
+            Identity::of(&[user, name, address, machine, certificate.as_bytes()])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use lockwarden_control::net::arrival::Arrival;
+    use lockwarden_control::net::certificate_name::CertificateName;
+    use lockwarden_control::net::proxy_protocol::Extensions;
+    use lockwarden_control::random;
+
+    use super::*;
+    use crate::registry::clients::Holder;
+
+    fn arrival(address: &str, origin: Origin) -> Arrival {
+        let address: SocketAddr = address.parse().expect("an address");
+        Arrival { origin, ..Arrival::direct(address.into()) }
+    }
+
+    fn told(address: &str) -> Arrival {
+        arrival(address, Origin::Told([10, 9, 9, 9].into()))
+    }
+
+    fn with(extensions: Extensions, arrival: Arrival) -> Arrival {
+        Arrival { endpoint: extensions.endpoint, certificate: extensions.common_name, ..arrival }
+    }
+
+    fn certified(name: &str, arrival: Arrival) -> Arrival {
+        let name = CertificateName::new(name.as_bytes()).expect("a name");
+        Arrival { certificate: Some(name), ..arrival }
+    }
+
+    fn of(arrival: Arrival) -> Identity {
+        let session = lockwarden_lock::token::SessionId(random::sixteen());
+        let local = "10.9.9.9:6379".parse().ok();
+        let peer = ClientConnection::new(session, Holder::new(), arrival, local, Arc::default());
+        identity(b"default", b"worker-1", &peer)
+    }
+
+    /// Records of a version that knew no certificates are still on Redis.
+    #[test]
+    fn without_a_certificate_an_identity_is_byte_for_byte_what_it_was() {
+        let parts =
+            |address: &'static [u8], machine: &'static [u8]| Identity::of(&[b"default", b"worker-1", address, machine]);
+        let direct = of(arrival("10.1.2.3:40000", Origin::Direct));
+        assert_eq!(direct, parts(b"10.1.2.3", b""));
+        assert_eq!(format!("{direct:?}"), "df45e4ecb968e7b40000000000000000");
+        assert_eq!(of(told("10.1.2.3:40000")), direct);
+        assert_eq!(of(told("127.0.0.1:40000")), parts(b"127.0.0.1", b"10.9.9.9"));
+        assert_eq!(
+            of(arrival("127.0.0.1:1", Origin::Direct)),
+            Identity::of(&[b"default", b"worker-1", b"127.0.0.1", &MACHINE])
+        );
+    }
+
+    #[test]
+    fn a_certificates_name_and_an_endpoint_tell_clients_apart() {
+        let address = "10.1.2.3:40000";
+        let endpoint = |id: &str| Extensions { endpoint: Some(id.into()), ..Extensions::default() };
+        let all = [
+            told(address),
+            certified("shop", told(address)),
+            certified("billing", told(address)),
+            with(endpoint("aws:vpce-1"), told(address)),
+            with(endpoint("aws:vpce-2"), told(address)),
+            certified("shop", with(endpoint("aws:vpce-1"), told(address))),
+            with(endpoint("aws:vpce-1"), told("127.0.0.1:40000")),
+            told("127.0.0.1:40000"),
+            certified("shop", arrival("127.0.0.1:40000", Origin::Direct)),
+        ];
+        for (place, one) in all.iter().enumerate() {
+            assert_eq!(of(one.clone()), of(one.clone()), "{one:?}");
+            for other in &all[..place] {
+                assert_ne!(of(one.clone()), of(other.clone()), "{one:?} {other:?}");
+            }
+        }
+        let shop = certified("shop", arrival(address, Origin::Direct));
+        assert_eq!(of(shop), of(certified("shop", told(address))));
+    }
+
+    #[test]
+    fn of_unknown_origin_even_a_certificate_makes_nobody_equal() {
+        let unknown = || certified("shop", arrival("10.9.9.9:1", Origin::Untold));
+        assert_ne!(of(unknown()), of(unknown()));
+    }
+
+    #[test]
+    fn a_certificate_alone_is_no_proof() {
+        let peer = ClientConnection::new(
+            lockwarden_lock::token::SessionId(random::sixteen()),
+            Holder::new(),
+            certified("shop", told("10.1.2.3:40000")),
+            None,
+            Arc::default(),
+        );
+        let mut state = ConnectionState::new(Arc::new(peer), false);
+        assert_eq!(state.who().application, None);
+        state.set_user(Bytes::from_static(b"shop"));
+        assert!(state.who().application.is_some());
+    }
+}

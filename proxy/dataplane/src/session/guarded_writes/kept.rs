@@ -1,0 +1,66 @@
+//! Writes of guarded data that wait to be judged, and what was read for that. What is done with them is in
+//! `guarded_writes`.
+
+use lockwarden_control::ruleset::Active;
+use lockwarden_control::telemetry::vocabulary::GuardUnchecked;
+use lockwarden_lock::data_guard::{Guarded, RecordHead};
+
+/// A write of guarded data.
+#[derive(Debug)]
+pub struct GuardedWrite {
+    /// The command's name.
+    pub command: &'static str,
+    pub keys: Vec<Guarded>,
+    /// It cannot be judged.
+    pub unchecked: Option<GuardUnchecked>,
+    /// Where it says itself in which database it writes. Which one is selected is certain only when it is judged.
+    pub into: Option<IntoDatabase>,
+}
+
+/// A database that a command names; `None` where it is no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntoDatabase(pub(crate) Option<u32>);
+
+/// The records of some locks.
+pub(crate) type Heads = Vec<(Vec<u8>, Option<RecordHead>)>;
+
+impl GuardedWrite {
+    /// Whether a refusal of it is carried out.
+    pub fn is_enforced(&self, active: &Active) -> bool {
+        let details = &active.guards.details;
+        self.keys.iter().any(|one| details[one.guard].enforces())
+    }
+
+    /// The names of its locks, each once.
+    pub fn locks(&self) -> Vec<&[u8]> {
+        distinct(self.keys.iter())
+    }
+}
+
+fn distinct<'a>(keys: impl Iterator<Item = &'a Guarded>) -> Vec<&'a [u8]> {
+    let mut locks: Vec<&[u8]> = keys.flat_map(|one| one.locks.iter().map(Vec::as_slice)).collect();
+    locks.sort_unstable();
+    locks.dedup();
+    locks
+}
+
+/// What guards hold back of a block, until it is to be executed.
+#[derive(Debug, Default)]
+pub(crate) struct GuardedBlock {
+    pub writes: Vec<GuardedWrite>,
+}
+
+impl GuardedBlock {
+    /// Whether a refusal of some write is carried out.
+    pub(crate) fn is_enforced(&self, active: &Active) -> bool {
+        self.writes.iter().any(|write| write.is_enforced(active))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    pub(crate) fn locks(&self) -> Vec<&[u8]> {
+        distinct(self.writes.iter().flat_map(|write| &write.keys))
+    }
+}

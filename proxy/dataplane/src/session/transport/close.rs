@@ -1,0 +1,125 @@
+//! How the two connections end: what is still handed over, and what the other end learns of it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BytesMut};
+use lockwarden_control::net::listener::unacknowledged;
+use lockwarden_resp::{ReplyLimits, ReplyScanner};
+use tokio::io::Interest;
+
+use super::{End, Expect, Farewell, Transport};
+
+/// After its client has hung up, a session waits so long for word that a reply was turned down. The
+/// word takes one round trip; the client hears at once that no more comes.
+const LAST_WORD: Duration = Duration::from_millis(200);
+/// The same while the client's machine has not acknowledged all replies, which takes one round trip, too.
+const SLOW_LAST_WORD: Duration = Duration::from_secs(2);
+/// How long a client gets to take some of its last replies before the connection is closed all the same.
+const LAST_REPLIES: Duration = Duration::from_secs(5);
+
+impl<L> Transport<L> {
+    /// Lets the backend know, once everything was sent, that no more will come: it sees what it
+    /// would have seen without a proxy.
+    pub(crate) fn half_close(&mut self) {
+        if self.farewell == Farewell::None {
+            self.farewell = Farewell::WhenSent;
+        }
+    }
+
+    pub(super) fn half_close_when_sent(&mut self) {
+        if self.farewell != Farewell::WhenSent || !self.to_backend.is_empty() {
+            return;
+        }
+        self.farewell = Farewell::Said;
+        if let Some(own) = self.backend_link.in_use() {
+            // An error means that the connection is gone already; reading will tell.
+            let _ = own.stream.shutdown_write();
+        }
+    }
+
+    /// Ends a session whose client wants no more, where nothing is under way.
+    pub(super) async fn end_if_closing(&mut self) -> Result<(), End> {
+        // On a connection of its own the backend hangs up in its turn.
+        let is_closing = self.farewell != Farewell::None && self.to_backend.is_empty();
+        if is_closing && self.backend_link.is_shared() {
+            return Err(self.finish(End::Done).await);
+        }
+        Ok(())
+    }
+
+    /// Where a shared connection has ended on which only notes of the proxy's own were under way, that is no
+    /// matter of the client's; returns whether it was so.
+    pub(super) fn goes_on_without_notes(&mut self) -> bool {
+        let is_note = |expect: &Expect<L>| matches!(expect, Expect::Note(_));
+        if !self.expected.iter().all(is_note) || !self.backend_link.mend() {
+            return false;
+        }
+        self.backend_closed = false;
+        self.expected.clear();
+        self.to_backend.clear();
+        self.unsent = 0;
+        self.from_backend.clear();
+        self.scanned = 0;
+        self.scanner = ReplyScanner::new(ReplyLimits::default());
+        true
+    }
+
+    /// Hands over everything that is due to the client, then ends.
+    pub async fn finish(&mut self, end: End) -> End {
+        if let End::Evicted = end {
+            // These bytes are what the session is closed for.
+            self.to_client = BytesMut::new();
+        }
+        while !self.to_client.is_empty() {
+            match self.client.try_write(&self.to_client) {
+                Ok(written) => {
+                    self.sent += written as u64;
+                    self.to_client.advance(written);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let ready = tokio::time::timeout(LAST_REPLIES, self.client.ready(Interest::WRITABLE));
+                    if !matches!(ready.await, Ok(Ok(_))) {
+                        return End::Client;
+                    }
+                }
+                Err(_) => return End::Client,
+            }
+        }
+        end
+    }
+
+    /// Whether a client that sends no more did not read its last replies either. A client that is
+    /// gone answers them with a reset, which shows as an error of the socket though reading said
+    /// only "end"; one that has merely half-closed shows none.
+    pub(crate) async fn was_turned_down(&mut self) -> bool {
+        if let End::Client = self.finish(End::Done).await {
+            return true;
+        }
+        // A client that reads on learns at once that this was all; one that is gone has one more
+        // packet to turn down.
+        self.say_goodbye();
+        let until = Instant::now() + SLOW_LAST_WORD;
+        loop {
+            let error = self.client.ready(Interest::ERROR);
+            if matches!(tokio::time::timeout(LAST_WORD, error).await, Ok(Ok(_))) {
+                return true;
+            }
+            if unacknowledged(&self.client) == 0 || Instant::now() > until {
+                return !matches!(self.client.take_error(), Ok(None));
+            }
+        }
+    }
+
+    /// Tells the client that no more comes.
+    pub(crate) fn say_goodbye(&mut self) {
+        let _ = self.client.shutdown_write();
+        self.said_goodbye = true;
+    }
+
+    /// Waits until a client that was told so closes its end, or says something.
+    pub(crate) async fn client_stirs(&self) {
+        // An error says as well that it is gone.
+        let _ = self.client.ready(Interest::READABLE).await;
+    }
+}

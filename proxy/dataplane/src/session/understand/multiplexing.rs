@@ -1,0 +1,462 @@
+//! `sessions = "multiplexed"`: which requests travel with those of other clients, and which need a
+//! connection of the session's own. What a connection can be opened with (login, database, protocol)
+//! makes it one of a kind, and sessions of one kind share; whatever else Redis remembers of a
+//! connection, or would keep others waiting, is the session's own affair.
+
+use bytes::Bytes;
+use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};
+use lockwarden_lock::classify::Class;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::table::{Lookup, SessionVerb, lookup};
+use lockwarden_resp::Request;
+
+use crate::backend::pool;
+use crate::backend::profile::{Profile, Traffic};
+use crate::backend::shared_connection::Attachment;
+use crate::session::Session;
+use crate::session::client::Client;
+use crate::session::client::connection_state::{Library, Trace};
+use crate::session::step::awaited::Look;
+use crate::session::step::awaited::Tracking;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::transport::{End, Muted};
+use bytes::BytesMut;
+
+/// A request above this goes by a connection of its own: nothing is gained by sharing it, those behind it
+/// would wait, and a server may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB, and
+/// the script that is sent in its place is a little longer).
+const MAX_SHARED: usize = 256 * 1024;
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// It may travel with others'.
+    Nothing,
+    /// A connection of its own.
+    Own(Trace),
+    /// The same, on which the replication offset of the session's writes is known.
+    Offset,
+    /// The same; what is left behind depends on whether the server has such a command.
+    Unknown,
+    /// A connection on which the server would speak unasked: there is none to be had.
+    Notices,
+}
+
+/// Which connection a request goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The one in use.
+    InUse,
+    /// The shared one for this traffic, once everything is answered that went by the other.
+    Shared(Traffic),
+    /// One of the session's own.
+    Own,
+    /// None: no server knows such a command where connections are shared.
+    Nowhere,
+}
+
+impl Session {
+    /// Goes by another connection before the request is sent. Returns whether it may be; else its client was told why
+    /// not.
+    pub(crate) async fn go_by(&mut self, way: Way, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
+        if way == Way::Nowhere {
+            let what = String::from_utf8_lossy(inbox.request().arg(1)).into_owned();
+            let text = format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.");
+            self.client.count(CommandClass::Admin, CommandResult::Error);
+            self.error(&text, muted);
+            return Ok(false);
+        }
+        if let Some(error) = self.change_way(way, inbox).await? {
+            self.reply(&BytesMut::from(&error[..]), muted);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Which connection the request at the front goes by. One that may travel with others' does so from
+    /// here on, where nothing is under way.
+    pub fn way(&mut self, class: &Class<'_>, request: &Request<'_>, more_follow: bool) -> Way {
+        if !self.multiplexed {
+            return Way::InUse;
+        }
+        let needs = match needs(class, request) {
+            Needs::Nothing if !self.is_bound() && !self.goes_alone() => {
+                if !self.transport.is_shared() {
+                    self.share_again();
+                }
+                self.client.connection.has_shared |= self.transport.is_shared();
+                return self.shared_way(class, more_follow);
+            }
+            Needs::Notices => return Way::Nowhere,
+            Needs::Nothing => Needs::Own(Trace::None),
+            // There it answers at once, or is an error.
+            Needs::Offset if self.client.connection.block.is_some() => Needs::Own(Trace::None),
+            Needs::Offset if self.transport.pushes.takes_no_commands() => Needs::Own(Trace::None),
+            Needs::Unknown if self.client.is_known_to_server(request) => Needs::Own(Trace::None),
+            Needs::Unknown => Needs::Own(Trace::Pin),
+            needs @ (Needs::Own(_) | Needs::Offset) => needs,
+        };
+        if let Needs::Own(trace) = needs {
+            self.client.connection.trace.add(trace);
+        }
+        // Also where a connection of its own is in use: WAIT needs a write on it first (`write_own_offset`).
+        match self.transport.is_shared() || (needs == Needs::Offset && self.client.connection.has_shared) {
+            true => Way::Own,
+            false => Way::InUse,
+        }
+    }
+
+    /// Reads and writes go by different shared connections, but never two of one session at a time.
+    fn shared_way(&mut self, class: &Class<'_>, more_follow: bool) -> Way {
+        let Some(in_use) = self.transport.backend_link().traffic() else {
+            return Way::InUse;
+        };
+        let mixing = &mut self.client.connection.mixing;
+        let wanted = match traffic(class) {
+            Traffic::Writes => {
+                mixing.has_written = true;
+                if in_use == Traffic::Reads && !self.transport.may_change_uplink() {
+                    mixing.is_usual = true;
+                    return Way::Shared(Traffic::Writes);
+                }
+                Traffic::Writes
+            }
+            // In its order, behind what is under way.
+            Traffic::Reads if !self.transport.may_change_uplink() => return Way::InUse,
+            Traffic::Reads => {
+                mixing.is_usual &= mixing.has_written;
+                mixing.has_written = false;
+                match mixing.is_usual && more_follow {
+                    true => Traffic::Writes,
+                    false => Traffic::Reads,
+                }
+            }
+        };
+        if wanted != in_use {
+            self.transport.backend_link().turn_to(wanted);
+        }
+        Way::InUse
+    }
+
+    /// What the proxy is about to send for this session may write, and so goes where writes go. Behind something that is
+    /// under way it stays in its order.
+    pub(crate) fn turn_to_writes(&mut self) {
+        if self.transport.is_shared() && self.transport.may_change_uplink() {
+            self.transport.backend_link().turn_to(Traffic::Writes);
+        }
+    }
+
+    /// Goes on by another connection, once everything was answered that went by the one in use. Returns
+    /// an error that stands in the way of the request at the front.
+    pub(crate) async fn change_way(&mut self, way: Way, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
+        self.all_answered(inbox).await?;
+        match way {
+            Way::InUse | Way::Nowhere => Ok(None),
+            Way::Shared(traffic) => {
+                self.transport.backend_link().turn_to(traffic);
+                Ok(None)
+            }
+            Way::Own => self.use_own_connection(inbox).await,
+        }
+    }
+
+    /// Goes on with a connection of its own, where it shares one. Returns false where its client was told why that cannot be.
+    pub(crate) async fn takes_own_connection(&mut self, inbox: &mut RequestBuffer, muted: Muted) -> Result<bool, End> {
+        if !self.transport.is_shared() {
+            return Ok(true);
+        }
+        let error = self.change_way(Way::Own, inbox).await?;
+        if let Some(error) = &error {
+            self.reply(&BytesMut::from(&error[..]), muted);
+        }
+        Ok(error.is_none())
+    }
+
+    /// Whether Redis remembers something of this connection that commands depend on, or others would wait for its client.
+    fn is_bound(&self) -> bool {
+        self.client.connection.trace == Trace::Pin
+            || self.client.connection.is_watching
+            || self.client.connection.block.is_some()
+            || self.client.connection.tracking != Tracking::Off
+            || self.transport.pushes.is_listening()
+            || self.transport.has_spoken()
+            || self.transport.has_much_unread()
+            // Before a login Redis hangs up on requests that are longer than it wants.
+            || self.client.is_stranger()
+    }
+
+    /// Whether its replies are so long that others would wait for them.
+    fn goes_alone(&mut self) -> bool {
+        self.transport.backend_link().port().is_some_and(Attachment::goes_alone)
+    }
+
+    /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
+    /// the front.
+    async fn use_own_connection(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
+        if self.transport.backend_link().has_own() {
+            self.transport.backend_link().use_own(None);
+        } else {
+            let profile = self.client.profile();
+            let spare = match self.client.is_stranger() {
+                true => None,
+                false => pool::spare(&profile, self.client.shared.backend.server.era()),
+            };
+            let link = match spare {
+                Some(link) => link,
+                None => {
+                    let opened = self.client.shared.backend.open(&profile).await;
+                    opened.map_err(|error| {
+                        tracing::debug!(peer = %self.client.peer, %error, "no connection of its own");
+                        match error.for_client() {
+                            Some(error) => {
+                                self.transport.reply(&error);
+                                End::Done
+                            }
+                            None => End::Backend,
+                        }
+                    })?
+                }
+            };
+            self.transport.backend_link().use_own(Some(link));
+            self.say_again();
+        }
+        if needs_offset(inbox.request().name()) && self.client.connection.has_shared {
+            return self.write_own_offset(inbox).await;
+        }
+        Ok(None)
+    }
+
+    /// What the client said of its library is said of its new connection, too, which then stays its own.
+    fn say_again(&mut self) {
+        for (what, value) in self.client.connection.library.said() {
+            self.transport.inquire(&OwnRequest::Library { what, value }, Look::Own);
+            self.client.connection.trace.add(Trace::Mark);
+        }
+    }
+
+    /// `WAIT` is about the writes of its own connection, and until now others carried them. A write
+    /// behind them all is as good: who has that one has them all.
+    async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
+        let active = self.client.active();
+        let companion_prefix = &active.companion_prefix;
+        self.transport.inquire(&OwnRequest::Offset { companion_prefix }, Look::Answer);
+        let answer = self.answer(inbox).await?;
+        // On a replica nothing was written before either, and Redis says so itself.
+        if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
+            return Ok(Some(answer));
+        }
+        self.client.connection.has_shared = false;
+        Ok(None)
+    }
+
+    /// Shares a connection again, where nothing is under way and a place is to be had.
+    fn share_again(&mut self) {
+        if !self.transport.may_change_uplink() {
+            return;
+        }
+        let profile = self.client.profile();
+        let same = self.transport.backend_link().port().is_some_and(|port| *port.profile() == profile);
+        let port = match same {
+            true => None,
+            false => match Attachment::new(&profile, &self.client.shared.backend) {
+                Some(port) => Some(port),
+                None => return,
+            },
+        };
+        self.transport.backend_link().use_port(port);
+        let trace = self.client.connection.trace;
+        if trace < Trace::Mark
+            && let Some(link) = self.transport.backend_link().give_up_own()
+        {
+            self.client.connection.trace = Trace::None;
+            // One whose number the client knows, and may name later, is closed instead.
+            if trace == Trace::None {
+                pool::keep_spare(&profile, link);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Whether the server says of itself that it has a command of this name. One that it does not list
+    /// may go by another name than its own, and do anything.
+    fn is_known_to_server(&self, request: &Request<'_>) -> bool {
+        let commands = self.shared.backend.server.commands();
+        commands.as_ref().is_some_and(|table| table.find(request).is_some())
+    }
+
+    /// Whether it has yet to log in. It is unknown whether a connection that is open already was let in
+    /// when strangers still were, so it gets a new one.
+    fn is_stranger(&self) -> bool {
+        let wanted = self.shared.backend.server.may_want_password();
+        self.connection.login.is_stranger() && wanted
+    }
+
+    /// The kind of connection that this session needs.
+    fn profile(&self) -> Profile {
+        Profile {
+            login: self.connection.login.shared().cloned(),
+            db: self.connection.selected,
+            protocol: self.connection.protocol,
+        }
+    }
+}
+
+/// What a request needs of a connection that has no state.
+fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
+    if request.frame().len() > MAX_SHARED {
+        return match by_name(request) {
+            Needs::Nothing => Needs::Own(Trace::None),
+            needs => needs,
+        };
+    }
+    match class {
+        Class::PassThrough(pass) if pass.is_blocking() => match lookup(request) {
+            Lookup::Known(_) if needs_offset(request.name()) => Needs::Offset,
+            Lookup::Known(_) => Needs::Own(Trace::None),
+            Lookup::UnknownSubcommand | Lookup::Unknown => match by_name(request) {
+                Needs::Nothing => Needs::Unknown,
+                needs => needs,
+            },
+        },
+        Class::PassThrough(_) => by_name(request),
+        Class::Session(verb, _) => by_verb(*verb, request),
+        Class::Admin(_) => match by_name(request) {
+            Needs::Nothing => Needs::Own(Trace::None),
+            needs => needs,
+        },
+        // It may be any.
+        Class::OtherName(_) => Needs::Unknown,
+        // Where it is only watched it is forwarded, and may wait for long: BLPOP of a lock.
+        Class::Opaque(_) | Class::TooLong(..) => Needs::Own(Trace::None),
+        Class::Read(..)
+        | Class::Trusted(..)
+        | Class::ScriptLoad(_)
+        | Class::ScriptExists(_)
+        | Class::Listing(..)
+        | Class::Judge(_)
+        | Class::UnknownScript(_)
+        | Class::UnseenScript(_)
+        | Class::Computed(_)
+        | Class::ComputedFunction(_)
+        | Class::UnknownFunction(_)
+        | Class::Fence(..)
+        | Class::Lease(_)
+        | Class::Operator(_)
+        | Class::UnknownName(_)
+        | Class::Error(_)
+        | Class::ErrorOfOthers(..) => Needs::Nothing,
+    }
+}
+
+/// By which shared connection a request goes.
+fn traffic(class: &Class<'_>) -> Traffic {
+    let only_reads = match class {
+        Class::PassThrough(pass) => pass.only_reads(),
+        Class::Read(..)
+        | Class::Listing(..)
+        | Class::ScriptExists(_)
+        | Class::Fence(..)
+        | Class::Operator(_)
+        | Class::Session(..)
+        | Class::UnknownName(_)
+        | Class::Error(_)
+        | Class::ErrorOfOthers(..) => true,
+        // A look at a lease is a step, too.
+        Class::Judge(_)
+        | Class::Lease(_)
+        | Class::Opaque(_)
+        | Class::UnknownScript(_)
+        | Class::UnseenScript(_)
+        | Class::Computed(_)
+        | Class::ComputedFunction(_)
+        | Class::UnknownFunction(_)
+        | Class::TooLong(..)
+        | Class::Trusted(..)
+        | Class::ScriptLoad(_)
+        | Class::OtherName(_)
+        | Class::Admin(_) => false,
+    };
+    match only_reads {
+        true => Traffic::Reads,
+        false => Traffic::Writes,
+    }
+}
+
+/// What changes the connection itself.
+fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
+    let says = |word: &[u8]| request.args().any(|said| said.eq_ignore_ascii_case(word));
+    match verb {
+        SessionVerb::Exec
+        | SessionVerb::Discard
+        | SessionVerb::Unwatch
+        | SessionVerb::ClientReply
+        | SessionVerb::Quit
+        | SessionVerb::Replication => Needs::Nothing,
+        SessionVerb::ClientMaintNotifications => Needs::Notices,
+        SessionVerb::ClientSetName => Needs::Own(Trace::Mark),
+        SessionVerb::Hello if says(b"SETNAME") => Needs::Own(Trace::Mark),
+        // It answers the number of the connection.
+        SessionVerb::Hello => Needs::Own(Trace::Personal),
+        SessionVerb::ClientSetInfo => match request.get(3) {
+            Some(value) if Library::keeps(value) => Needs::Own(Trace::Personal),
+            Some(_) | None => Needs::Own(Trace::Mark),
+        },
+        SessionVerb::Auth
+        | SessionVerb::Select
+        | SessionVerb::Multi
+        | SessionVerb::Watch
+        | SessionVerb::Reset
+        | SessionVerb::ClientTracking
+        | SessionVerb::Subscribe(_)
+        | SessionVerb::Unsubscribe(_)
+        | SessionVerb::Monitor => Needs::Own(Trace::None),
+    }
+}
+
+/// What passes through and is about its connection all the same.
+fn by_name(request: &Request<'_>) -> Needs {
+    let name = request.name();
+    let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+    match name.len() {
+        4 if is(b"WAIT") => Needs::Offset,
+        5 if is(b"DEBUG") => Needs::Own(Trace::Pin),
+        6 if is(b"CLIENT") => match request.get(1) {
+            Some(what) if shows_only(what) => Needs::Own(Trace::Mark),
+            Some(_) => Needs::Own(Trace::Pin),
+            None => Needs::Nothing,
+        },
+        6 if is(b"ASKING") => Needs::Own(Trace::Pin),
+        6 if is(b"SCRIPT") => match request.get(1) {
+            Some(what) if what.eq_ignore_ascii_case(b"DEBUG") => Needs::Own(Trace::Pin),
+            _ => Needs::Nothing,
+        },
+        7 if is(b"WAITAOF") => Needs::Offset,
+        8 if is(b"READONLY") => Needs::Own(Trace::Pin),
+        9 if is(b"READWRITE") => Needs::Own(Trace::Pin),
+        _ => Needs::Nothing,
+    }
+}
+
+/// Whether a subcommand of `CLIENT` shows or does something about connections, and leaves nothing
+/// behind on this one but what is known of it.
+fn shows_only(subcommand: &[u8]) -> bool {
+    const SHOWING: [&[u8]; 11] = [
+        b"ID",
+        b"INFO",
+        b"GETNAME",
+        b"LIST",
+        b"KILL",
+        b"PAUSE",
+        b"UNPAUSE",
+        b"UNBLOCK",
+        b"TRACKINGINFO",
+        b"GETREDIR",
+        b"HELP",
+    ];
+    SHOWING.iter().any(|word| subcommand.eq_ignore_ascii_case(word))
+}
+
+fn needs_offset(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"WAIT") || name.eq_ignore_ascii_case(b"WAITAOF")
+}

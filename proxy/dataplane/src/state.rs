@@ -1,0 +1,238 @@
+//! What all sessions of a process share: the configuration in force, counters, what is known of the
+//! server, and the registers that outlive one command. Sessions read it; only `app::control` changes
+//! what is in force.
+
+pub mod certificates;
+pub(crate) mod effects;
+pub mod operator;
+pub mod prefix_mark;
+pub mod quarantine;
+pub mod standstill;
+
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use lockwarden_control::config::{
+    self, {Config, Network, Sessions},
+};
+use lockwarden_control::ruleset::Active;
+use lockwarden_control::telemetry::applications::Naming;
+use lockwarden_control::telemetry::audit::Audit;
+use lockwarden_control::telemetry::discovery::Discovery;
+use lockwarden_control::telemetry::events::EventLog;
+use lockwarden_control::telemetry::logging::{ObservationFolder, RepeatFolder};
+use lockwarden_control::telemetry::metrics::Metrics;
+use lockwarden_lock::library_scripts;
+use lockwarden_lock::script_facts::ScriptSha;
+use tokio::sync::{Notify, watch};
+
+use crate::backend::functions::Functions;
+use crate::backend::rights::Rights;
+use crate::backend::{Address, Backend};
+use crate::registry::buffer_memory::{self, Memory};
+use crate::registry::clients::{ClientRegistry, Identified};
+use crate::registry::handed_over::HandOvers;
+use crate::registry::holdings::ApplicationHoldings;
+use crate::registry::jobs::Jobs;
+use crate::registry::later_records::LaterRecords;
+use crate::registry::lease_mirror::LeaseMirror;
+use crate::registry::lost_holders::{Lost, LostHolders};
+use crate::registry::owner_tokens::OwnerTokens;
+use crate::registry::prefix_mark::PrefixMark;
+use crate::registry::processes::Processes;
+use crate::registry::renewals::Renewals;
+use crate::registry::script_cache::ScriptCache;
+use crate::registry::undelivered::{Reports, Undelivered};
+use crate::registry::ungoverned::Ungoverned;
+use crate::registry::watched_keys::WatchedKeys;
+use certificates::Certificates;
+use operator::Operator;
+use standstill::Standstill;
+
+/// What does not depend on which server it is about: there is one of it, however many servers a process has behind it.
+pub struct ProcessState {
+    pub active: Arc<ArcSwap<Active>>,
+    pub metrics: Arc<Metrics>,
+    /// What applications are called.
+    pub naming: Arc<Naming>,
+    /// How clients come by connections to it.
+    pub sessions: Sessions,
+    /// What clients' buffers may take.
+    pub memory: Arc<Memory>,
+    /// How many clients there may be, where the configuration says so.
+    pub max_clients: Option<u64>,
+    pub script_cache: Arc<ScriptCache>,
+    pub(crate) watched_keys: WatchedKeys,
+    pub mirror: LeaseMirror,
+    pub holdings: ApplicationHoldings,
+    /// Records that a later version of lockwarden has written.
+    pub(crate) later_records: LaterRecords,
+    /// Leases whose connections have ended, and what is known of their holders.
+    pub lost_holders: LostHolders,
+    pub clients: ClientRegistry,
+    pub jobs: Jobs,
+    pub processes: Processes,
+    pub(crate) owner_tokens: OwnerTokens,
+    pub(crate) hand_overs: HandOvers,
+    pub refusals: RepeatFolder,
+    pub(crate) observations: ObservationFolder,
+    pub events: Arc<EventLog>,
+    pub discovery: Arc<Discovery>,
+    /// Balancers whose word on where a client comes from is taken, and wanted.
+    pub proxy_protocol_from: Vec<Network>,
+    /// The common name that they tell of a client's certificate is the name in it.
+    pub takes_common_names: bool,
+    /// Who comes over TLS needs a certificate.
+    pub needs_certificates: bool,
+    /// What listeners with TLS show.
+    pub certificates: Certificates,
+    pub audit: Arc<Audit>,
+    /// Between two walks over the server's keys; `None`: never.
+    pub sweep: Option<Duration>,
+    pub ungoverned: Ungoverned,
+    /// Turns true when the proxy is about to stop; from then on said again and again, so that
+    /// sessions that went on look again whether they may go.
+    pub drain: watch::Sender<bool>,
+    /// Somebody asked at the admin address to stop.
+    pub stop_asked: Notify,
+    /// What an operator asks over RESP.
+    pub operator: Operator,
+    pub started: Instant,
+}
+
+/// What a session sees: the process, and what belongs to the one server behind it.
+pub struct ProxyState {
+    process: Arc<ProcessState>,
+    pub backend: Arc<Backend>,
+    /// Whether this process stood still, and it was not asked since who is the primary.
+    pub standstill: Arc<Standstill>,
+    pub rights: Rights,
+    pub functions: Arc<Functions>,
+    /// Which prefix the proxies in front of the server have in use.
+    pub prefix_mark: PrefixMark,
+    pub renewals: Renewals,
+    pub undelivered: Reports<Undelivered>,
+    /// Processes of holders that are to be added to records.
+    pub(crate) identified: Reports<Identified>,
+    /// Leases whose holders are gone.
+    pub lost: Reports<Lost>,
+}
+
+impl Deref for ProxyState {
+    type Target = ProcessState;
+
+    fn deref(&self) -> &ProcessState {
+        &self.process
+    }
+}
+
+impl ProxyState {
+    /// Whether anything is known of a script: its text was seen, or it is one of a library.
+    pub fn knows_script(&self, sha: &ScriptSha) -> bool {
+        library_scripts::find(sha).is_some() || self.script_cache.get(sha).is_some()
+    }
+
+    /// With registers in which nothing is yet. Fails where the thread that looks processes up cannot be started.
+    pub fn new(
+        config: &Config,
+        active: Active,
+        metrics: Arc<Metrics>,
+        (address, certificates): (Address, Certificates),
+        events: Arc<EventLog>,
+        audit: Arc<Audit>,
+    ) -> io::Result<ProxyState> {
+        let mirror = match address.authority.sentinels() {
+            Some(_) => LeaseMirror::that_remembers(),
+            None => LeaseMirror::default(),
+        };
+        let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
+        let backend = Arc::new(Backend::new(address, metrics.clone()));
+        let process = Arc::new(ProcessState {
+            naming: Arc::new(Naming::new(active.applications.clone())),
+            active: Arc::new(ArcSwap::from_pointee(active)),
+            memory: Arc::new(Memory::new(max_memory, metrics.clone())),
+            metrics,
+            sessions: config.sessions,
+            max_clients: config.max_clients,
+            script_cache: Arc::default(),
+            watched_keys: WatchedKeys::default(),
+            mirror,
+            holdings: ApplicationHoldings::default(),
+            later_records: LaterRecords::default(),
+            lost_holders: LostHolders::default(),
+            clients: ClientRegistry::default(),
+            jobs: Jobs::default(),
+            processes: Processes::start()?,
+            owner_tokens: OwnerTokens::new(),
+            hand_overs: HandOvers::default(),
+            refusals: RepeatFolder::default(),
+            observations: ObservationFolder::default(),
+            events,
+            discovery: Arc::default(),
+            proxy_protocol_from: config.proxy_protocol_from.clone(),
+            takes_common_names: config::takes_common_names(config.tls.as_ref()),
+            needs_certificates: config::needs_certificates(config.tls.as_ref()),
+            certificates,
+            audit,
+            sweep: config.sweep,
+            ungoverned: Ungoverned::default(),
+            drain: watch::Sender::new(false),
+            stop_asked: Notify::new(),
+            operator: Operator::default(),
+            started: Instant::now(),
+        });
+        Ok(ProxyState {
+            process,
+            backend,
+            standstill: Arc::default(),
+            rights: Rights::default(),
+            functions: Arc::default(),
+            prefix_mark: PrefixMark::default(),
+            renewals: Renewals::default(),
+            undelivered: Reports::default(),
+            identified: Reports::default(),
+            lost: Reports::default(),
+        })
+    }
+
+    /// From here on nobody new is served, and who has just come is told so; `app` tells the others.
+    pub fn begin_to_drain(&self) {
+        self.drain.send_replace(true);
+    }
+
+    /// Tells everybody that the proxy still is about to stop.
+    pub fn keep_draining(&self) {
+        self.drain.send_replace(true);
+        self.clients.drain();
+    }
+}
+
+/// The state of a proxy with this configuration, which serves nobody.
+#[cfg(test)]
+pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
+    use lockwarden_control::ruleset::{activate, load_policies};
+    use lockwarden_control::telemetry::events::Fingerprints;
+    use lockwarden_control::telemetry::metrics::BUILD;
+    use lockwarden_policy::PolicyHost;
+
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), configuration).expect("it is ours");
+    let nothing = std::iter::empty();
+    let loaded = config::load(Some(file.path()), &Default::default(), nothing);
+    let config = loaded.config.unwrap_or_else(|| panic!("{:?}", loaded.findings));
+    let labels = activate::labels(&config);
+    let metrics = Metrics::new(BUILD, &labels, config.metrics_max_namespaces).expect("metrics");
+    let host = PolicyHost::new().expect("an engine");
+    let generation = load_policies::load(&host, &config).expect("the built-in policies");
+    let active = activate::activate(&config, generation, &metrics).expect("metrics");
+    let events = Arc::new(EventLog::new(Fingerprints::random()));
+    let (audit, _) = Audit::open(&config.audit, &events, &metrics).expect("no file");
+    let address = Address::private(([127, 0, 0, 1], 1).into());
+    let certificates = Certificates::new(&config, &address, &metrics).expect("there are none");
+    let backend = (address, certificates);
+    let state = ProxyState::new(&config, active, metrics, backend, events, audit);
+    Arc::new(state.expect("a thread"))
+}

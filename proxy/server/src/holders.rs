@@ -1,8 +1,0 @@
-//! What follows the holder of a lease beyond one connection: who goes on keeping a lease alive when the
-//! connection that took it ends, jobs of a shell, and which process a holder is. Tasks and rules only; what is
-//! remembered of leases, clients and jobs is in the registers.
-
-pub(crate) mod handover;
-pub(crate) mod identify;
-pub(crate) mod jobs;
-pub(crate) mod lost;
