@@ -41,5 +41,5 @@ pub mod why;
 pub use aftermath::Harmed;
 pub use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery};
 pub use queries::gauges;
-pub use service::{Fold, ViewService, Views};
-pub use store::Mark;
+pub use service::{ViewService, Views};
+pub use store::{Mark, Measure};

@@ -6,6 +6,7 @@ pub(crate) mod child_processes;
 pub(crate) mod control;
 mod endpoints;
 pub(crate) mod exit_code;
+mod fold;
 mod operator;
 pub(crate) mod private_redis;
 mod send_away;
@@ -21,7 +22,8 @@ use std::time::Duration;
 
 use lockwarden_console::admin::token_file::TokenFile;
 use lockwarden_console::admin::{AdminOptions, AdminToken, Control as _, Leap, Weaker};
-use lockwarden_console::view::{Fold, ViewService, gauges};
+use lockwarden_console::view::discovery::unclaimed;
+use lockwarden_console::view::{ViewService, gauges};
 use lockwarden_control::config::{Config, Finding, Report};
 use lockwarden_control::net::descriptors;
 use lockwarden_control::net::listener::Arrival;
@@ -52,6 +54,7 @@ use crate::terminal::complain;
 use accept::Patience;
 use control::{Controller, Source, aftermath};
 use endpoints::{Endpoints, Opened};
+use fold::Fold;
 use private_redis::PrivateRedis;
 use signals::{Ask, Signals};
 use workers::Workers;
@@ -167,12 +170,17 @@ impl Prepared {
         let process = Arc::downgrade(&shared);
         let seen = views.view();
         shared.metrics.set_mirror(Box::new(move || match process.upgrade() {
-            Some(shared) => gauges(&shared, &seen),
+            Some(shared) => {
+                let unclaimed = i64::try_from(unclaimed(&shared)).unwrap_or(i64::MAX);
+                shared.metrics.unclaimed_lock_patterns.set(unclaimed);
+                gauges(&shared, &seen)
+            }
             None => Vec::new(),
         }));
 
+        let fold = Fold { views: views.clone(), shared: shared.clone() };
         let mut followers: Vec<Box<dyn Follower>> =
-            vec![Box::new(Fold(views.clone())), Box::new(shared.metrics.counts_applications())];
+            vec![Box::new(fold), Box::new(shared.metrics.counts_applications())];
         followers.extend(scribe);
         shared.audit.notice("started", || shared.active.load().in_force(), None);
         let following = shared.events.start(followers).map_err(Failure::line)?;

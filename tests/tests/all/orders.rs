@@ -149,9 +149,9 @@ fn the_log_says_more_and_less_while_the_proxy_runs() {
     let trail = directory.path().join("audit.jsonl");
     let proxy = Proxy::builder(&redis).top("audit_file", &format!("{:?}", trail.display())).start();
     assert_eq!(says(&proxy, &["config", "--log"]), "info\n");
-    let said = says(&proxy, &["config", "--log", "lockwarden::admin=debug"]);
-    assert_eq!(said, "info,lockwarden::admin=debug, before: info\n");
-    proxy.logs(&["log filter changed", "info,lockwarden::admin=debug"]);
+    let said = says(&proxy, &["config", "--log", "lockwarden_console::admin=debug"]);
+    assert_eq!(said, "info,lockwarden_console::admin=debug, before: info\n");
+    proxy.logs(&["log filter changed", "info,lockwarden_console::admin=debug"]);
     // An INFO line of another module, before and after.
     says(&proxy, &["mode", "monitor"]);
     proxy.logs(&["mode set"]);
@@ -167,7 +167,12 @@ fn the_log_says_more_and_less_while_the_proxy_runs() {
         let changes = text.lines().map(json);
         let changes = changes.filter(|line| line["event"] == "log-changed");
         let details: Vec<_> = changes.map(|line| line["detail"].clone()).collect();
-        details == ["info -> info,lockwarden::admin=debug", "info,lockwarden::admin=debug -> error", "error -> info"]
+        details
+            == [
+                "info -> info,lockwarden_console::admin=debug",
+                "info,lockwarden_console::admin=debug -> error",
+                "error -> info",
+            ]
     });
 }
 

@@ -131,11 +131,17 @@ fn rust_below(folder: &Path) -> String {
     text
 }
 
+/// Where the sources of the crates in `proxy` are.
+fn sources_of_crates() -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(repository().join("proxy")).expect("the folder of the crates");
+    let sources = folders.map(|folder| folder.expect("an entry").path().join("src"));
+    sources.filter(|path| path.is_dir()).collect()
+}
+
 #[test]
 fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
-    let crates =
-        ["server", "discovery", "lock", "lua", "policy"].map(|name| repository().join("proxy").join(name).join("src"));
-    let text = crates.each_ref().map(|path| rust_below(path)).concat();
+    let crates = sources_of_crates();
+    let text: String = crates.iter().map(|path| rust_below(path)).collect();
     let page = page("docs/glossary.md");
     let rows = page.lines().filter(|row| row.starts_with("| **"));
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').collect()).collect();
@@ -185,10 +191,7 @@ fn exists(name: &str, sources: &str) -> bool {
 
 #[test]
 fn every_name_on_the_way_of_a_command_exists() {
-    let crates = ["server", "discovery", "lock", "lua", "policy", "resp"];
-    let sources = crates.map(|name| repository().join("proxy").join(name).join("src"));
-    let sources = sources.iter().filter(|path| path.is_dir());
-    let sources = sources.map(|path| rust_below(path)).collect::<String>();
+    let sources: String = sources_of_crates().iter().map(|path| rust_below(path)).collect();
     let page = prose(&repository().join("docs/life-of-a-command.md")).join("\n");
     let named = page.split('`').skip(1).step_by(2);
     let is_name = |word: &&str| {

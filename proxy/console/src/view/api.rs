@@ -497,7 +497,7 @@ pub struct Setting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogLevel {
-    /// A level, or modules with one: `info,lockwarden::session=debug`.
+    /// A level, or modules with one: `info,lockwarden_dataplane::session=debug`.
     pub filter: String,
 }
 

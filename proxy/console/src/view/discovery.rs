@@ -61,7 +61,7 @@ impl Governed<'_> {
 }
 
 /// How many patterns look like locks and are in no namespace.
-pub(super) fn unclaimed(shared: &ProxyState) -> u64 {
+pub fn unclaimed(shared: &ProxyState) -> u64 {
     let active = shared.active.load();
     let collected = shared.discovery.collected();
     let unknown = collected.collector.unknown_scripts(&|sha| shared.knows_script(sha));

@@ -393,8 +393,6 @@ fn ends_at(left: Left) -> u64 {
 /// What the gauges of the metrics page say.
 pub fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
-    let unclaimed = i64::try_from(discovery::unclaimed(shared)).unwrap_or(i64::MAX);
-    shared.metrics.unclaimed_lock_patterns.set(unclaimed);
     let mut gauges = shared.mirror.held(&active);
     let seen = view.seen();
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {

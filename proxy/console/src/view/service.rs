@@ -5,10 +5,8 @@ use std::time::Instant;
 
 use lockwarden_control::clock::Moment;
 use lockwarden_control::clock::ms;
-use lockwarden_control::telemetry::events::{Follower, LockEvent};
+use lockwarden_control::telemetry::events::LockEvent;
 use lockwarden_dataplane::state::ProxyState;
-use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::rules::Mode;
 
 use super::aftermath::{Extent, Harmed};
@@ -97,11 +95,27 @@ pub struct ViewService {
 }
 
 impl ViewService {
-    /// A view of which nothing is seen yet; a [`Fold`] fills it.
+    /// A view of which nothing is seen yet; [`ViewService::fold`] fills it.
     pub fn new(shared: Arc<ProxyState>) -> ViewService {
         let service = ViewService { shared, view: Arc::default() };
         service.view.seen().follow(&service.in_force(), None);
         service
+    }
+
+    /// Takes in what happened. What follows from it for metrics and leases goes to `measured`, with its namespace.
+    pub fn fold(&self, entries: &[LockEvent], now: Instant, mut measured: impl FnMut(&str, Measure)) {
+        let mut measures = Vec::new();
+        for some in entries.chunks(FOLDED_AT_ONCE) {
+            let mut seen = self.view.seen();
+            for entry in some {
+                seen.fold(entry, &mut measures);
+            }
+            drop(seen);
+            for (namespace, measure) in measures.drain(..) {
+                measured(&namespace, measure);
+            }
+        }
+        self.view.seen().tick(now);
     }
 
     /// When the process started.
@@ -148,60 +162,5 @@ impl ViewService {
     /// What was seen.
     pub fn view(&self) -> Arc<View> {
         self.view.clone()
-    }
-}
-
-/// The follower that fills a view.
-pub struct Fold(pub ViewService);
-
-impl Follower for Fold {
-    fn follow(&mut self, entries: &[LockEvent], now: Instant) {
-        let mut measures = Vec::new();
-        for some in entries.chunks(FOLDED_AT_ONCE) {
-            let mut seen = self.0.view.seen();
-            for entry in some {
-                seen.fold(entry, &mut measures);
-            }
-            drop(seen);
-            self.measure(&mut measures, now);
-        }
-        self.0.view.seen().tick(now);
-    }
-}
-
-impl Fold {
-    /// Takes a lease from the mirror, if it is there.
-    fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
-        let mirror = &self.0.shared.mirror;
-        let is_there = mirror.lease(key).is_some_and(|lease| lease.fence.0 == fence);
-        if is_there {
-            mirror.apply(key, LeaseEvent::Released, now);
-        }
-        is_there
-    }
-
-    fn measure(&self, measures: &mut Vec<(Arc<str>, Measure)>, now: Instant) {
-        if measures.is_empty() {
-            return;
-        }
-        let active = self.0.shared.active.load();
-        for (namespace, measure) in measures.drain(..) {
-            let Some(details) = active.named(&namespace) else {
-                continue;
-            };
-            let metrics = &details.metrics;
-            match measure {
-                Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
-                Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
-                // What a FLUSH through this proxy erased the mirror has forgotten.
-                Measure::Bypassed(key, fence) if self.end(&key, fence, now) => {
-                    metrics.bypass.inc();
-                }
-                Measure::Bypassed(_, _) => {}
-                Measure::Gone(key, fence) => {
-                    self.end(&key, fence, now);
-                }
-            }
-        }
     }
 }

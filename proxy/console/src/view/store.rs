@@ -141,7 +141,7 @@ pub(super) struct NamespaceSeen {
 
 /// Something for the metrics.
 #[derive(Debug, PartialEq)]
-pub(super) enum Measure {
+pub enum Measure {
     /// A client got a lock that it had waited for.
     Waited(Duration),
     /// A lock was given back with this share of its TTL left.

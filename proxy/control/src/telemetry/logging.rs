@@ -27,7 +27,7 @@ pub use fold_refusals::{Refusal, RepeatFolder};
 pub use pace::Pace;
 pub use queue::LogGuard;
 
-/// The environment variable with the filter, for example `debug` or `info,lockwarden::admin=debug`.
+/// The environment variable with the filter, for example `debug` or `info,lockwarden_console::admin=debug`.
 pub(crate) const FILTER: &str = "LOCKWARDEN_LOG";
 
 /// Why there is no log.

@@ -17,7 +17,7 @@ pub(super) struct ConfigArgs {
     #[arg(long)]
     changed: bool,
     /// Which lines are logged, in place of the configuration; with a level that is in force from now on: off, error, warn,
-    /// info, debug or trace for all, or MODULE=LEVEL, as in lockwarden::session=debug
+    /// info, debug or trace for all, or MODULE=LEVEL, as in lockwarden_dataplane::session=debug
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, conflicts_with = "changed")]
     log: Option<Option<String>>,
     #[command(flatten)]

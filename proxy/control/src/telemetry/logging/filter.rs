@@ -17,7 +17,7 @@ pub enum FilterError {
     /// A word that is neither a level nor a module with one.
     #[error(
         "{0:?} is neither off, error, warn, info, debug or trace nor a module with one of them, as in \
-         lockwarden::session=debug"
+         lockwarden_dataplane::session=debug"
     )]
     Word(String),
     /// Nothing was said.
@@ -124,7 +124,7 @@ mod tests {
     fn a_level_for_all_replaces_and_a_module_is_put_over_what_is_there() {
         for (current, order, after) in [
             ("info", "debug", "debug"),
-            ("info", " lockwarden::session=debug ", "info,lockwarden::session=debug"),
+            ("info", " lockwarden_dataplane::session=debug ", "info,lockwarden_dataplane::session=debug"),
             ("info,a=debug,b=warn", "a=trace", "info,b=warn,a=trace"),
             ("info,a=debug", "warn,b=debug", "warn,b=debug"),
             ("info,a=debug", "info", "info"),

@@ -1,0 +1,55 @@
+//! The follower of the event log that fills the view. What the view finds on the way and may not write itself is written here:
+//! durations into the metrics, and the end of a lease into the mirror.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockwarden_console::view::{Measure, ViewService};
+use lockwarden_control::telemetry::events::{Follower, LockEvent};
+use lockwarden_dataplane::state::ProxyState;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+
+/// See the module.
+pub(super) struct Fold {
+    pub(super) views: ViewService,
+    pub(super) shared: Arc<ProxyState>,
+}
+
+impl Follower for Fold {
+    fn follow(&mut self, entries: &[LockEvent], now: Instant) {
+        self.views.fold(entries, now, |namespace, measure| self.measure(namespace, measure, now));
+    }
+}
+
+impl Fold {
+    fn measure(&self, namespace: &str, measure: Measure, now: Instant) {
+        let active = self.shared.active.load();
+        let Some(details) = active.named(namespace) else {
+            return;
+        };
+        let metrics = &details.metrics;
+        match measure {
+            Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
+            Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
+            // What a FLUSH through this proxy erased the mirror has forgotten.
+            Measure::Bypassed(key, fence) if self.end(&key, fence, now) => {
+                metrics.bypass.inc();
+            }
+            Measure::Bypassed(_, _) => {}
+            Measure::Gone(key, fence) => {
+                self.end(&key, fence, now);
+            }
+        }
+    }
+
+    /// Takes a lease from the mirror, and returns whether it was there.
+    fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
+        let mirror = &self.shared.mirror;
+        let is_there = mirror.lease(key).is_some_and(|lease| lease.fence.0 == fence);
+        if is_there {
+            mirror.apply(key, LeaseEvent::Released, now);
+        }
+        is_there
+    }
+}
