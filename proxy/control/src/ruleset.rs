@@ -75,7 +75,7 @@ pub struct Active {
 }
 
 /// Users who may not touch locks themselves, by name.
-pub type Twins = HashMap<Bytes, Arc<Twin>>;
+pub(crate) type Twins = HashMap<Bytes, Arc<Twin>>;
 
 /// The user that touches locks in the place of another one.
 pub struct Twin {
@@ -102,7 +102,7 @@ struct Cohort {
 
 /// For so long the authority may be silent without a word to anybody: leases end later by that on a server that takes the
 /// place of another. Sentinel tells a server after ten seconds that another is the primary.
-pub const SILENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
 /// Who may administer the server, and which functions are trusted with locks.
 pub struct Administration {
@@ -148,7 +148,7 @@ pub struct NamespaceDetails {
     /// For how long no free lock is granted after another server has become the primary.
     pub quarantine: Option<Duration>,
     /// Scripts that may touch its locks without declaring them.
-    pub trusted_scripts: Arc<HashSet<ScriptSha>>,
+    pub(crate) trusted_scripts: Arc<HashSet<ScriptSha>>,
     pub metrics: Arc<NamespaceMetrics>,
 }
 

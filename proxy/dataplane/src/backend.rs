@@ -4,7 +4,7 @@
 mod address;
 mod authority;
 mod conversation;
-pub mod functions;
+pub(crate) mod functions;
 mod info;
 mod link;
 pub mod open_connections;
@@ -37,9 +37,9 @@ pub struct Backend {
     pub server: Server,
     /// What is known of it that `durability = "strict:…"` needs.
     pub strict: StrictTerms,
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// With which clients have logged in.
-    pub passwords: Passwords,
+    pub(crate) passwords: Passwords,
 }
 
 impl Backend {

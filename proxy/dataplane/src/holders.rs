@@ -4,5 +4,5 @@
 
 pub(crate) mod handover;
 pub(crate) mod identify;
-pub mod jobs;
-pub mod lost;
+pub(crate) mod jobs;
+pub(crate) mod lost;

@@ -3,17 +3,17 @@
 
 pub mod buffer_memory;
 pub mod clients;
-pub mod handed_over;
-pub mod holdings;
-pub mod jobs;
+pub(crate) mod handed_over;
+pub(crate) mod holdings;
+pub(crate) mod jobs;
 pub(crate) mod later_records;
 pub(crate) mod lease_mirror;
-pub mod lost_holders;
+pub(crate) mod lost_holders;
 pub(crate) mod owner_tokens;
 pub mod prefix_mark;
 pub mod processes;
 pub mod renewals;
-pub mod script_cache;
+pub(crate) mod script_cache;
 pub mod undelivered;
 pub mod ungoverned;
 pub(crate) mod watched_keys;

@@ -63,7 +63,7 @@ pub struct Session {
     /// Connections to the backend are shared.
     pub(crate) multiplexed: bool,
     /// The step whose answer did not come before the session's end.
-    pub orphan: Option<Box<InFlight>>,
+    pub(crate) orphan: Option<Box<InFlight>>,
     /// The client said that it goes.
     pub took_leave: bool,
     draining: bool,
@@ -249,7 +249,7 @@ impl Session {
     }
 
     /// Waits for the answer to what was just sent; replies before it go where they belong.
-    pub async fn answer(&mut self, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
+    pub(crate) async fn answer(&mut self, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
         loop {
             let reply = self.transport.next_reply(inbox).await?;
             if let Look::Answer = reply.look {
@@ -335,14 +335,14 @@ impl Session {
     }
 
     /// Forwards a command as it came, in its turn, and counts it.
-    pub fn forward(&mut self, class: CommandClass, pass: PassThrough<'_>, muted: Muted) {
+    pub(crate) fn forward(&mut self, class: CommandClass, pass: PassThrough<'_>, muted: Muted) {
         self.client.count(class, CommandResult::Ok);
         self.transport.forward(pass, muted);
         self.client.queued();
     }
 
     /// Answers the client now, unless it asked not to be answered.
-    pub fn reply(&mut self, reply: &BytesMut, muted: Muted) {
+    pub(crate) fn reply(&mut self, reply: &BytesMut, muted: Muted) {
         if muted == Muted::No {
             self.transport.reply(reply);
         }
@@ -399,7 +399,7 @@ impl Session {
     }
 
     /// The moment, for one request in so many: what passes through is not timed each time.
-    pub fn sample(&mut self) -> Option<Instant> {
+    pub(crate) fn sample(&mut self) -> Option<Instant> {
         self.client.requests += 1;
         self.client.requests.is_multiple_of(SAMPLED_ONE_IN).then(Instant::now)
     }

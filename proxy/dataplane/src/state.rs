@@ -3,7 +3,7 @@
 //! what is in force.
 
 pub mod certificates;
-pub(crate) mod effects;
+pub mod effects;
 pub mod operator;
 pub mod prefix_mark;
 pub mod quarantine;
@@ -61,23 +61,23 @@ pub struct ProcessState {
     /// How clients come by connections to it.
     pub sessions: Sessions,
     /// What clients' buffers may take.
-    pub memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
     /// How many clients there may be, where the configuration says so.
     pub max_clients: Option<u64>,
-    pub script_cache: Arc<ScriptCache>,
+    pub(crate) script_cache: Arc<ScriptCache>,
     pub(crate) watched_keys: WatchedKeys,
     pub mirror: LeaseMirror,
-    pub holdings: ApplicationHoldings,
+    pub(crate) holdings: ApplicationHoldings,
     /// Records that a later version of lockwarden has written.
     pub(crate) later_records: LaterRecords,
     /// Leases whose connections have ended, and what is known of their holders.
-    pub lost_holders: LostHolders,
+    pub(crate) lost_holders: LostHolders,
     pub clients: ClientRegistry,
-    pub jobs: Jobs,
+    pub(crate) jobs: Jobs,
     pub processes: Processes,
     pub(crate) owner_tokens: OwnerTokens,
     pub(crate) hand_overs: HandOvers,
-    pub refusals: RepeatFolder,
+    pub(crate) refusals: RepeatFolder,
     pub(crate) observations: ObservationFolder,
     pub events: Arc<EventLog>,
     pub discovery: Arc<Discovery>,
@@ -91,7 +91,7 @@ pub struct ProcessState {
     pub certificates: Certificates,
     pub audit: Arc<Audit>,
     /// Between two walks over the server's keys; `None`: never.
-    pub sweep: Option<Duration>,
+    pub(crate) sweep: Option<Duration>,
     pub ungoverned: Ungoverned,
     /// Turns true when the proxy is about to stop; from then on said again and again, so that
     /// sessions that went on look again whether they may go.
@@ -109,16 +109,16 @@ pub struct ProxyState {
     pub backend: Arc<Backend>,
     /// Whether this process stood still, and it was not asked since who is the primary.
     pub standstill: Arc<Standstill>,
-    pub rights: Rights,
-    pub functions: Arc<Functions>,
+    pub(crate) rights: Rights,
+    pub(crate) functions: Arc<Functions>,
     /// Which prefix the proxies in front of the server have in use.
-    pub prefix_mark: PrefixMark,
+    pub(crate) prefix_mark: PrefixMark,
     pub renewals: Renewals,
-    pub undelivered: Reports<Undelivered>,
+    pub(crate) undelivered: Reports<Undelivered>,
     /// Processes of holders that are to be added to records.
     pub(crate) identified: Reports<Identified>,
     /// Leases whose holders are gone.
-    pub lost: Reports<Lost>,
+    pub(crate) lost: Reports<Lost>,
 }
 
 impl Deref for ProxyState {

@@ -40,18 +40,18 @@ pub enum Format {
 #[serde(deny_unknown_fields)]
 pub struct DecisionsQuery {
     /// Later ones only.
-    pub since: Option<After>,
-    pub id: Option<String>,
-    pub namespace: Option<String>,
+    pub(crate) since: Option<After>,
+    pub(crate) id: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// Of the client, as it is shown.
-    pub application: Option<String>,
-    pub reason: Option<ReasonWord>,
-    pub pattern: Option<KeyGlob>,
+    pub(crate) application: Option<String>,
+    pub(crate) reason: Option<ReasonWord>,
+    pub(crate) pattern: Option<KeyGlob>,
     /// What their keys contain, spelled as keys are shown.
-    pub contains: Option<String>,
-    pub limit: Option<usize>,
+    pub(crate) contains: Option<String>,
+    pub(crate) limit: Option<usize>,
     #[serde(default)]
-    pub format: Format,
+    pub(crate) format: Format,
 }
 
 /// What is asked of the locks that are held.
@@ -99,12 +99,12 @@ impl TryFrom<String> for KeyGlob {
 /// A reason, by its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
-pub struct ReasonWord(pub(crate) Reason);
+pub(crate) struct ReasonWord(pub(crate) Reason);
 
 /// Not a reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no reason of a refusal")]
-pub struct NoReason(String);
+pub(crate) struct NoReason(String);
 
 impl TryFrom<String> for ReasonWord {
     type Error = NoReason;
@@ -118,7 +118,7 @@ impl TryFrom<String> for ReasonWord {
 /// After which moment: Unix ms, or what a report may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct After(pub Since);
+pub(crate) struct After(pub(crate) Since);
 
 impl TryFrom<String> for After {
     type Error = NoTime;
@@ -147,14 +147,14 @@ pub struct ConnectionsQuery {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     pub version: String,
-    pub started_at: u64,
+    pub(crate) started_at: u64,
     pub now: u64,
     pub backend: Backend,
     pub namespaces: Vec<Namespace>,
-    pub policies: Vec<Policy>,
+    pub(crate) policies: Vec<Policy>,
     pub totals: Totals,
     /// Entries of the event log that came too fast to be seen; above 0 the rest is incomplete.
-    pub unseen: u64,
+    pub(crate) unseen: u64,
     /// Certificates in use that end within two weeks, by table and key of the configuration: when, Unix ms.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) certificates_end: BTreeMap<String, u64>,
@@ -165,8 +165,8 @@ pub struct Overview {
 pub struct Backend {
     pub address: String,
     /// As the server says, once it was asked.
-    pub version: Option<String>,
-    pub up: bool,
+    pub(crate) version: Option<String>,
+    pub(crate) up: bool,
     /// Why clients are not served, in one line.
     pub problem: Option<String>,
     /// Since when it is the primary, by the entry that the proxies keep on it; `None` where that is not known yet.
@@ -181,36 +181,36 @@ pub struct Backend {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sentinels {
     /// What they call it.
-    pub name: String,
+    pub(crate) name: String,
     /// The server that is followed; `None` until one was named.
     pub primary: Option<String>,
     /// Of two answers the one with the higher epoch is the newer.
-    pub epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
     /// How many answered within the last 5 s.
     pub heard: u64,
     /// How many are asked: those of the URL and those that they name.
     pub known: u64,
-    pub each: Vec<Sentinel>,
+    pub(crate) each: Vec<Sentinel>,
 }
 
 /// What one sentinel says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sentinel {
-    pub address: String,
+    pub(crate) address: String,
     /// The server that it names; `None`: nothing is heard of it.
-    pub primary: Option<String>,
-    pub epoch: Option<u64>,
+    pub(crate) primary: Option<String>,
+    pub(crate) epoch: Option<u64>,
     /// Why nothing is heard of it, where that is known.
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 /// No free lock is granted in a namespace, because the primary has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
     /// When that ends; `None` where nobody knows yet.
-    pub until: Option<u64>,
+    pub(crate) until: Option<u64>,
     /// Why, in words.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// One namespace in force. `GET /api/v1/config` answers the list.
@@ -218,32 +218,32 @@ pub struct Quarantine {
 pub struct Namespace {
     pub name: String,
     /// Its globs.
-    pub keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// `enforce` or `monitor`.
     pub mode: String,
     /// `enforce_for`: some clients are refused already, though the mode is `monitor`.
     pub enforced_for_some: bool,
-    pub policies: Vec<String>,
-    pub ceiling_ms: Option<u64>,
-    pub held: u64,
-    pub without_ttl: u64,
+    pub(crate) policies: Vec<String>,
+    pub(crate) ceiling_ms: Option<u64>,
+    pub(crate) held: u64,
+    pub(crate) without_ttl: u64,
     /// Locks that were held when the primary changed, and that nobody has looked for on the new one yet; `held` leaves
     /// them out.
     #[serde(default)]
-    pub unknown: u64,
+    pub(crate) unknown: u64,
     /// Locks that the last walk over the server found without a record.
-    pub ungoverned: u64,
+    pub(crate) ungoverned: u64,
     /// No free lock is granted now; left out where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
     /// Since it is enforced fewer locks are granted or lock time is lost, or it was so and the proxy has set it back, in
     /// words; left out where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub harm: Option<String>,
+    pub(crate) harm: Option<String>,
     /// How long its leases last.
-    pub holds: Holds,
+    pub(crate) holds: Holds,
     /// What that says about the TTL to ask for, in words.
-    pub advice: Option<String>,
+    pub(crate) advice: Option<String>,
 }
 
 /// How long leases lasted, over the last [`Holds::count`] of them.
@@ -263,32 +263,32 @@ pub struct Holds {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
     pub name: String,
-    pub mode: String,
-    pub keys: Vec<String>,
+    pub(crate) mode: String,
+    pub(crate) keys: Vec<String>,
     /// Of which any will do.
-    pub lock: Vec<String>,
-    pub unlocked: String,
-    pub proofs: Vec<String>,
-    pub exempt: Vec<String>,
+    pub(crate) lock: Vec<String>,
+    pub(crate) unlocked: String,
+    pub(crate) proofs: Vec<String>,
+    pub(crate) exempt: Vec<String>,
     /// What was said to writes in this mode since the proxy was started, by the words of the metrics.
-    pub writes: BTreeMap<String, u64>,
+    pub(crate) writes: BTreeMap<String, u64>,
     /// How many could not be checked, by why.
     pub(crate) unchecked: BTreeMap<String, u64>,
     /// Times that a lock changed hands between the look at it and the write.
-    pub again: u64,
+    pub(crate) again: u64,
 }
 
 /// One policy. `GET /api/v1/policies` answers the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    pub name: String,
-    pub version: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
     /// The first 12 hex digits of its SHA-256.
-    pub digest: String,
+    pub(crate) digest: String,
     /// `enforce`, `monitor`, `mixed` or `unused`.
-    pub mode: String,
+    pub(crate) mode: String,
     pub(crate) evaluations: u64,
-    pub failures: u64,
+    pub(crate) failures: u64,
 }
 
 /// What was built, and which policies it has. `GET /api/v1/version`.
@@ -306,10 +306,10 @@ pub struct Version {
     pub built_in: Vec<PolicyDigest>,
     /// The policies that are loaded; none where no proxy runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_force: Option<Vec<PolicyDigest>>,
+    pub(crate) in_force: Option<Vec<PolicyDigest>>,
     /// What the configuration in force means for locks, as a hash; none where no proxy runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_hash: Option<String>,
+    pub(crate) config_hash: Option<String>,
 }
 
 /// Which module a policy is.
@@ -357,7 +357,7 @@ pub struct Totals {
     pub without_ttl: u64,
     /// Patterns of keys that look like locks and that no namespace has.
     #[serde(default)]
-    pub unclaimed_patterns: u64,
+    pub(crate) unclaimed_patterns: u64,
     /// Locks of which nobody knows yet whether the new primary has them.
     #[serde(default)]
     pub unknown: u64,
@@ -440,7 +440,7 @@ pub struct Connection {
     pub session: u64,
     pub client: Client,
     /// When it was accepted.
-    pub since: u64,
+    pub(crate) since: u64,
     pub age_ms: u64,
     /// Of a client on the proxy's machine, once it was looked up.
     pub process: Option<ClientProcess>,
@@ -587,29 +587,29 @@ pub struct Incident {
     /// `payments-worker deleted lock:invoice:7, which billing held, 12 times`.
     pub(crate) sentence: String,
     /// The parts of the sentence: who …
-    pub application: Option<String>,
+    pub(crate) application: Option<String>,
     /// … did or was kept from doing what …
-    pub did: String,
+    pub(crate) did: String,
     /// … to which lock, the last of them; empty where a command named none …
-    pub key: String,
-    pub db: u32,
+    pub(crate) key: String,
+    pub(crate) db: u32,
     /// … and under which circumstances, how often.
-    pub then: String,
+    pub(crate) then: String,
     /// The other application that held the lock, where that was seen; of a lost lease, who holds the lock now.
-    pub holder: Option<String>,
-    pub namespace: String,
+    pub(crate) holder: Option<String>,
+    pub(crate) namespace: String,
     /// Of a refusal its reason; `lease-lost`.
-    pub reason: String,
+    pub(crate) reason: String,
     /// `deny` or `would-deny`; of a lost lease, about which nothing was decided, `lost`.
-    pub decision: String,
+    pub(crate) decision: String,
     /// A former holder acted while another held the lock; of a lost lease: another holds the lock now.
-    pub overlap: bool,
+    pub(crate) overlap: bool,
     /// How many locks it is about.
-    pub keys: u64,
-    pub count: u64,
-    pub last: u64,
+    pub(crate) keys: u64,
+    pub(crate) count: u64,
+    pub(crate) last: u64,
     /// Of the last of them.
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
 }
 
 /// `GET /api/v1/clients`: what each application did, and what enforce mode would break, worst first.
@@ -731,9 +731,9 @@ impl TomlLine {
 #[serde(deny_unknown_fields)]
 pub struct ReportQuery {
     /// From when on things count; without it from the start, or from the last order to count anew.
-    pub since: Option<Since>,
+    pub(crate) since: Option<Since>,
     /// Calls that a namespace needs to be ready, in place of 1,000 or those of a week.
-    pub enough: Option<u64>,
+    pub(crate) enough: Option<u64>,
 }
 
 /// What `GET /api/v1/what-if` is asked.
@@ -741,7 +741,7 @@ pub struct ReportQuery {
 #[serde(deny_unknown_fields)]
 pub(crate) struct WhatIfQuery {
     /// Changes of the configuration, `KEY=VALUE`, one a line.
-    pub changes: String,
+    pub(crate) changes: String,
 }
 
 /// What of the refusals that are kept would be spared with another configuration.
@@ -831,14 +831,14 @@ pub struct Counting {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PatternsQuery {
-    pub namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// One of them, as it is shown.
-    pub pattern: Option<String>,
+    pub(crate) pattern: Option<String>,
     /// Leases that were over before do not count.
-    pub since: Option<Since>,
+    pub(crate) since: Option<Since>,
     /// With the last leases of each.
     #[serde(default)]
-    pub history: bool,
+    pub(crate) history: bool,
 }
 
 /// `GET /api/v1/patterns?namespace=&pattern=&since=&history=true`: how long locks are held, by what their keys have in
@@ -846,9 +846,9 @@ pub struct PatternsQuery {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LockPatterns {
     /// Since when leases count, Unix ms.
-    pub since: u64,
-    pub now: u64,
-    pub patterns: Vec<LockPattern>,
+    pub(crate) since: u64,
+    pub(crate) now: u64,
+    pub(crate) patterns: Vec<LockPattern>,
 }
 
 /// Keys of a namespace that are alike, and the leases of those locks.
@@ -858,53 +858,53 @@ pub struct LockPattern {
     /// A Redis glob; `*` where the keys had no room among the patterns.
     pub pattern: String,
     /// One of its keys, and its database.
-    pub example: String,
-    pub db: u32,
+    pub(crate) example: String,
+    pub(crate) db: u32,
     pub(crate) first_seen: u64,
     pub(crate) last_seen: u64,
     /// Operations on its locks, whatever `since` says.
-    pub operations: u64,
-    pub acquired: u64,
-    pub contended: u64,
+    pub(crate) operations: u64,
+    pub(crate) acquired: u64,
+    pub(crate) contended: u64,
     /// Leases that go on now.
-    pub held: u64,
+    pub(crate) held: u64,
     /// How long its last leases were held: from the grant to the release of that grant.
     pub holds: Holds,
     /// The TTL that half of them were given at most; `None`: they had none.
     pub ttl_ms: Option<u64>,
     /// How many of those leases the proxy renewed.
-    pub kept_alive: u64,
+    pub(crate) kept_alive: u64,
     /// What that says about the TTL to ask for, in words.
     pub advice: Option<String>,
     /// Whose the last leases were, the most first.
-    pub applications: Vec<LeaseUser>,
+    pub(crate) applications: Vec<LeaseUser>,
     /// The last leases, the oldest first, and then those that go on; empty unless asked for.
-    pub history: Vec<PastLease>,
+    pub(crate) history: Vec<PastLease>,
 }
 
 /// An application of which some of the last leases of a pattern were.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeaseUser {
-    pub application: String,
-    pub leases: u64,
+pub(crate) struct LeaseUser {
+    pub(crate) application: String,
+    pub(crate) leases: u64,
 }
 
 /// One of the last leases of a pattern.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PastLease {
-    pub key: String,
-    pub db: u32,
-    pub fence: u64,
+pub(crate) struct PastLease {
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    pub(crate) fence: u64,
     /// Who took it, where that was seen.
-    pub client: Option<Client>,
-    pub since: u64,
+    pub(crate) client: Option<Client>,
+    pub(crate) since: u64,
     /// When the lock was free for others; `None`: it is held.
-    pub until: Option<u64>,
+    pub(crate) until: Option<u64>,
     /// `released`, `ran-out`, `deleted-by-another`, `replaced`, `taken-over`, `broken`, `unseen`; `held`.
-    pub end: String,
+    pub(crate) end: String,
     /// From the grant until its holder gave it back, which may be long after `until`. `None`: it has not.
-    pub held_ms: Option<u64>,
-    pub ttl_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
 }
 
 /// `GET /api/v1/report`: a verdict per namespace and per application.
@@ -1039,9 +1039,9 @@ impl Sum for LockTime {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MixedFamily {
     /// `given-back`, `left-to-ttl` or `handed-over`.
-    pub way: String,
+    pub(crate) way: String,
     /// What most of the namespace is.
-    pub others: String,
+    pub(crate) others: String,
     /// Redis globs.
     pub patterns: Vec<String>,
     /// The namespace to write for them, above the one that they are in.
@@ -1072,28 +1072,28 @@ pub struct Hot {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HotLock {
     pub key: String,
-    pub db: u32,
-    pub namespace: String,
+    pub(crate) db: u32,
+    pub(crate) namespace: String,
     /// Acquires, at most; the real number is at least this less [`HotLock::error`].
-    pub tries: u64,
-    pub error: u64,
+    pub(crate) tries: u64,
+    pub(crate) error: u64,
     /// Of those, how many met a held lock.
-    pub contended: u64,
+    pub(crate) contended: u64,
 }
 
 /// Clients that wait for each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cycle {
-    pub since: u64,
+    pub(crate) since: u64,
     pub(crate) members: Vec<CycleMember>,
 }
 
 /// Holds one lock and polls the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CycleMember {
-    pub client: Client,
-    pub holds: String,
-    pub waits_for: String,
+    pub(crate) client: Client,
+    pub(crate) holds: String,
+    pub(crate) waits_for: String,
 }
 
 /// `POST /api/v1/locks/{key}/break`, with a token.
@@ -1164,7 +1164,7 @@ pub struct Discovery {
 pub struct UnknownScripts {
     pub pattern: String,
     /// One of the keys.
-    pub example: String,
+    pub(crate) example: String,
     pub calls: u64,
     /// Their SHA-1, four at most.
     pub scripts: Vec<String>,
@@ -1178,18 +1178,18 @@ pub struct ProposedGuard {
     /// Its lock, with the names of the pattern.
     pub lock: String,
     /// A key, and the lock under which it was written.
-    pub example: String,
+    pub(crate) example: String,
     pub(crate) example_lock: String,
     /// Writes under the lock.
     pub under: u64,
     /// Writes by clients that did not hold it.
     pub without: u64,
     /// About how many different locks, 64 at most.
-    pub locks: u64,
+    pub(crate) locks: u64,
     /// The name of the lock does not vary.
-    pub fixed: bool,
+    pub(crate) fixed: bool,
     /// The words of the keys, lower case.
-    pub words: Vec<String>,
+    pub(crate) words: Vec<String>,
     /// Who wrote without the lock.
     pub outsiders: Vec<Outsider>,
     /// The last of those writes.
@@ -1213,7 +1213,7 @@ pub struct Starter {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outsider {
     pub application: String,
-    pub writes: u64,
+    pub(crate) writes: u64,
 }
 
 /// A write without the lock.
@@ -1229,7 +1229,7 @@ pub struct KeyPattern {
     /// A Redis glob.
     pub pattern: String,
     /// A key that it matches.
-    pub example: String,
+    pub(crate) example: String,
     /// `lock`, `timed lock`, `marker`, `cache`, `counter` or `unclear`.
     pub kind: String,
     /// `certain`, `likely` or `a guess`.
@@ -1242,7 +1242,7 @@ pub struct KeyPattern {
     pub keys: u64,
     pub tries: u64,
     pub granted: u64,
-    pub contended: u64,
+    pub(crate) contended: u64,
     pub released: u64,
     /// Deleted by another connection of the application that took them.
     pub handed_over: u64,
@@ -1253,7 +1253,7 @@ pub struct KeyPattern {
     /// Deletions that found no key.
     pub(crate) late_releases: u64,
     pub ran_out: u64,
-    pub extended: u64,
+    pub(crate) extended: u64,
     pub(crate) overwritten: u64,
     pub without_ttl: u64,
     pub longest_ttl_ms: Option<u64>,
@@ -1263,13 +1263,13 @@ pub struct KeyPattern {
     pub(crate) hold_p999_ms: Option<u64>,
     /// Given back by other clients than take them, which go on.
     #[serde(default)]
-    pub hand_over: bool,
+    pub(crate) hand_over: bool,
     /// The words of its keys, lower case.
     #[serde(default)]
-    pub words: Vec<String>,
+    pub(crate) words: Vec<String>,
     /// Whether the pattern has a word that tells its keys from others: without one it is not proposed.
     #[serde(default)]
-    pub named: bool,
+    pub(crate) named: bool,
     /// Every value was the same: nobody can tell whose lock it is.
     pub(crate) one_value: bool,
     pub(crate) first_seen: u64,
@@ -1281,7 +1281,7 @@ pub struct KeyPattern {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatternUser {
     pub application: String,
-    pub tries: u64,
-    pub granted: u64,
-    pub deleted: u64,
+    pub(crate) tries: u64,
+    pub(crate) granted: u64,
+    pub(crate) deleted: u64,
 }

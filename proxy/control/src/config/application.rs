@@ -36,17 +36,17 @@ pub struct ApplicationRule {
     /// Several may share it.
     pub name: String,
     /// It comes from one of these; empty: from anywhere.
-    pub from: Vec<Network>,
+    pub(crate) from: Vec<Network>,
     /// A glob of its program, service unit or container.
     pub process: Option<Bytes>,
     /// A glob of its ACL user.
-    pub user: Option<Bytes>,
+    pub(crate) user: Option<Bytes>,
     /// A glob of the name that it takes by `CLIENT SETNAME`.
-    pub client: Option<Bytes>,
+    pub(crate) client: Option<Bytes>,
     /// A glob of the name in its certificate.
-    pub certificate: Option<Bytes>,
+    pub(crate) certificate: Option<Bytes>,
     /// It came in by this address of the proxy's own.
-    pub listener: Option<ListenAddress>,
+    pub(crate) listener: Option<ListenAddress>,
 }
 
 impl ListenAddress {

@@ -26,7 +26,7 @@ pub struct Limits {
     /// Bytes in one file; `None`: it is never rotated.
     pub(crate) max_size: Option<u64>,
     /// Full files that are kept beside the one that is written.
-    pub keep: u32,
+    pub(crate) keep: u32,
 }
 
 /// What is recorded.
@@ -43,7 +43,7 @@ pub enum AuditLevel {
 
 impl AuditLevel {
     /// Every level.
-    pub const ALL: [AuditLevel; 3] = [AuditLevel::Off, AuditLevel::Problems, AuditLevel::All];
+    pub(crate) const ALL: [AuditLevel; 3] = [AuditLevel::Off, AuditLevel::Problems, AuditLevel::All];
 
     /// The word of the configuration.
     pub const fn word(self) -> &'static str {
@@ -68,15 +68,15 @@ pub enum AuditTarget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
     /// What is recorded.
-    pub level: AuditLevel,
+    pub(crate) level: AuditLevel,
     /// Where; `None`: nowhere.
     pub target: Option<AuditTarget>,
     /// When a file is full, and how many are kept.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Lock commands are refused while records cannot be written. Only with a target and a level.
     pub required: bool,
     /// With every decision recorded: of how many connections in a hundred, 1 to 100. Of the others problems are.
-    pub questions: u8,
+    pub(crate) questions: u8,
     /// Makes fingerprints of owner tokens the same everywhere.
     pub key: Option<Secret>,
 }

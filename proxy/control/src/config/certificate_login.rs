@@ -27,7 +27,7 @@ key_table! { pub(super) KEYS =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateLogin {
     /// A glob of the name in a certificate.
-    pub name: Bytes,
+    pub(crate) name: Bytes,
     /// The ACL user that such a client is.
     pub user: String,
     /// Holds that user's password, and is read for each such client.

@@ -12,7 +12,7 @@ pub struct DeliveryConfig {
     /// The folder in which those are kept that came from elsewhere.
     pub(crate) policy_cache: Option<PathBuf>,
     /// Logins of registries, in Docker's form.
-    pub registry_auth_file: Option<PathBuf>,
+    pub(crate) registry_auth_file: Option<PathBuf>,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> DeliveryConfig {

@@ -21,9 +21,9 @@ pub enum Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
-    pub line: usize,
+    pub(crate) line: usize,
     /// The column, in characters.
-    pub column: usize,
+    pub(crate) column: usize,
 }
 
 /// Where a finding can be mended.
@@ -80,7 +80,7 @@ pub struct Finding {
     /// Whether the proxy may start in spite of it.
     pub severity: Severity,
     /// Where it can be mended.
-    pub place: Place,
+    pub(crate) place: Place,
     /// The path of the field, what is wrong with it and what to do.
     pub message: String,
 }

@@ -20,11 +20,11 @@ pub enum ModulePlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryPlace {
     /// The host, with its port where it has one.
-    pub host: String,
+    pub(crate) host: String,
     /// Such as `locks/team-rules`.
-    pub repository: String,
+    pub(crate) repository: String,
     /// A tag.
-    pub tag: String,
+    pub(crate) tag: String,
     /// The SHA-256 of the manifest, in hex, where it is pinned; then the tag is for people.
     pub(crate) manifest: Option<String>,
 }

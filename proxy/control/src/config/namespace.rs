@@ -130,7 +130,7 @@ pub struct NamespaceConfig {
     /// What replicas must have confirmed before a client hears that it holds a lock.
     pub durability: Option<Durability>,
     /// What becomes of a lease whose holder is known to be gone.
-    pub holder_lost: HolderLost,
+    pub(crate) holder_lost: HolderLost,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub line: Option<usize>,
     pub(super) policy_positions: HashMap<String, Position>,

@@ -37,8 +37,8 @@ pub struct NextChain {
     /// The whole chain, the next version of a policy by its own name.
     pub policies: Vec<String>,
     /// The settings of each policy of that chain, by the policy's name in the file.
-    pub settings: BTreeMap<String, Vec<(String, String)>>,
-    pub rules: Vec<RuleConfig>,
+    pub(crate) settings: BTreeMap<String, Vec<(String, String)>>,
+    pub(crate) rules: Vec<RuleConfig>,
     pub(super) policy_positions: HashMap<String, Position>,
     pub(super) setting_positions: HashMap<(String, String), Position>,
 }

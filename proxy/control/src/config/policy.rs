@@ -59,25 +59,25 @@ key_table! { pub(super) NEXT_KEYS =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyModule {
     /// What chains call it; unique and not one of [`BUILT_IN_POLICIES`].
-    pub name: String,
+    pub(crate) name: String,
     /// Where the component is.
-    pub place: ModulePlace,
+    pub(crate) place: ModulePlace,
     /// What the file's SHA-256 must be, where the operator pinned it.
-    pub sha256: Option<[u8; 32]>,
+    pub(crate) sha256: Option<[u8; 32]>,
     /// Those of minisign of which one must have signed it, in base64.
-    pub keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// The oldest version that is taken.
     pub(crate) min_version: Option<Version>,
     /// Longest wall time of one decision, 1 to 100 ms.
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
     /// Most linear memory in bytes, 64 KiB to 64 MiB.
-    pub memory_bytes: usize,
+    pub(crate) memory_bytes: usize,
     /// Fuel of one decision; `None` leaves it to the host.
-    pub fuel: Option<u64>,
+    pub(crate) fuel: Option<u64>,
     /// Of the next version of a policy: whom that answers.
-    pub stage: Option<Stage>,
+    pub(crate) stage: Option<Stage>,
     /// Where the file names the module.
-    pub position: Option<Position>,
+    pub(crate) position: Option<Position>,
 }
 
 /// Reads every `[[policy]]` of the file, the next version of one behind it. Those with errors are left out, their names are

@@ -66,7 +66,7 @@ pub struct RuleConfig {
     /// Names it in error replies, metrics and records; unique in its namespace.
     pub name: String,
     /// Its other keys as the policy is told them.
-    pub settings: Vec<(&'static str, String)>,
+    pub(crate) settings: Vec<(&'static str, String)>,
     /// By the name that `zone` has.
     zone: Option<(String, Zone)>,
     /// The most steps that one question takes of it.

@@ -11,7 +11,7 @@ pub const NEXT: &str = ".next";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stage {
     /// How many in a hundred of the applications.
-    pub percent: u8,
+    pub(crate) percent: u8,
 }
 
 impl fmt::Display for Stage {

@@ -93,9 +93,9 @@ pub struct Config {
     /// The audit trail.
     pub audit: AuditConfig,
     /// How modules of policies come from elsewhere.
-    pub delivery: DeliveryConfig,
+    pub(crate) delivery: DeliveryConfig,
     /// Policies that do not ship with the proxy.
-    pub policies: Vec<PolicyModule>,
+    pub(crate) policies: Vec<PolicyModule>,
     /// Who said what, for people.
     pub said: Sayings,
     /// The file that was read, as the caller named it.

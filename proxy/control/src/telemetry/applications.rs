@@ -59,15 +59,15 @@ impl Program {
 #[derive(Clone, Copy, Debug)]
 pub struct Looks<'a> {
     /// `CLIENT SETNAME`; empty for none.
-    pub name: &'a [u8],
+    pub(crate) name: &'a [u8],
     /// The user that it logged in as.
-    pub user: &'a [u8],
+    pub(crate) user: &'a [u8],
     /// Where it comes from.
-    pub address: PeerAddress,
+    pub(crate) address: PeerAddress,
     /// The name in its certificate.
-    pub certificate: Option<&'a str>,
+    pub(crate) certificate: Option<&'a str>,
     /// Where it came in.
-    pub entrance: Option<&'a Entrance>,
+    pub(crate) entrance: Option<&'a Entrance>,
 }
 
 /// One `[[application]]`.
@@ -144,7 +144,7 @@ impl ApplicationMap {
     }
 
     /// Their names; one may come several times.
-    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.rules.iter().map(|rule| &rule.name)
     }
 }

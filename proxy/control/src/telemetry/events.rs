@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(crate) use by_caller::ByCaller;
+pub use by_caller::ByCaller;
 pub use event::example;
 pub use event::{Caller, DEFAULT_USER, EventKind, GuardedData, LockEvent, SessionNumber, Took, Verdict};
 pub use fingerprint::{Fingerprint, Fingerprints};
@@ -105,7 +105,7 @@ impl EventLog {
     }
 
     /// Whether what is left now is dropped.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 

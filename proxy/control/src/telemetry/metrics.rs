@@ -91,7 +91,7 @@ metrics! {
             "policy_abi": "the newest WIT version that policies may use"
         };
         /// Commands of clients, by the way they went and how they ended.
-        pub commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>> = "lockwarden_commands_total" {
+        pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>> = "lockwarden_commands_total" {
             "class",
             "result"
         };

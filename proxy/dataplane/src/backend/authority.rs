@@ -33,9 +33,9 @@ pub enum Agreement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
     /// What the authority calls the primary, whichever it is.
-    pub name: String,
-    pub from: Named,
-    pub to: Named,
+    pub(crate) name: String,
+    pub(crate) from: Named,
+    pub(crate) to: Named,
 }
 
 impl Authority {
@@ -48,7 +48,7 @@ impl Authority {
     }
 
     /// The primary that is to be followed; asks where that was not done yet. None where the backend's name is all there is.
-    pub async fn find(&self) -> Result<Option<Named>, BackendError> {
+    pub(crate) async fn find(&self) -> Result<Option<Named>, BackendError> {
         let Authority::Sentinels(sentinels) = self else {
             return Ok(None);
         };
@@ -71,7 +71,7 @@ impl Authority {
     }
 
     /// Waits until another primary than this is to be followed.
-    pub async fn changes(&self, from: Option<&Named>) -> Switch {
+    pub(crate) async fn changes(&self, from: Option<&Named>) -> Switch {
         let (Authority::Sentinels(sentinels), Some(from)) = (self, from) else {
             return std::future::pending().await;
         };

@@ -156,7 +156,7 @@ impl Conversation {
     }
 
     /// Carries out one step, whether or not the server knows its script.
-    pub async fn execute(&mut self, step: &Plan) -> Result<Value, BackendError> {
+    pub(crate) async fn execute(&mut self, step: &Plan) -> Result<Value, BackendError> {
         let mut request = BytesMut::new();
         step.put(&mut request, Form::Text);
         self.send(&request).await?;
@@ -164,7 +164,7 @@ impl Conversation {
     }
 
     /// Selects a database.
-    pub async fn select(&mut self, db: u32) -> Result<(), BackendError> {
+    pub(crate) async fn select(&mut self, db: u32) -> Result<(), BackendError> {
         let word = db.to_string();
         let selected = self.must(&[b"SELECT", word.as_bytes()]).await;
         // `must` calls every refusal one of the login; this one is about the database.

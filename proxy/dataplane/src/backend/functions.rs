@@ -29,7 +29,7 @@ const ATTEMPTS: usize = 3;
 
 /// What is known of them.
 #[derive(Default)]
-pub struct Functions {
+pub(crate) struct Functions {
     known: ArcSwap<Known>,
     /// One asks at a time.
     turn: tokio::sync::Mutex<()>,
@@ -67,7 +67,7 @@ pub(crate) enum FunctionsError {
 
 /// Whether a list of functions still counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub(crate) enum Listed {
     /// It is what is known from now on.
     Current,
     /// Functions were changed after it was asked for.
@@ -76,7 +76,7 @@ pub enum Listed {
 
 impl Functions {
     /// The names that the library of a function writes.
-    pub fn get(&self, name: &[u8]) -> Option<Arc<Names>> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<Names>> {
         let known = self.known.load();
         let is_fresh = known.asked.is_some_and(|asked| asked.elapsed() < EXPIRY);
         let names = known.functions.get(&name.to_ascii_lowercase());
@@ -89,7 +89,7 @@ impl Functions {
     }
 
     /// Functions are changed.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.known.rcu(|known| Known { changes: known.changes + 1, ..Known::default() });
     }
 
@@ -134,7 +134,7 @@ impl Functions {
     }
 
     /// Asks again, if functions are called and it is time.
-    pub fn refresh(self: &Arc<Self>, backend: &Arc<Backend>) {
+    pub(crate) fn refresh(self: &Arc<Self>, backend: &Arc<Backend>) {
         let asked = self.known.load().asked;
         let is_due = asked.is_some_and(|asked| asked.elapsed() >= REFRESH);
         if is_due && self.used.swap(false, Ordering::Relaxed) {
@@ -143,7 +143,7 @@ impl Functions {
     }
 
     /// How often functions were changed through this proxy.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.known.load().changes
     }
 

@@ -11,7 +11,7 @@ use super::open_connections::{Connected, OpenConnection};
 pub struct Link {
     // Dropped before the stream.
     _place: Option<OpenConnection>,
-    pub stream: Stream,
+    pub(crate) stream: Stream,
     /// In which the backend's name was looked up for it.
     pub(crate) era: u64,
     /// It was asked which server it leads to.

@@ -62,8 +62,8 @@ pub(crate) struct OwnLogin {
 #[derive(Debug)]
 pub(crate) struct Fresh {
     /// Counts them.
-    pub number: u64,
-    pub password: Secret,
+    pub(crate) number: u64,
+    pub(crate) password: Secret,
 }
 
 impl OwnLogin {

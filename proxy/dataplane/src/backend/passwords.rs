@@ -16,7 +16,7 @@ const MAX_PASSWORDS: usize = 256;
 
 /// See the module.
 #[derive(Default)]
-pub struct Passwords {
+pub(crate) struct Passwords {
     users: DashMap<Bytes, User>,
 }
 
@@ -39,7 +39,7 @@ struct User {
 
 impl Passwords {
     /// The server has accepted a login with this.
-    pub fn proved(&self, login: &Login, era: u64) {
+    pub(crate) fn proved(&self, login: &Login, era: u64) {
         if self.users.len() >= MAX_USERS && !self.users.contains_key(&login.user) {
             self.users.clear();
         }

@@ -81,7 +81,7 @@ pub(crate) fn keep_spare(profile: &Profile, link: Link) {
 }
 
 /// A connection of this era that is as it was when it was opened, if there is one.
-pub fn spare(profile: &Profile, era: u64) -> Option<Link> {
+pub(crate) fn spare(profile: &Profile, era: u64) -> Option<Link> {
     POOL.with_borrow_mut(|pool| {
         let spare = pool.spare.get_mut(profile)?;
         // One that was closed meanwhile, or on which something was said, is dropped.

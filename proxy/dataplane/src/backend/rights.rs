@@ -21,7 +21,7 @@ const MAX_STEPS: usize = 256;
 
 /// What is known of one kind of step of one user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub(crate) enum Known {
     /// Nothing.
     Nothing,
     /// They suffice.
@@ -34,7 +34,7 @@ pub enum Known {
 
 /// See the module.
 #[derive(Default)]
-pub struct Rights {
+pub(crate) struct Rights {
     users: DashMap<Bytes, User>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn lacks_rights(error: &str) -> bool {
 
 impl Rights {
     /// What is known of a step; and until when that is so, where it is good.
-    pub fn known(&self, user: &[u8], namespace: &Arc<str>, needs: Needs, now: Instant) -> (Known, Instant) {
+    pub(crate) fn known(&self, user: &[u8], namespace: &Arc<str>, needs: Needs, now: Instant) -> (Known, Instant) {
         let Some(user) = self.users.get(user) else {
             return (Known::Nothing, now);
         };
@@ -120,7 +120,14 @@ impl Rights {
     }
 
     /// A step was not run for want of rights. Returns whether that is news.
-    pub fn lack(&self, user: &Bytes, namespace: &Arc<str>, needs: Needs, missing: Missing, now: Instant) -> bool {
+    pub(crate) fn lack(
+        &self,
+        user: &Bytes,
+        namespace: &Arc<str>,
+        needs: Needs,
+        missing: Missing,
+        now: Instant,
+    ) -> bool {
         self.put(user, namespace, needs, Some(missing.into()), now)
     }
 
@@ -154,7 +161,7 @@ impl Rights {
     }
 
     /// What was known of this user has turned out to be so no more.
-    pub fn forget(&self, user: &[u8]) {
+    pub(crate) fn forget(&self, user: &[u8]) {
         self.users.remove(user);
     }
 

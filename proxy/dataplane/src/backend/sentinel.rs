@@ -71,12 +71,12 @@ impl Sentinels {
     }
 
     /// Where every sentinel that is known is asked.
-    pub fn places(&self) -> Vec<Place> {
+    pub(crate) fn places(&self) -> Vec<Place> {
         self.candidates().members.places()
     }
 
     /// Whether a sentinel is asked there.
-    pub fn knows(&self, place: &Place) -> bool {
+    pub(crate) fn knows(&self, place: &Place) -> bool {
         self.candidates().members.has(place)
     }
 
@@ -95,7 +95,7 @@ impl Sentinels {
     }
 
     /// Waits until another than this is to be followed.
-    pub async fn changes(&self, from: &Named) -> Named {
+    pub(crate) async fn changes(&self, from: &Named) -> Named {
         let mut named = self.named.subscribe();
         let is_another = |now: &Option<Named>| now.as_ref().is_some_and(|now| now != from);
         let changed = named.wait_for(is_another).await.map(|now| now.clone());
@@ -190,7 +190,7 @@ impl Sentinels {
     }
 
     /// Asks each sentinel once, and returns the primary to follow.
-    pub async fn find(&self) -> Result<Named, SentinelsError> {
+    pub(crate) async fn find(&self) -> Result<Named, SentinelsError> {
         for place in self.places() {
             self.ask(&place).await;
         }
@@ -208,7 +208,7 @@ impl Sentinels {
     }
 
     /// Why no primary is known.
-    pub fn silence(&self) -> SentinelsError {
+    pub(crate) fn silence(&self) -> SentinelsError {
         let each = self.said(Instant::now()).into_iter();
         let why = |(place, said): (Place, Result<_, Option<_>>)| Some((place, said.err()??));
         SentinelsError { name: self.target.name.clone(), each: each.filter_map(why).collect() }

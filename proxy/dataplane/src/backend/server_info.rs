@@ -24,7 +24,7 @@ use super::open_connections::OpenConnections;
 pub use login::{WithoutLogin, open_network_refusal};
 pub use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 use scripts::is_missing;
-pub use scripts::{Scripts, ask_for_scripts, refusal_of_scripts};
+pub(crate) use scripts::{Scripts, ask_for_scripts, refusal_of_scripts};
 
 /// How long a lock command waits for the era to be known, from when another began.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4);
@@ -158,7 +158,7 @@ impl Server {
     }
 
     /// What a client may do before it logs in.
-    pub fn without_login(&self) -> WithoutLogin {
+    pub(crate) fn without_login(&self) -> WithoutLogin {
         WithoutLogin::from_number(self.without_login.load(Ordering::Relaxed))
     }
 
@@ -188,7 +188,7 @@ impl Server {
     }
 
     /// Whether connections of this era were cut: what comes on one was said by a server that is left.
-    pub fn is_left(&self, era: u64) -> bool {
+    pub(crate) fn is_left(&self, era: u64) -> bool {
         self.connections.are_cut(era)
     }
 
@@ -262,7 +262,7 @@ impl Server {
         self.names_scripts.store(value, Ordering::Relaxed);
     }
 
-    pub fn scripts(&self) -> Scripts {
+    pub(crate) fn scripts(&self) -> Scripts {
         match self.scripts.load(Ordering::Relaxed) {
             1 => Scripts::Unknown,
             2 => Scripts::Refused,
@@ -280,7 +280,7 @@ impl Server {
     }
 
     /// Whether the proxy's own connections may log in, or need not.
-    pub fn may_ask(&self) -> bool {
+    pub(crate) fn may_ask(&self) -> bool {
         self.may_ask.load(Ordering::Relaxed)
     }
 
@@ -303,7 +303,7 @@ impl Server {
     }
 
     /// Waits until it was asked for that.
-    pub async fn answered(&self) {
+    pub(crate) async fn answered(&self) {
         self.has_answered.notified().await;
     }
 
@@ -339,7 +339,7 @@ pub const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops loc
 
 /// The `maxmemory-policy`, where it may drop locks or their records: `allkeys-*` takes any key, `volatile-*` those with
 /// a TTL, which locks and records have. Without `maxmemory` none is ever dropped.
-pub fn eviction(info: &str) -> Option<String> {
+pub(crate) fn eviction(info: &str) -> Option<String> {
     let policy = info_field(info, "maxmemory_policy:")?;
     let takes_locks = policy.starts_with("allkeys") || policy.starts_with("volatile");
     let is_limited = info_field(info, "maxmemory:").is_none_or(|bytes| bytes != "0");

@@ -16,7 +16,7 @@ use super::server_info::{EVICTION_TAKES_LOCKS, eviction, info_field};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// Replicas that follow it now.
-    pub online: u64,
+    pub(crate) online: u64,
     /// It has a file from which it starts again with what was held.
     keeps_file: bool,
     /// Its `maxmemory-policy`, where it may drop locks.

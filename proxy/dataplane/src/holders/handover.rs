@@ -33,7 +33,7 @@ const ALREADY_THERE: Duration = Duration::from_millis(100);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// By its client, which was there until then. A process that starts later from the same address
     /// is another client, so only a connection that was there before goes on for it; unless both are known to be
     /// of one process.
@@ -44,7 +44,7 @@ pub enum Ended {
 
 impl Ended {
     /// When its client ended it, if it was the client.
-    pub fn at(self) -> Option<Instant> {
+    pub(crate) fn at(self) -> Option<Instant> {
         match self {
             Ended::ByClient(at) => Some(at),
             Ended::ByUs => None,
@@ -202,14 +202,14 @@ fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease:
 
 /// A lease that no proxy keeps alive any more, as the index and its record tell.
 pub(crate) struct Found {
-    pub entry: IndexEntry,
+    pub(crate) entry: IndexEntry,
     /// When the record was asked for, so that nothing in it seems to be younger than it is.
-    pub asked: Instant,
+    pub(crate) asked: Instant,
     /// Since when the entry is overdue: where it is offered, since its connection has ended.
     pub(crate) overdue: Instant,
-    pub lease: RecordedLease,
+    pub(crate) lease: RecordedLease,
     /// What is left of its TTL.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
 }
 
 /// Keeps such a lease alive where its client has a connection to this proxy. Returns whether it has.

@@ -35,7 +35,7 @@ pub(crate) fn connection_ended(shared: &ProxyState, peer: &ClientConnection, end
 }
 
 /// It has left this lease, under these rules: its holder is watched, where it is known whether that lives.
-pub fn left(
+pub(crate) fn left(
     shared: &Arc<ProxyState>,
     peer: &ClientConnection,
     who: &Who,

@@ -71,23 +71,23 @@ pub fn order(orders: &mpsc::Sender<BreakOrder>, key: DbKey, fence: FencingToken,
 }
 
 impl BreakOrder {
-    pub fn key(&self) -> &DbKey {
+    pub(crate) fn key(&self) -> &DbKey {
         &self.key
     }
 
     /// The step.
-    pub fn plan(&self, companion_prefix: &[u8]) -> Plan {
+    pub(crate) fn plan(&self, companion_prefix: &[u8]) -> Plan {
         plan::break_lease(&self.key.key, self.fence, companion_prefix)
     }
 
     /// Says that it was not carried out.
-    pub fn refuse(self, why: BreakError) {
+    pub(crate) fn refuse(self, why: BreakError) {
         // The one who asked may have stopped waiting.
         let _ = self.done.send(Err(why));
     }
 
     /// Tells everybody what the step answered.
-    pub(crate) fn settle(self, shared: &ProxyState, answer: &Value) {
+    pub fn settle(self, shared: &ProxyState, answer: &Value) {
         if let Some(error) = answer.as_error() {
             let text = String::from_utf8_lossy(error).into_owned();
             return self.refuse(BreakError::Refused(text));

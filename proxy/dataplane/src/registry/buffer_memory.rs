@@ -21,7 +21,7 @@ use lockwarden_control::telemetry::metrics::Metrics;
 const FLOOR: usize = 16 * 1024;
 
 /// See the module.
-pub struct Memory {
+pub(crate) struct Memory {
     limit: usize,
     metrics: Arc<Metrics>,
     ledger: Mutex<Ledger>,
@@ -42,7 +42,7 @@ struct Held {
 }
 
 impl Memory {
-    pub fn new(limit: usize, metrics: Arc<Metrics>) -> Memory {
+    pub(crate) fn new(limit: usize, metrics: Arc<Metrics>) -> Memory {
         let shown = i64::try_from(limit).unwrap_or(i64::MAX);
         metrics.client_buffers_max.set(shown);
         Memory { limit, metrics, ledger: Mutex::default(), short: AtomicBool::new(false) }
@@ -111,7 +111,7 @@ pub struct Account {
 
 impl Account {
     /// The session holds so many bytes now.
-    pub fn holds(&mut self, bytes: usize) {
+    pub(crate) fn holds(&mut self, bytes: usize) {
         let bytes = if bytes < FLOOR { 0 } else { bytes };
         if bytes == self.counted || (bytes > 0 && bytes.abs_diff(self.counted) < FLOOR) {
             return;

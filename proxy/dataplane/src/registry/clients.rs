@@ -21,7 +21,7 @@ use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 use super::processes::lineage::{Lineage, Running};
 
 /// Where a client comes from: its address, and the private endpoint by which it came.
-pub type Host = (IpAddr, Option<Arc<str>>);
+pub(crate) type Host = (IpAddr, Option<Arc<str>>);
 
 /// The session that holds a lease.
 #[derive(Clone, Debug)]
@@ -44,17 +44,17 @@ impl Holder {
 pub struct ClientConnection {
     pub session: SessionId,
     pub holder: Holder,
-    pub client: PeerAddress,
+    pub(crate) client: PeerAddress,
     /// The address that the client connected to, where that is one of IP.
-    pub local: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
     /// How the client's address is known.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
     /// The private endpoint by which it reached its balancer.
-    pub endpoint: Option<Arc<str>>,
+    pub(crate) endpoint: Option<Arc<str>>,
     /// When it was accepted.
     pub opened: Instant,
     /// What its application is known by beside what it says of itself.
-    pub known_by: Arc<KnownBy>,
+    pub(crate) known_by: Arc<KnownBy>,
     running: OnceLock<Running>,
     lineage: OnceLock<Lineage>,
     /// How often its socket was not found.
@@ -128,12 +128,12 @@ impl ClientConnection {
     }
 
     /// Whether it is on this machine, or its place is unknown.
-    pub(crate) fn is_local(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         self.client.is_local() || self.origin == Origin::Untold
     }
 
     /// What its address says of it, whatever the rules: behind a unix socket there are many processes, and each is known.
-    pub fn trust(&self) -> Option<TrustAddress> {
+    pub(crate) fn trust(&self) -> Option<TrustAddress> {
         match self.client {
             PeerAddress::Unix(_) => Some(TrustAddress::Auto),
             PeerAddress::Tcp(_) => None,
@@ -192,7 +192,7 @@ impl ClientConnection {
     }
 
     /// It has a process, into which this user may not look.
-    pub fn hidden(&self) {
+    pub(crate) fn hidden(&self) {
         self.known_by.hide();
         self.found(Process::None, None);
     }
@@ -224,9 +224,9 @@ impl ClientConnection {
 /// The process of a holder, to be added to the record of its lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Identified {
-    pub key: DbKey,
-    pub grant: Grant,
-    pub process: Process,
+    pub(crate) key: DbKey,
+    pub(crate) grant: Grant,
+    pub(crate) process: Process,
 }
 
 struct Known {
@@ -281,7 +281,7 @@ impl ClientRegistry {
     }
 
     /// A client is gone; when it ended its connection, if it was the client.
-    pub fn remove(&self, session: SessionId, left: Option<Instant>) {
+    pub(crate) fn remove(&self, session: SessionId, left: Option<Instant>) {
         let mut register = self.lock();
         let Some(caller) = register.remove(session) else {
             return;
@@ -349,7 +349,7 @@ impl ClientRegistry {
     }
 
     /// Where those who are connected come from.
-    pub fn hosts(&self) -> HashSet<Host> {
+    pub(crate) fn hosts(&self) -> HashSet<Host> {
         let register = self.lock();
         let known = register.by_session.values();
         known.filter_map(|known| known.peer.host()).collect()

@@ -11,13 +11,13 @@ const MAX_APPLICATIONS: usize = 10_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct ApplicationHoldings {
+pub(crate) struct ApplicationHoldings {
     counts: Mutex<HashMap<String, Arc<AtomicU32>>>,
 }
 
 impl ApplicationHoldings {
     /// Counts one more lease of an application, until that is dropped.
-    pub fn count(&self, application: String) -> Option<Counted> {
+    pub(crate) fn count(&self, application: String) -> Option<Counted> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.len() >= MAX_APPLICATIONS && !counts.contains_key(&application) {
             counts.retain(|_, count| count.load(Ordering::Relaxed) > 0);
@@ -29,7 +29,7 @@ impl ApplicationHoldings {
     }
 
     /// How many locks an application holds.
-    pub fn of(&self, application: &str) -> u32 {
+    pub(crate) fn of(&self, application: &str) -> u32 {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.get(application).map_or(0, |count| count.load(Ordering::Relaxed))
     }

@@ -29,7 +29,7 @@ const MAX_JOBS: usize = 4096;
 
 /// A job that took a lock, as far as it is known.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub(crate) struct Job {
     grant: Grant,
     /// Who was granted the lock, as its record says.
     identity: Identity,
@@ -40,7 +40,7 @@ pub struct Job {
     /// When a job on another machine counts as over.
     until: Option<Instant>,
     /// Its client has left.
-    pub holder: Option<Holder>,
+    pub(crate) holder: Option<Holder>,
     /// Which process the job is, once that is decided.
     settled: Option<Running>,
 }
@@ -64,7 +64,7 @@ impl Job {
     }
 
     /// Whether it goes on; `is_decided`: which process it is should be known by now.
-    pub fn lives(&self, is_decided: bool) -> bool {
+    pub(crate) fn lives(&self, is_decided: bool) -> bool {
         match self.until {
             Some(until) => Instant::now() < until,
             None if is_decided && self.settled.is_none() && self.taker_lives() => false,
@@ -80,7 +80,7 @@ impl Job {
 
 /// The locks of short-lived clients.
 #[derive(Default)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     jobs: Mutex<DbMap<Job>>,
     /// By namespace, how long jobs on other machines held a lock at most.
     longest: Mutex<HashMap<Arc<str>, Duration>>,
@@ -91,11 +91,11 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    pub fn has(&self, key: &DbKey) -> bool {
+    pub(crate) fn has(&self, key: &DbKey) -> bool {
         !self.is_empty() && self.lock().contains_key(key)
     }
 
@@ -120,7 +120,7 @@ impl Jobs {
 
     /// A client was granted a lock by the first command of its connection: this process, or one of another machine. Returns
     /// whether that is remembered.
-    pub fn took(
+    pub(crate) fn took(
         &self,
         key: &DbKey,
         (grant, identity): (Grant, Identity),
@@ -153,7 +153,7 @@ impl Jobs {
 
     /// The process as which a client of this lineage is its lock's holder, where both are of one job; none where they may
     /// be and nobody can tell.
-    pub fn stands_for(&self, key: &DbKey, client: Identity, lineage: &Lineage) -> Option<Process> {
+    pub(crate) fn stands_for(&self, key: &DbKey, client: Identity, lineage: &Lineage) -> Option<Process> {
         let job = self.lock().get(key)?.clone();
         let has_left = job.holder.is_some() || job.is_short_lived(Instant::now());
         let same_client = job.identity.with_process(Process::None) == client;
@@ -170,7 +170,7 @@ impl Jobs {
     }
 
     /// A lock was given back, late or in time. How long a job on another machine held it is learned.
-    pub fn released(&self, key: &DbKey, client: Identity) {
+    pub(crate) fn released(&self, key: &DbKey, client: Identity) {
         if self.is_empty() {
             return;
         }
@@ -190,7 +190,7 @@ impl Jobs {
     }
 
     /// The client of this lock's lease is gone. Returns whether its job goes on with it.
-    pub fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
+    pub(crate) fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
         let mut jobs = self.lock();
         let job = jobs.get_mut(key).filter(|job| job.grant == grant);
         let Some(job) = job.filter(|job| in_order && job.is_short_lived(Instant::now())) else {
@@ -208,7 +208,7 @@ impl Jobs {
     }
 
     /// Who keeps this lease alive now that its client has left.
-    pub fn holder(&self, key: &DbKey, lease: &KeptLease) -> Option<Holder> {
+    pub(crate) fn holder(&self, key: &DbKey, lease: &KeptLease) -> Option<Holder> {
         if self.is_empty() {
             return None;
         }
@@ -216,7 +216,7 @@ impl Jobs {
     }
 
     /// The job that took this lease.
-    pub fn of(&self, key: &DbKey, grant: Grant) -> Option<Job> {
+    pub(crate) fn of(&self, key: &DbKey, grant: Grant) -> Option<Job> {
         let jobs = self.lock();
         jobs.get(key).filter(|job| job.grant == grant).cloned()
     }
@@ -230,7 +230,7 @@ impl Jobs {
     }
 
     /// The lease is not kept alive any more.
-    pub fn over(&self, key: &DbKey, job: &Job) {
+    pub(crate) fn over(&self, key: &DbKey, job: &Job) {
         let mut jobs = self.lock();
         if let Some(job) = jobs.get_mut(key).filter(|now| now.grant == job.grant && now.is_elsewhere()) {
             // When it is given back, it may be learned that it took longer.
@@ -246,7 +246,7 @@ impl Jobs {
     }
 
     /// The lease is no job's any more.
-    pub fn remove(&self, key: &DbKey, grant: Grant) {
+    pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
         let mut jobs = self.lock();
         if jobs.get(key).is_some_and(|job| job.grant == grant) {
             jobs.remove(key);

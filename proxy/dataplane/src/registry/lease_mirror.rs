@@ -19,12 +19,12 @@ const MAX_OVER: usize = 1024;
 
 /// A lease that is over.
 #[derive(Clone, Debug)]
-pub struct Over {
-    pub key: DbKey,
-    pub grant: Grant,
+pub(crate) struct Over {
+    pub(crate) key: DbKey,
+    pub(crate) grant: Grant,
     pub(crate) transition: Transition,
     /// Since then it is free.
-    pub at: Instant,
+    pub(crate) at: Instant,
     /// Most sentinels had not been heard for longer by then than they are asked anew.
     pub(crate) unheard: bool,
 }
@@ -116,7 +116,7 @@ impl LeaseMirror {
     }
 
     /// The leases that are over of which that is unknown.
-    pub fn doubted(&self) -> Vec<Over> {
+    pub(crate) fn doubted(&self) -> Vec<Over> {
         lock(&self.doubted).clone()
     }
 
@@ -177,7 +177,7 @@ impl LeaseMirror {
     }
 
     /// The leases that seem to have run out since the last call.
-    pub fn expire(&self, now: Instant) -> Vec<Lapse> {
+    pub(crate) fn expire(&self, now: Instant) -> Vec<Lapse> {
         let lapses: Vec<Lapse> = self.shards.iter().flat_map(|shard| lock(shard).expire(now)).collect();
         if self.over.is_some() {
             for Lapse { key, grant, transition, .. } in &lapses {
@@ -195,7 +195,7 @@ impl LeaseMirror {
     }
 
     /// The leases of which it is unknown whether they are there.
-    pub fn unknown(&self) -> Vec<(DbKey, Lease)> {
+    pub(crate) fn unknown(&self) -> Vec<(DbKey, Lease)> {
         let mut unknown = Vec::new();
         // Asked at each heartbeat, and a look at all of them takes time in which sessions may wait.
         if !self.is_doubted.load(Ordering::Acquire) {
@@ -213,7 +213,7 @@ impl LeaseMirror {
     }
 
     /// This lease was found on the server, with this TTL, if it has one.
-    pub fn is_there(&self, key: &DbKey, grant: Grant, ttl: Option<Duration>) {
+    pub(crate) fn is_there(&self, key: &DbKey, grant: Grant, ttl: Option<Duration>) {
         lock(self.shard(key)).is_there(key, grant, ttl, Instant::now());
     }
 
@@ -223,7 +223,7 @@ impl LeaseMirror {
     }
 
     /// Forgets what a FLUSH of a database, or of all, has erased.
-    pub fn forget(&self, db: Option<u32>, before: Instant) {
+    pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
         self.has_granted.store(false, Ordering::Relaxed);
         for shard in &self.shards {
             lock(shard).forget(db, before);

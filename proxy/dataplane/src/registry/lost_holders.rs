@@ -21,7 +21,7 @@ const MAX_EXTENDED: usize = 10_000;
 
 /// How it is known whether a holder is there.
 #[derive(Clone, Debug)]
-pub enum KnownAs {
+pub(crate) enum KnownAs {
     /// By its process on this machine.
     Process(Running),
     /// By the connections of its address, which all belong to it.
@@ -34,14 +34,14 @@ pub enum KnownAs {
 
 /// A lease whose connection has ended.
 #[derive(Clone, Debug)]
-pub struct Watched {
-    pub session: SessionId,
-    pub grant: Grant,
+pub(crate) struct Watched {
+    pub(crate) session: SessionId,
+    pub(crate) grant: Grant,
     /// How much longer the lease lasts once its holder is gone, where that shortens it.
-    pub within: Option<Duration>,
-    pub holder: KnownAs,
+    pub(crate) within: Option<Duration>,
+    pub(crate) holder: KnownAs,
     /// When the holder was last known to be there.
-    pub seen: Instant,
+    pub(crate) seen: Instant,
 }
 
 /// By how much more than expected a lease may last before it must have been renewed: times are told after the fact.
@@ -49,7 +49,7 @@ const SLACK: Duration = Duration::from_millis(100);
 
 impl Lost {
     /// What Redis is asked, the lease being as the proxy has seen it.
-    pub fn shorten(&self, seen: Option<Lease>) -> Shorten {
+    pub(crate) fn shorten(&self, seen: Option<Lease>) -> Shorten {
         let (now, watched) = (Instant::now(), &self.lease);
         let ends = seen.filter(|lease| lease.grant == watched.grant);
         let ends = ends.and_then(|lease| lease.ends);
@@ -65,11 +65,11 @@ impl Lost {
 
 /// A lease whose holder is gone, which is to be shortened.
 #[derive(Clone, Debug)]
-pub struct Lost {
-    pub key: DbKey,
-    pub lease: Watched,
+pub(crate) struct Lost {
+    pub(crate) key: DbKey,
+    pub(crate) lease: Watched,
     /// How much longer it lasts.
-    pub within: Duration,
+    pub(crate) within: Duration,
 }
 
 #[derive(Default)]
@@ -82,7 +82,7 @@ struct Register {
 
 /// The register.
 #[derive(Default)]
-pub struct LostHolders {
+pub(crate) struct LostHolders {
     register: Mutex<Register>,
     /// How many are watched: most proxies watch none, and need not look.
     count: AtomicUsize,
@@ -94,7 +94,7 @@ impl LostHolders {
     }
 
     /// Watches a lease from now on, if there is room. Returns whether a task has to begin to look after them.
-    pub fn watch(&self, key: DbKey, lease: Watched) -> bool {
+    pub(crate) fn watch(&self, key: DbKey, lease: Watched) -> bool {
         let mut register = self.lock();
         if register.watched.len() >= MAX_WATCHED && !register.watched.contains_key(&key) {
             return false;
@@ -105,7 +105,7 @@ impl LostHolders {
     }
 
     /// All that are watched. Where there are none, the task ends.
-    pub fn all(&self) -> Vec<(DbKey, Watched)> {
+    pub(crate) fn all(&self) -> Vec<(DbKey, Watched)> {
         let mut register = self.lock();
         register.is_looked_after = !register.watched.is_empty();
         let watched = register.watched.iter();
@@ -113,7 +113,7 @@ impl LostHolders {
     }
 
     /// Watched no longer, if it is still that lease.
-    pub fn remove(&self, key: &DbKey, grant: Grant) {
+    pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
         let mut register = self.lock();
         if register.watched.get(key).is_some_and(|lease| lease.grant == grant) {
             register.watched.remove(key);
@@ -125,7 +125,7 @@ impl LostHolders {
     }
 
     /// The holder of this lease is there.
-    pub fn seen(&self, key: &DbKey, grant: Grant, now: Instant) {
+    pub(crate) fn seen(&self, key: &DbKey, grant: Grant, now: Instant) {
         let mut register = self.lock();
         if let Some(lease) = register.watched.get_mut(key).filter(|lease| lease.grant == grant) {
             lease.seen = now;
@@ -133,7 +133,7 @@ impl LostHolders {
     }
 
     /// A connection from there has ended.
-    pub fn ended(&self, from: &Host, by_client: bool, now: Instant) {
+    pub(crate) fn ended(&self, from: &Host, by_client: bool, now: Instant) {
         if self.is_empty() {
             return;
         }
@@ -147,7 +147,7 @@ impl LostHolders {
     }
 
     /// Another connection than the one that took this lease has extended it. `is_held` tells which leases go on.
-    pub fn extended(
+    pub(crate) fn extended(
         &self,
         key: &DbKey,
         (grant, by): (Grant, &Arc<ClientConnection>),

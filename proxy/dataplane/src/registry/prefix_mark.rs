@@ -17,29 +17,29 @@ const OTHER: u8 = 2;
 
 /// What this proxy knows of the mark.
 #[derive(Default)]
-pub struct PrefixMark {
+pub(crate) struct PrefixMark {
     standing: AtomicU8,
     /// The prefix that is in use, where that is another.
     other: Mutex<Option<Bytes>>,
     /// One looks at a time.
-    pub known: tokio::sync::Mutex<Known>,
+    pub(crate) known: tokio::sync::Mutex<Known>,
 }
 
 /// The same, for the one who looks.
 #[derive(Default)]
-pub struct Known {
+pub(crate) struct Known {
     /// The prefix that this proxy has seen there or written, which was its own.
-    pub own: Option<Bytes>,
+    pub(crate) own: Option<Bytes>,
     /// The proxy's user may not write it.
     pub(crate) is_forbidden: bool,
     /// It was logged that it cannot be read or written.
     pub(crate) is_reported: bool,
     /// Names this run of the proxy.
-    pub run: String,
+    pub(crate) run: String,
     /// What it has said of itself, and when.
-    pub noted: Option<(String, Instant)>,
+    pub(crate) noted: Option<(String, Instant)>,
     /// What was said of other proxies.
-    pub told: HashSet<(String, u8, String)>,
+    pub(crate) told: HashSet<(String, u8, String)>,
 }
 
 impl PrefixMark {
@@ -72,18 +72,18 @@ impl PrefixMark {
     }
 
     /// Which other prefix is in use.
-    pub fn other(&self) -> Option<Bytes> {
+    pub(crate) fn other(&self) -> Option<Bytes> {
         self.other.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The mark is this proxy's.
-    pub fn is_own(&self) {
+    pub(crate) fn is_own(&self) {
         *self.other.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.standing.store(SETTLED, Ordering::Release);
     }
 
     /// It is another's.
-    pub fn is_other(&self, other: &Bytes) {
+    pub(crate) fn is_other(&self, other: &Bytes) {
         *self.other.lock().unwrap_or_else(PoisonError::into_inner) = Some(other.clone());
         self.standing.store(OTHER, Ordering::Release);
     }

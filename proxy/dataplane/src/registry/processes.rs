@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 
 use super::clients::ClientConnection;
 pub use lineage::{Lineage, Running};
-pub(crate) use namespaces::MACHINE;
+pub use namespaces::MACHINE;
 use pair::Pair;
 use proc_fd::Search;
 use proc_net::Inodes;

@@ -53,7 +53,7 @@ impl Renewals {
     }
 
     /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
-    pub fn adopt(&self, holder: &Holder, key: DbKey, lease: KeptLease, now: Instant) {
+    pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, lease: KeptLease, now: Instant) {
         self.adopt_later(holder, key, lease, (now, now));
     }
 
@@ -82,7 +82,7 @@ impl Renewals {
     }
 
     /// A lease that is not kept alive yet, for the proxy that has its client.
-    pub fn announce(&self, entry: Bytes, overdue: Instant) {
+    pub(crate) fn announce(&self, entry: Bytes, overdue: Instant) {
         self.lock().listing.write(overdue, entry);
         self.changed.notify_one();
     }
@@ -98,7 +98,7 @@ impl Renewals {
     }
 
     /// An entry that stands in the index for nothing.
-    pub fn is_stale(&self, entry: Bytes) {
+    pub(crate) fn is_stale(&self, entry: Bytes) {
         self.lock().listing.remove(entry);
     }
 
@@ -121,7 +121,7 @@ impl Renewals {
     }
 
     /// No longer: it was given back, or its holder chose a TTL himself.
-    pub fn remove(&self, key: &DbKey, session: Option<SessionNumber>) {
+    pub(crate) fn remove(&self, key: &DbKey, session: Option<SessionNumber>) {
         if self.is_empty() {
             return;
         }
@@ -219,7 +219,7 @@ impl Renewals {
     }
 
     /// It was renewed to this TTL; whether its record was, too.
-    pub fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
+    pub(crate) fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, with_record: bool, now: Instant) {
         self.change(key, lease, |lease| {
             lease.ends = now + ttl;
             if with_record {
@@ -240,7 +240,7 @@ impl Renewals {
     }
 
     /// That lease is over, if it is still the one that was meant.
-    pub fn ended(&self, key: &DbKey, lease: &KeptLease) {
+    pub(crate) fn ended(&self, key: &DbKey, lease: &KeptLease) {
         let mut register = self.lock();
         if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
             register.end(key);

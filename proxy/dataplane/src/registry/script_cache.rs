@@ -18,7 +18,7 @@ pub(crate) const LONG_TEXT: usize = 4 * 1024;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The memory.
-pub struct ScriptCache {
+pub(crate) struct ScriptCache {
     facts: DashMap<ScriptSha, Arc<ScriptFacts>>,
     bytes: AtomicUsize,
     /// Long texts are read one at a time, so that clients which send many do not take all cores.
@@ -33,7 +33,7 @@ impl Default for ScriptCache {
 
 impl ScriptCache {
     /// Remembers a text; returns what follows from it.
-    pub fn saw(&self, text: &[u8]) -> Arc<ScriptFacts> {
+    pub(crate) fn saw(&self, text: &[u8]) -> Arc<ScriptFacts> {
         if let Some(facts) = self.seen(&ScriptSha::of(text)) {
             return facts;
         }
@@ -46,7 +46,7 @@ impl ScriptCache {
     }
 
     /// Reads a long text elsewhere than on the threads that serve clients.
-    pub async fn read(self: Arc<Self>, text: Bytes) {
+    pub(crate) async fn read(self: Arc<Self>, text: Bytes) {
         let _turn = self.reading.acquire().await;
         let this = self.clone();
         // Where it fails, the text is read where it is wanted.
@@ -74,7 +74,7 @@ impl ScriptCache {
     }
 
     /// What is known of a script: by its text, or because it is one of a library.
-    pub fn get(&self, sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
+    pub(crate) fn get(&self, sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
         if let Some(known) = self.facts.get(sha) {
             return Some(known.value().clone());
         }
@@ -82,7 +82,7 @@ impl ScriptCache {
     }
 
     /// What is known of a text that was seen.
-    pub fn seen(&self, sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
+    pub(crate) fn seen(&self, sha: &ScriptSha) -> Option<Arc<ScriptFacts>> {
         let known = self.facts.get(sha)?;
         (!known.stands_in).then(|| known.value().clone())
     }

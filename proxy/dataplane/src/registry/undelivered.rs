@@ -24,17 +24,17 @@ const MAX_REPORTS: usize = 4096;
 
 /// A lease whose grant may not have been heard of.
 #[derive(Clone, Debug)]
-pub struct Undelivered {
-    pub key: DbKey,
+pub(crate) struct Undelivered {
+    pub(crate) key: DbKey,
     /// Whose lease it is: once a repetition has taken it on, it is not ours to mark.
-    pub session: SessionId,
+    pub(crate) session: SessionId,
     /// Its name; `None` where a repetition under way may have taken on one of another name.
-    pub grant: Option<Grant>,
+    pub(crate) grant: Option<Grant>,
 }
 
 impl Undelivered {
     /// The step that marks it, if it is still the current lease.
-    pub fn plan(&self, companion_prefix: &[u8]) -> Plan {
+    pub(crate) fn plan(&self, companion_prefix: &[u8]) -> Plan {
         plan::undelivered(&self.key.key, self.session, self.grant, companion_prefix)
     }
 }
@@ -42,12 +42,12 @@ impl Undelivered {
 /// How far a client had taken its replies when the end of its connection was noticed. Places are
 /// counted in bytes of all that goes to the client.
 #[derive(Clone, Copy, Debug)]
-pub struct Delivery {
+pub(crate) struct Delivery {
     /// What lies before this was followed by a word of the client.
-    pub heard: u64,
+    pub(crate) heard: u64,
     /// What lies before this was acknowledged by its machine.
     pub(crate) acknowledged: u64,
-    pub noticed: Instant,
+    pub(crate) noticed: Instant,
 }
 
 /// The reply to a grant.
@@ -148,7 +148,7 @@ impl PendingGrants {
 
 /// What is to be written into records over the proxy's own connection: undelivered grants, because the session's own
 /// connection is gone; processes of holders, because nothing may stand in the way of the client's commands.
-pub struct Reports<T> {
+pub(crate) struct Reports<T> {
     waiting: Mutex<VecDeque<T>>,
     changed: Notify,
 }
@@ -161,7 +161,7 @@ impl<T> Default for Reports<T> {
 
 impl<T> Reports<T> {
     /// One more; returns the oldest where there is no room.
-    pub fn add(&self, report: T) -> Option<T> {
+    pub(crate) fn add(&self, report: T) -> Option<T> {
         let mut waiting = self.lock();
         let oldest = if waiting.len() == MAX_REPORTS { waiting.pop_front() } else { None };
         waiting.push_back(report);
@@ -171,14 +171,14 @@ impl<T> Reports<T> {
     }
 
     /// Takes out at most `most`.
-    pub fn take(&self, most: usize) -> Vec<T> {
+    pub(crate) fn take(&self, most: usize) -> Vec<T> {
         let mut waiting = self.lock();
         let most = most.min(waiting.len());
         waiting.drain(..most).collect()
     }
 
     /// Waits until one was added.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 

@@ -37,27 +37,27 @@ use crate::state::ProxyState;
 
 /// See the module.
 pub struct Client {
-    pub shared: Arc<ProxyState>,
-    pub active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
+    pub(crate) shared: Arc<ProxyState>,
+    pub(crate) active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     /// The configuration as this client sees it, where that depends on the client.
     view: Option<Seen>,
-    pub connection: ConnectionState,
-    pub evidence: Evidence,
+    pub(crate) connection: ConnectionState,
+    pub(crate) evidence: Evidence,
     pub(crate) pending_grants: PendingGrants,
     /// The counters of this thread.
     tally: Arc<Tally>,
     pub peer: PeerAddress,
-    pub number: SessionNumber,
+    pub(crate) number: SessionNumber,
     /// The same with the way to wake it, for keep-alive.
-    pub holder: Holder,
+    pub(crate) holder: Holder,
     /// The client as it presents itself now, for the event log.
     pub(super) caller: Arc<Caller>,
     /// What the policies were asked about the command that is being judged, where questions are kept.
-    pub asked: Vec<Asked>,
+    pub(crate) asked: Vec<Asked>,
     /// The locks for which the last step found a refusal, each with its name, until the error line is worded.
-    pub refused: Vec<(Bytes, String)>,
+    pub(crate) refused: Vec<(Bytes, String)>,
     /// What is known of whether this connection leads to a replica.
-    pub replica: Suspicion,
+    pub(crate) replica: Suspicion,
     /// How its connection ended.
     pub(super) ended: Ended,
     /// Requests that have come.
@@ -75,7 +75,7 @@ pub struct Client {
 
 /// What is known of whether this connection leads to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suspicion {
+pub(crate) enum Suspicion {
     /// Nothing was said that only a replica says.
     None,
     /// An error was given that only a replica gives, or a script that made it up.
@@ -185,14 +185,14 @@ impl Client {
     }
 
     /// The configuration in force, as this client sees it.
-    pub fn active(&mut self) -> Arc<Active> {
+    pub(crate) fn active(&mut self) -> Arc<Active> {
         let active = self.active.load().clone();
         self.seen(active)
     }
 
     /// The same configuration as this client sees it now. What it says of itself can change while
     /// replies are awaited, so whoever waited asks again.
-    pub fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
+    pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
         if active.rollouts.is_none() {
             return active;
         }
@@ -215,7 +215,7 @@ impl Client {
         seen
     }
 
-    pub fn circumstances(&self, now: Moment) -> Circumstances {
+    pub(crate) fn circumstances(&self, now: Moment) -> Circumstances {
         Circumstances {
             db: self.connection.db(),
             client: self.number.0,

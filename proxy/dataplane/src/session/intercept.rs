@@ -44,7 +44,7 @@ enum Decided {
 impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
-    pub async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+    pub(crate) async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         if !self.client.shared.standstill.goes_on() {
             self.client.shared.standstill.is_over().await;
         }
@@ -194,7 +194,7 @@ impl Session {
     }
 
     /// Judges a lock command and does what was decided.
-    pub async fn govern(
+    pub(crate) async fn govern(
         &mut self,
         inbox: &mut RequestBuffer,
         mut command: Command,

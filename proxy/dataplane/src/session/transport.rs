@@ -197,7 +197,7 @@ impl<L> Transport<L> {
     }
 
     /// Where the replies that were handed over so far end, in bytes of all that go to the client.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.sent + self.to_client.len() as u64
     }
 
@@ -208,7 +208,7 @@ impl<L> Transport<L> {
     }
 
     /// How far the client has taken its replies.
-    pub fn delivery(&self, noticed: Instant) -> Delivery {
+    pub(crate) fn delivery(&self, noticed: Instant) -> Delivery {
         // Having said that no more comes counts as a byte.
         let last_word = u64::from(self.said_goodbye);
         let unacknowledged = unacknowledged(&self.client).saturating_sub(last_word);
@@ -241,7 +241,7 @@ impl<L> Transport<L> {
     }
 
     /// Whether requests travel with those of others.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.backend_link.is_shared()
     }
 

@@ -265,7 +265,7 @@ fn tell_lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Activ
 }
 
 /// Counts a finding about how a client uses a lock, and logs it: one line a kind, namespace and minute.
-pub(crate) fn observed(shared: &ProxyState, kind: Observation, key: DbKey, caller: Arc<Caller>, active: &Active) {
+pub fn observed(shared: &ProxyState, kind: Observation, key: DbKey, caller: Arc<Caller>, active: &Active) {
     let Some(details) = active.of_lock(&key.key) else {
         return;
     };

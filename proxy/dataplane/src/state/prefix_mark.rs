@@ -30,7 +30,7 @@ const MAX_TOLD: usize = 64;
 
 impl PrefixMark {
     /// Why no client is served, if that is so.
-    pub fn refusal(&self, prefix: &[u8]) -> Option<String> {
+    pub(crate) fn refusal(&self, prefix: &[u8]) -> Option<String> {
         Some(refusal(prefix, &self.other()?))
     }
 
@@ -55,7 +55,7 @@ impl PrefixMark {
 
     /// The heartbeat. Writes the mark where there is none and something to mark: a database without locks, or one that was emptied, has no
     /// key of ours.
-    pub async fn look(&self, own: &mut Conversation, shared: &ProxyState) -> Result<(), BackendError> {
+    pub(crate) async fn look(&self, own: &mut Conversation, shared: &ProxyState) -> Result<(), BackendError> {
         let backend = &shared.backend.address;
         let active = shared.active.load_full();
         let prefix = &active.companion_prefix;

@@ -26,7 +26,7 @@ pub enum Left {
 }
 
 /// What may be promised; `None` in a namespace without a quarantine, where nothing is asked.
-pub fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Instant) -> Option<Promise> {
+pub(crate) fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Instant) -> Option<Promise> {
     details.quarantine?;
     let active = shared.active.load();
     let terms = details.terms(&active)?;
@@ -36,7 +36,7 @@ pub fn promise(details: &NamespaceDetails, shared: &ProxyState, now: Instant) ->
 }
 
 /// The longest TTL that may be promised a lease of this lock now, ms; `None` where nothing bounds it.
-pub fn longest_ms(shared: &ProxyState, key: &DbKey, now: Instant) -> Option<u64> {
+pub(crate) fn longest_ms(shared: &ProxyState, key: &DbKey, now: Instant) -> Option<u64> {
     let active = shared.active.load();
     let longest = promise(active.of_lock(&key.key)?, shared, now)?.longest?;
     Some(longest.as_millis().try_into().unwrap_or(u64::MAX))

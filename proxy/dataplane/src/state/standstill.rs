@@ -45,7 +45,7 @@ impl Standstill {
     }
 
     /// The same, for the one by whom the others tell that time goes on.
-    pub fn tick(&self, now: Instant) {
+    pub(crate) fn tick(&self, now: Instant) {
         self.look(now);
         self.looked.fetch_max(self.ms(now), Ordering::AcqRel);
     }
@@ -57,19 +57,19 @@ impl Standstill {
     }
 
     /// Whether nothing has to be asked, as far as was noticed.
-    pub fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.unasked.load(Ordering::Acquire) == 0
     }
 
     /// Waits until it was asked who is the primary.
-    pub async fn is_over(&self) {
+    pub(crate) async fn is_over(&self) {
         while !self.goes_on() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
     /// Waits for a gap, and returns how many were noticed.
-    pub async fn gaps(&self) -> u32 {
+    pub(crate) async fn gaps(&self) -> u32 {
         loop {
             let noticed = self.noticed.notified();
             match self.unasked.load(Ordering::Acquire) {

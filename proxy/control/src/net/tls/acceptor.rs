@@ -25,13 +25,13 @@ const HANDSHAKE: u8 = 22;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerFiles {
     /// The proxy's certificate, and those that lead from it to one that clients know, in this order.
-    pub cert: PathBuf,
+    pub(crate) cert: PathBuf,
     /// Its key.
-    pub key: PathBuf,
+    pub(crate) key: PathBuf,
     pub(crate) min_version: MinVersion,
     /// Who may have issued the certificates of clients, and whether they need one.
-    pub clients: Option<(PathBuf, ClientCertificates)>,
-    pub client_name: NamedBy,
+    pub(crate) clients: Option<(PathBuf, ClientCertificates)>,
+    pub(crate) client_name: NamedBy,
 }
 
 /// The oldest version that is spoken. What is older than 1.2 is broken (RFC 8996).

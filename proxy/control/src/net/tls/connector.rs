@@ -22,12 +22,12 @@ use super::stream::TlsStream;
 /// What the configuration says of TLS to the backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendFiles {
-    pub ca: Authority,
+    pub(crate) ca: Authority,
     /// The name that the backend's certificate has to have; `None`: the host of its URL.
     pub(crate) server_name: Option<String>,
     pub(crate) verify: Verify,
     /// The proxy's own certificate and key, where the backend wants one.
-    pub own: Option<(PathBuf, PathBuf)>,
+    pub(crate) own: Option<(PathBuf, PathBuf)>,
 }
 
 impl Default for BackendFiles {

@@ -58,7 +58,7 @@ impl Observe for Unobserved {
 
 impl HandshakeError {
     /// How it is counted; `None` where none began, as with a health check.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
         Some(match self {
             HandshakeError::Unused => return None,
             HandshakeError::Plain => Outcome::Protocol,

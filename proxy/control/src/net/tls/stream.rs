@@ -291,7 +291,7 @@ impl TlsStream {
         chain.first().map(AsRef::as_ref)
     }
 
-    pub fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
@@ -472,7 +472,7 @@ impl TlsStream {
     }
 
     /// Ready when something was taken. Where it was not, the next call has to begin with the same bytes.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_write_ready(cx))?;
             match self.try_write(bytes) {
@@ -537,7 +537,7 @@ impl TlsStream {
 
     /// Tells the peer that no more comes, where that can be said now. One that has hung up is told nothing: its system
     /// would turn the notice down, which cannot be told from turning a reply down.
-    pub fn say_goodbye(&mut self) {
+    pub(crate) fn say_goodbye(&mut self) {
         let is_over = self.has_ended || self.has_failed;
         if mem::replace(&mut self.said_goodbye, true) || is_over || self.outgoing.flush(&self.socket).is_err() {
             return;

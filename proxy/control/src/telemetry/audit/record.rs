@@ -154,7 +154,7 @@ pub struct Client {
 pub struct Question {
     pub operation: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
+    pub(crate) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_length: Option<usize>,
     /// What it looks like: `uuid`, `hex`, `number`, `deadline` or `other`.
@@ -182,84 +182,84 @@ pub struct Question {
 #[serde(default)]
 pub struct Answer {
     /// `permit` or `deny`.
-    pub verdict: String,
+    pub(crate) verdict: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<String>,
+    pub(crate) policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
+    pub(crate) rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
+    pub(crate) detail: Option<String>,
     /// The policy that did not answer, and how it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
     /// The chain that is to be in force later (`next`) said it.
     #[serde(skip_serializing_if = "is_zero")]
     pub next: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_default_ms: Option<u64>,
+    pub(crate) ttl_default_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_cap_ms: Option<u64>,
+    pub(crate) ttl_cap_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_alive_ms: Option<u64>,
+    pub(crate) keep_alive_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_hold_ms: Option<u64>,
+    pub(crate) max_hold_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub require: Option<Vec<String>>,
+    pub(crate) require: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fence: Option<String>,
+    pub(crate) fence: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
-    pub current_fence_only: bool,
+    pub(crate) current_fence_only: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub take_over: Option<String>,
+    pub(crate) take_over: Option<String>,
 }
 
 /// What happened to the trail itself, or to what is in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Notice {
-    pub v: u32,
-    pub seq: u64,
-    pub time: String,
-    pub at: u64,
+    pub(crate) v: u32,
+    pub(crate) seq: u64,
+    pub(crate) time: String,
+    pub(crate) at: u64,
     /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `stage-switched`, `log-changed`, `lost`, `stopped`.
-    pub event: String,
+    pub(crate) event: String,
     /// The proxy's version.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// What is recorded from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub audit: Option<String>,
+    pub(crate) audit: Option<String>,
     /// What is in force from now on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub namespaces: Vec<InForce>,
+    pub(crate) namespaces: Vec<InForce>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
+    pub(crate) detail: Option<String>,
     /// Who ordered it: at the admin address only where from is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client: Option<Client>,
+    pub(crate) client: Option<Client>,
     /// How many lines could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost: Option<u64>,
+    pub(crate) lost: Option<u64>,
 }
 
 /// One namespace in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InForce {
-    pub name: String,
-    pub mode: String,
-    pub policies: Vec<Policy>,
+    pub(crate) name: String,
+    pub(crate) mode: String,
+    pub(crate) policies: Vec<Policy>,
 }
 
 /// One policy in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    pub name: String,
+    pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
+    pub(crate) version: Option<String>,
     /// The first twelve digits of its SHA-256.
-    pub digest: String,
+    pub(crate) digest: String,
 }
 
 /// Whether a field says nothing, and is left out.

@@ -10,7 +10,7 @@ use super::event::{Caller, SessionNumber};
 const MAX_CALLERS: usize = 1_024;
 
 /// See the module.
-pub(crate) struct ByCaller<T>(HashMap<SessionNumber, Known<T>>);
+pub struct ByCaller<T>(HashMap<SessionNumber, Known<T>>);
 
 struct Known<T> {
     caller: Arc<Caller>,
@@ -27,7 +27,7 @@ impl<T> Default for ByCaller<T> {
 
 impl<T: Clone> ByCaller<T> {
     /// What `find` says of this client.
-    pub(crate) fn of(&mut self, caller: &Arc<Caller>, find: impl FnOnce(&Caller) -> T) -> T {
+    pub fn of(&mut self, caller: &Arc<Caller>, find: impl FnOnce(&Caller) -> T) -> T {
         // Taken first, so that a change while it is found out is noticed the next time.
         let stamp = caller.known_by.stamp();
         if let Some(known) = self.0.get(&caller.session)

@@ -287,7 +287,7 @@ pub struct Took {
 
 impl Took {
     /// All of it.
-    pub fn whole(&self) -> Duration {
+    pub(crate) fn whole(&self) -> Duration {
         self.judging + self.redis.unwrap_or_default()
     }
 }

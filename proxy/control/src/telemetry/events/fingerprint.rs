@@ -16,7 +16,7 @@ const BLOCK: usize = 64;
 pub struct Fingerprint {
     pub(super) hash: u64,
     /// How long the owner token is, bytes.
-    pub length: usize,
+    pub(crate) length: usize,
 }
 
 impl fmt::Display for Fingerprint {

@@ -18,29 +18,29 @@ use super::fingerprint::{Fingerprint, Fingerprints};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// What the command means for the lock.
-    pub operation: Operation,
+    pub(crate) operation: Operation,
     /// The value that the command stores or proves.
-    pub owner_token: Option<Fingerprint>,
+    pub(crate) owner_token: Option<Fingerprint>,
     /// What it looks like.
-    pub token_class: &'static str,
+    pub(crate) token_class: &'static str,
     /// The TTL that the command asks for.
-    pub ttl_ms: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
     /// Proofs that hold as far as the proxy has seen.
-    pub proofs: Proofs,
+    pub(crate) proofs: Proofs,
     /// Circumstances of the command.
-    pub traits: Traits,
+    pub(crate) traits: Traits,
     /// The newest fencing token that the session was granted for the lock; 0 if none.
-    pub fencing_token: u64,
+    pub(crate) fencing_token: u64,
     /// What is left of the session's own lease; 0 if none.
-    pub remaining_ms: u64,
+    pub(crate) remaining_ms: u64,
     /// Acquires of the lock by the session in the last ten seconds.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// The clock that the policies were shown, Unix ms.
-    pub now_ms: u64,
+    pub(crate) now_ms: u64,
     /// What the client holds, where the chain asked for that.
-    pub holdings: Option<Box<Holdings>>,
+    pub(crate) holdings: Option<Box<Holdings>>,
     /// What the chain said.
-    pub answer: Decision,
+    pub(crate) answer: Decision,
 }
 
 /// Asks a chain and notes what was said.

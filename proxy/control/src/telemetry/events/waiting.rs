@@ -37,7 +37,7 @@ impl<T> Waiting<T> {
     }
 
     /// From now on entries wait for this thread. To be called once.
-    pub fn wait_for(&self, thread: Thread) {
+    pub(crate) fn wait_for(&self, thread: Thread) {
         self.thread.get_or_init(|| thread);
     }
 
@@ -62,7 +62,7 @@ impl<T> Waiting<T> {
     }
 
     /// Exchanges what waits for an empty list; returns whether this is the last time.
-    pub fn take(&self, empty: &mut Vec<T>) -> bool {
+    pub(crate) fn take(&self, empty: &mut Vec<T>) -> bool {
         // Said before the look, so that whoever puts an entry in after it wakes this thread. A store would do; loom takes
         // it to come before exchanges that it cannot come before.
         self.asleep.swap(true, Ordering::AcqRel);
@@ -72,7 +72,7 @@ impl<T> Waiting<T> {
     }
 
     /// Sleeps until something waits or some time is over; after there was something, for a short time.
-    pub fn rest(&self, was_busy: bool) {
+    pub(crate) fn rest(&self, was_busy: bool) {
         match was_busy {
             true => sleep(PAUSE),
             false => park_timeout(TICK),

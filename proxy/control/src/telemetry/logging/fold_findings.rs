@@ -37,10 +37,10 @@ pub struct Example {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ObservationLine {
     pub namespace: String,
-    pub kind: Observation,
-    pub example: Example,
+    pub(crate) kind: Observation,
+    pub(crate) example: Example,
     /// How many more of them there were since the last line.
-    pub repeated: u64,
+    pub(crate) repeated: u64,
 }
 
 impl Default for ObservationFolder {

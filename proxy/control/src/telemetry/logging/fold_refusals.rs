@@ -55,7 +55,7 @@ pub struct Folded {
     reason: Reason,
     mode: Mode,
     /// How many.
-    pub repeated: u64,
+    pub(crate) repeated: u64,
     /// They had no place of their own, so they may be of any client, key and reason.
     is_mixed: bool,
 }

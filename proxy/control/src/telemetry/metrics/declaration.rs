@@ -277,12 +277,12 @@ impl<'a> Registrar<'a> {
 /// One metric, as the page of the documentation has it.
 #[cfg(test)]
 pub(crate) struct MetricDoc {
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its type, in the word of the exposition format.
-    pub kind: &'static str,
-    pub help: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) help: &'static str,
     /// Its labels, and what they can be.
-    pub labels: Vec<(&'static str, String)>,
+    pub(crate) labels: Vec<(&'static str, String)>,
 }
 
 #[cfg(test)]

@@ -23,13 +23,13 @@ const EVALUATION_SECONDS: [f64; 13] =
 #[derive(Clone, Debug)]
 pub struct PolicyInfo<'a> {
     /// As configured.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// As the policy says itself.
-    pub version: &'a str,
+    pub(crate) version: &'a str,
     /// Hexadecimal SHA-256 of the module; its first 12 digits are shown.
-    pub digest: &'a str,
+    pub(crate) digest: &'a str,
     /// Where it is in use.
-    pub mode: PolicyMode,
+    pub(crate) mode: PolicyMode,
 }
 
 /// What a policy used since the start, as its host counts it.

@@ -65,7 +65,7 @@ impl SentinelConversation {
     }
 
     /// Listens for failovers; nothing else can be asked from then on.
-    pub async fn subscribe(&mut self) -> Result<(), SentinelError> {
+    pub(crate) async fn subscribe(&mut self) -> Result<(), SentinelError> {
         let subscribing = async {
             let words = ["SUBSCRIBE", "+switch-master"];
             let answer = self.0.ask(&words).await.map_err(broken)?;

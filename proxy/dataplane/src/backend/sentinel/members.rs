@@ -17,20 +17,20 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// Another sentinel, as one names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
-    pub place: Place,
+pub(crate) struct Other {
+    pub(crate) place: Place,
     /// Names the sentinel, wherever it is.
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
 }
 
 /// What one sentinel says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    pub named: Named,
+    pub(crate) named: Named,
     /// Names the sentinel itself; Redis before 6.2 does not tell.
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
     /// The other sentinels that it knows.
-    pub others: Vec<Other>,
+    pub(crate) others: Vec<Other>,
 }
 
 /// See the module.

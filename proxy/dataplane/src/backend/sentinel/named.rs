@@ -11,8 +11,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// Where a sentinel or a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    pub host: String,
-    pub port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 impl fmt::Display for Place {

@@ -14,7 +14,7 @@ const READS: &str = "redis.call('EXISTS', KEYS[1]) return 1";
 
 /// Whether the server runs scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scripts {
+pub(crate) enum Scripts {
     /// It does, as far as anybody has seen.
     Run,
     /// It knows no `EVAL`, or no `EVALSHA`.
@@ -29,7 +29,7 @@ pub(super) fn is_missing(row: &Value) -> bool {
 }
 
 /// Whether the server knows the commands for scripts by their names. One that does not say is believed to.
-pub async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendError> {
+pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendError> {
     let found = own.ask(&["COMMAND", "INFO", "EVAL", "EVALSHA"]).await?;
     Ok(match found.as_items() {
         Some(rows) if rows.iter().any(is_missing) => Scripts::Unknown,
@@ -39,7 +39,7 @@ pub async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendE
 
 /// Runs a script with a key, which says of itself that it only reads: so it does not wait while writes are paused, and a full
 /// server runs it. Returns the error of a server that runs no script.
-pub async fn refusal_of_scripts(own: &mut Conversation) -> Result<Option<String>, BackendError> {
+pub(crate) async fn refusal_of_scripts(own: &mut Conversation) -> Result<Option<String>, BackendError> {
     let text = [ONLY_READS, READS].concat();
     let answer = own.ask(&[b"EVAL", text.as_bytes(), b"1", PREFIX_MARK]).await?;
     Ok(refusal(&answer))

@@ -48,7 +48,7 @@ impl Attachment {
     }
 
     /// What goes by the connection in use.
-    pub fn traffic(&self) -> Traffic {
+    pub(crate) fn traffic(&self) -> Traffic {
         self.connection.traffic
     }
 
@@ -59,7 +59,7 @@ impl Attachment {
 
     /// Requests go by the connection for this traffic from now on. Only where no reply is due: order is
     /// kept on one connection only. Where there are too many kinds, the one in use stays.
-    pub fn turn_to(&mut self, traffic: Traffic) {
+    pub(crate) fn turn_to(&mut self, traffic: Traffic) {
         if self.connection.traffic == traffic || self.due() > 0 {
             return;
         }
@@ -75,13 +75,13 @@ impl Attachment {
     }
 
     /// Why the requests that were sent last were not carried out, where that is known.
-    pub fn refusal(&self) -> Option<Bytes> {
+    pub(crate) fn refusal(&self) -> Option<Bytes> {
         self.place.borrow().refusal.clone()
     }
 
     /// Goes on by another connection where this one is gone; returns whether it was. Replies that were due
     /// do not come.
-    pub fn mend(&mut self) -> bool {
+    pub(crate) fn mend(&mut self) -> bool {
         let is_broken = self.place.borrow().broken;
         if is_broken {
             self.place = Rc::default();
@@ -90,7 +90,7 @@ impl Attachment {
     }
 
     /// Whether one more request may be sent, besides so many that were taken and not sent yet.
-    pub fn may_take(&self, unsent: u64) -> bool {
+    pub(crate) fn may_take(&self, unsent: u64) -> bool {
         let place = self.place.borrow();
         place.window.has_room(place.due + unsent)
     }
@@ -111,7 +111,7 @@ impl Attachment {
     }
 
     /// Bytes of replies that were not taken.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.place.borrow().replies.len()
     }
 

@@ -82,7 +82,7 @@ impl Running {
         self.is_alive().then_some(name)
     }
 
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         let stat = stat(self.number);
         // A dead one may stand there until its parent takes note.
         stat.is_some_and(|stat| stat.started == self.started && !b"ZXx".contains(&stat.state))
@@ -159,9 +159,9 @@ impl Lineage {
 #[derive(Clone, Debug, Default)]
 pub struct Lineage {
     /// The nearest first.
-    pub processes: Vec<Running>,
+    pub(crate) processes: Vec<Running>,
     /// All of them could be looked at. Where not, one that is missing proves nothing.
-    pub is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
 fn stat(number: u32) -> Option<Stat> {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 /// What tells this machine's loopback addresses from every other's: its boot and its network
 /// namespace. Empty where the system does not say.
-pub(crate) static MACHINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+pub static MACHINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     [boot.trim_ascii(), namespace("net").as_bytes()].concat()
 });

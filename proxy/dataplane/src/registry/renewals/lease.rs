@@ -29,19 +29,19 @@ pub enum SameClient {
 /// One lease to keep alive.
 #[derive(Clone, Debug)]
 pub struct KeptLease {
-    pub session: SessionNumber,
+    pub(crate) session: SessionNumber,
     pub(crate) same_client: SameClient,
     pub(crate) renewal: Renewal,
     /// When it was granted.
-    pub since: Instant,
+    pub(crate) since: Instant,
     /// When it ends unless it is renewed.
-    pub ends: Instant,
+    pub(crate) ends: Instant,
     /// When its next renewal is due.
-    pub due: Instant,
+    pub(crate) due: Instant,
     /// Until when its record lives long enough without a renewal of its own.
     pub(crate) record_until: Instant,
     /// Wakes the session, where the proxy's own connection cannot renew it.
-    pub wakeup: Arc<Wakeup>,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(super) turn: Turn,
     pub(super) listed: Listed,
     /// Its place among its session's.
@@ -49,7 +49,7 @@ pub struct KeptLease {
 }
 
 impl KeptLease {
-    pub fn ttl(&self) -> Duration {
+    pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.renewal.ttl_ms.0)
     }
 
@@ -77,8 +77,8 @@ impl KeptLease {
 #[derive(Debug, Default)]
 pub struct IndexWork {
     /// Entries, each overdue after so many ms, which may be past.
-    pub written: Vec<(i64, Bytes)>,
-    pub removed: Vec<Bytes>,
+    pub(crate) written: Vec<(i64, Bytes)>,
+    pub(crate) removed: Vec<Bytes>,
 }
 
 /// Where a lease stands in the queue.

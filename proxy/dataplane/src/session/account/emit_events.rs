@@ -117,10 +117,10 @@ impl Client {
 /// What is known of a lease after a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lease {
-    pub fence: Option<u64>,
-    pub ttl_ms: Option<u64>,
-    pub asked_ms: Option<u64>,
-    pub held_ms: Option<u64>,
+    pub(crate) fence: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) asked_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
 }
 
 /// An outcome in the words of the event log.

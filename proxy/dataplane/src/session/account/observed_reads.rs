@@ -65,7 +65,7 @@ impl Session {
 
 impl Client {
     /// Remembers what was read.
-    pub fn observe(&mut self, keys: SmallVec<[(DbKey, usize); 1]>, frame: &Bytes) {
+    pub(crate) fn observe(&mut self, keys: SmallVec<[(DbKey, usize); 1]>, frame: &Bytes) {
         let from = self.connection.read_grants.len().saturating_sub(keys.len());
         let grants: SmallVec<[Option<Grant>; 1]> = self.connection.read_grants.drain(from..).collect();
         let Ok(value) = parse_reply(frame, self.connection.protocol) else {

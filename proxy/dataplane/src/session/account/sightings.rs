@@ -39,7 +39,7 @@ impl Client {
     /// A command whose reply says what it did to keys that may be locks. Nearly every command is none, which is found
     /// out without a look at its key.
     #[inline]
-    pub fn sight(&mut self, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
+    pub(crate) fn sight(&mut self, pass: PassThrough<'_>, request: &Request<'_>) -> Option<Box<Sighted>> {
         let interest = Interest::of(pass.effect(), request);
         if writes_data(pass.effect(), interest) {
             self.sight_write(pass, request);

@@ -45,19 +45,19 @@ pub(crate) struct Block {
     /// Commands that Redis was given to queue.
     pub(crate) queued: usize,
     /// Those to look at once the block was executed, by their place.
-    pub places: Vec<(usize, Place)>,
+    pub(crate) places: Vec<(usize, Place)>,
     /// Names drawn for leases that earlier commands of the block may take.
-    pub grants: HashMap<DbKey, Vec<Grant>>,
+    pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
     /// The database that a SELECT inside the block switches to.
-    pub db: Option<u32>,
+    pub(crate) db: Option<u32>,
     /// The first error at queue time that Redis does not know of; empty where it says itself what that was.
     pub(crate) spoiled: Option<String>,
     /// Steps of the proxy's own that follow when the block is over.
-    pub afterwards: Vec<Plan>,
+    pub(crate) afterwards: Vec<Plan>,
     /// Writes of guarded data in it.
-    pub guarded: GuardedBlock,
+    pub(crate) guarded: GuardedBlock,
     /// What is to be found out for the next block.
-    pub questions: Vec<RightsQuestion>,
+    pub(crate) questions: Vec<RightsQuestion>,
 }
 
 /// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.

@@ -33,7 +33,7 @@ pub(crate) enum ReplyMode {
 
 /// What a client says of its library by `CLIENT SETINFO`, for people.
 #[derive(Clone, Debug, Default)]
-pub struct Library {
+pub(crate) struct Library {
     name: Bytes,
     version: Bytes,
 }
@@ -43,18 +43,18 @@ const MAX_LIBRARY: usize = 64;
 
 impl Library {
     /// Whether so long a word is kept whole.
-    pub fn keeps(word: &[u8]) -> bool {
+    pub(crate) fn keeps(word: &[u8]) -> bool {
         word.len() <= MAX_LIBRARY
     }
 
     /// What was said, with the word by which it was.
-    pub fn said(&self) -> impl Iterator<Item = (&'static [u8], &Bytes)> {
+    pub(crate) fn said(&self) -> impl Iterator<Item = (&'static [u8], &Bytes)> {
         let both: [(&[u8], _); 2] = [(b"LIB-NAME", &self.name), (b"LIB-VER", &self.version)];
         both.into_iter().filter(|(_, said)| !said.is_empty())
     }
 
     /// `LIB-NAME` or `LIB-VER`; Redis takes nothing else.
-    pub fn set(&mut self, what: &[u8], value: &Bytes) {
+    pub(crate) fn set(&mut self, what: &[u8], value: &Bytes) {
         let value = Bytes::copy_from_slice(&value[..value.len().min(MAX_LIBRARY)]);
         if what.eq_ignore_ascii_case(b"LIB-NAME") {
             self.name = value;
@@ -64,7 +64,7 @@ impl Library {
     }
 
     /// As text; `None` where nothing was said.
-    pub fn told(&self) -> Option<Arc<str>> {
+    pub(crate) fn told(&self) -> Option<Arc<str>> {
         let parts = [&self.name, &self.version];
         let told: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).map(|part| spell(part)).collect();
         (!told.is_empty()).then(|| told.join(" ").into())
@@ -76,14 +76,14 @@ impl Library {
 pub(crate) struct Mixing {
     /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
     /// would have to wait for it.
-    pub is_usual: bool,
+    pub(crate) is_usual: bool,
     /// It has written since it last began with a read.
     pub(crate) has_written: bool,
 }
 
 /// What commands have left behind on the connection that they were sent by; each forbids what those before it do, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trace {
+pub(crate) enum Trace {
     /// Nothing, once they were answered, that is not tracked.
     None,
     /// Its number was told, or something that only shows: no other client gets it.
@@ -96,7 +96,7 @@ pub enum Trace {
 
 impl Trace {
     /// One more command leaves this behind.
-    pub fn add(&mut self, trace: Trace) {
+    pub(crate) fn add(&mut self, trace: Trace) {
         *self = trace.max(*self);
     }
 }
@@ -106,7 +106,7 @@ const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
 /// What Redis is known to allow the user of a connection.
 #[derive(Debug, Default)]
-pub struct UserRights {
+pub(crate) struct UserRights {
     /// The steps that the user's rights suffice for, and until when that is believed.
     pub(crate) sufficient: SmallVec<[(Arc<str>, Needs, Instant); 2]>,
     /// Until then the records are not read, because the user may not.
@@ -124,16 +124,16 @@ pub struct UserRights {
 /// See the module.
 #[derive(Debug)]
 pub struct ConnectionState {
-    pub selected: u32,
-    pub user: Bytes,
-    pub name: Bytes,
-    pub library: Library,
-    pub protocol: Protocol,
+    pub(crate) selected: u32,
+    pub(crate) user: Bytes,
+    pub(crate) name: Bytes,
+    pub(crate) library: Library,
+    pub(crate) protocol: Protocol,
     pub(crate) tracking: Tracking,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) block: Option<Box<Block>>,
     /// Lock keys that are watched.
-    pub watched: Vec<DbKey>,
+    pub(crate) watched: Vec<DbKey>,
     /// Replies on their way that may change what judging depends on.
     pub(crate) unsettled: usize,
     /// Grants read ahead of a value whose reply is still to come.
@@ -142,8 +142,8 @@ pub struct ConnectionState {
     pub(crate) read_heads: Vec<Option<Option<RecordHead>>>,
     /// Records that are watched together with keys that the client watches.
     pub(crate) watched_heads: Heads,
-    pub login: LoginState,
-    pub rights: UserRights,
+    pub(crate) login: LoginState,
+    pub(crate) rights: UserRights,
     /// Redis did not queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
     /// Keys are watched, locks or others.
@@ -153,7 +153,7 @@ pub struct ConnectionState {
     /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
     pub(crate) has_shared: bool,
     /// What was left behind on the connection of its own.
-    pub trace: Trace,
+    pub(crate) trace: Trace,
     peer: Arc<ClientConnection>,
     client: Identity,
     application: Option<Identity>,
@@ -191,11 +191,11 @@ impl ConnectionState {
     }
 
     /// The database that the next command acts on.
-    pub fn db(&self) -> u32 {
+    pub(crate) fn db(&self) -> u32 {
         self.block.as_ref().and_then(|block| block.db).unwrap_or(self.selected)
     }
 
-    pub fn who(&self) -> Who {
+    pub(crate) fn who(&self) -> Who {
         Who {
             session: self.peer.session,
             client: self.client,
@@ -218,7 +218,7 @@ impl ConnectionState {
         &self.peer
     }
 
-    pub fn set_user(&mut self, user: Bytes) {
+    pub(crate) fn set_user(&mut self, user: Bytes) {
         self.user = user;
         self.rights = UserRights::default();
         self.identify();
@@ -230,7 +230,7 @@ impl ConnectionState {
     }
 
     /// `RESET` puts the connection back to its beginning.
-    pub fn reset(&mut self, was_let_in: bool) {
+    pub(crate) fn reset(&mut self, was_let_in: bool) {
         *self = ConnectionState {
             unsettled: self.unsettled,
             has_shared: self.has_shared,

@@ -28,7 +28,7 @@ pub(crate) enum Acting {
 
 /// See the module.
 #[derive(Debug)]
-pub struct LoginState {
+pub(crate) struct LoginState {
     stage: Stage,
     /// A login is demanded again after `RESET`.
     is_strict: bool,
@@ -43,7 +43,7 @@ pub struct LoginState {
 
 impl LoginState {
     /// Of a client that has said nothing yet.
-    pub fn new(was_let_in: bool) -> LoginState {
+    pub(crate) fn new(was_let_in: bool) -> LoginState {
         LoginState { stage: Stage::Open, is_strict: false, was_let_in, shared: None, own: None, acting: Acting::Own }
     }
 
@@ -56,7 +56,7 @@ impl LoginState {
     }
 
     /// After `RESET`.
-    pub fn reset(&self, was_let_in: bool) -> LoginState {
+    pub(crate) fn reset(&self, was_let_in: bool) -> LoginState {
         let stage = match self.is_strict {
             true => Stage::Demanded,
             false => Stage::Open,
@@ -97,12 +97,12 @@ impl LoginState {
     }
 
     /// With which a shared connection is opened.
-    pub fn shared(&self) -> Option<&Login> {
+    pub(crate) fn shared(&self) -> Option<&Login> {
         self.shared.as_ref()
     }
 
     /// With which the connection returns from the twin.
-    pub fn own(&self) -> Option<&Login> {
+    pub(crate) fn own(&self) -> Option<&Login> {
         self.own.as_ref()
     }
 
@@ -121,7 +121,7 @@ impl LoginState {
     }
 
     /// A login as the client's own user was sent.
-    pub fn returns(&mut self) {
+    pub(crate) fn returns(&mut self) {
         self.acting = Acting::Returning;
     }
 

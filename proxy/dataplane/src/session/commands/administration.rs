@@ -44,7 +44,7 @@ enum Told {
 
 impl Session {
     /// Takes an administration command its way.
-    pub async fn administer(
+    pub(crate) async fn administer(
         &mut self,
         inbox: &mut RequestBuffer,
         command: AdminCommand,

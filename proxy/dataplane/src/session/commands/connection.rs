@@ -185,7 +185,7 @@ impl Session {
 
     /// Forwards what ends a block or a WATCH. Where connections change hands, it has to be known that
     /// it did.
-    pub fn end(&mut self, pass: PassThrough<'_>, muted: Muted) {
+    pub(crate) fn end(&mut self, pass: PassThrough<'_>, muted: Muted) {
         if self.multiplexed {
             self.change_state(StateChange::Ended, pass, muted);
         } else {
@@ -372,7 +372,7 @@ impl Client {
     }
 
     /// Every WATCH of this connection is over.
-    pub fn unwatch(&mut self) {
+    pub(crate) fn unwatch(&mut self) {
         self.connection.is_watching = false;
         self.connection.watched_heads.clear();
         for key in self.connection.watched.drain(..) {

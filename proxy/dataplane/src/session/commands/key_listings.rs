@@ -17,7 +17,7 @@ use crate::session::transport::{End, Muted};
 const MAX_RANDOM_KEYS: usize = 16;
 
 impl Session {
-    pub async fn listing(
+    pub(crate) async fn listing(
         &mut self,
         inbox: &mut RequestBuffer,
         kind: Listing,

@@ -9,17 +9,17 @@ use lockwarden_lock::data_guard::{Guarded, RecordHead};
 #[derive(Debug)]
 pub struct GuardedWrite {
     /// The command's name.
-    pub command: &'static str,
-    pub keys: Vec<Guarded>,
+    pub(crate) command: &'static str,
+    pub(crate) keys: Vec<Guarded>,
     /// It cannot be judged.
-    pub unchecked: Option<GuardUnchecked>,
+    pub(crate) unchecked: Option<GuardUnchecked>,
     /// Where it says itself in which database it writes. Which one is selected is certain only when it is judged.
-    pub into: Option<IntoDatabase>,
+    pub(crate) into: Option<IntoDatabase>,
 }
 
 /// A database that a command names; `None` where it is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IntoDatabase(pub(crate) Option<u32>);
+pub(crate) struct IntoDatabase(pub(crate) Option<u32>);
 
 /// The records of some locks.
 pub(crate) type Heads = Vec<(Vec<u8>, Option<RecordHead>)>;
@@ -32,7 +32,7 @@ impl GuardedWrite {
     }
 
     /// The names of its locks, each once.
-    pub fn locks(&self) -> Vec<&[u8]> {
+    pub(crate) fn locks(&self) -> Vec<&[u8]> {
         distinct(self.keys.iter())
     }
 }
@@ -47,7 +47,7 @@ fn distinct<'a>(keys: impl Iterator<Item = &'a Guarded>) -> Vec<&'a [u8]> {
 /// What guards hold back of a block, until it is to be executed.
 #[derive(Debug, Default)]
 pub(crate) struct GuardedBlock {
-    pub writes: Vec<GuardedWrite>,
+    pub(crate) writes: Vec<GuardedWrite>,
 }
 
 impl GuardedBlock {

@@ -22,7 +22,7 @@ impl Session {
     /// Where Redis takes hardly any command: before a login, while subscribed under RESP2, while
     /// monitoring. There it is asked with a short command that is allowed nowhere of these, and what
     /// it says to that is the answer; so nothing is judged that Redis would not look at.
-    pub async fn barred(&mut self, inbox: &mut RequestBuffer, name: &[u8]) -> Result<Option<BytesMut>, End> {
+    pub(crate) async fn barred(&mut self, inbox: &mut RequestBuffer, name: &[u8]) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
         if self.client.connection.block.is_some()
             || !(self.client.may_lack_login() || self.transport.pushes.takes_no_commands())

@@ -93,7 +93,7 @@ impl Client {
     }
 
     /// The locks of a command, with what the client knows of each.
-    pub fn locks(&mut self, command: &Command, active: &Active, now: Instant) -> SmallVec<[Lock; 1]> {
+    pub(crate) fn locks(&mut self, command: &Command, active: &Active, now: Instant) -> SmallVec<[Lock; 1]> {
         let db = self.connection.db();
         let acquires = is_try(command);
         let targets = command.targets().into_iter().enumerate();

@@ -31,7 +31,7 @@ use crate::session::transport::Muted;
 
 impl Session {
     /// A refusal that needed nothing from Redis. `took` is `None` where no policy was asked.
-    pub fn refuse(&mut self, refused: &Refused, took: Option<Took>, active: &Active, muted: Muted) {
+    pub(crate) fn refuse(&mut self, refused: &Refused, took: Option<Took>, active: &Active, muted: Muted) {
         let line = self.refused(refused, took, active);
         // In a block the client expects QUEUED and would take a native answer for it; an error spoils the block.
         if refused.native && self.client.connection.block.is_none() {
@@ -221,9 +221,9 @@ impl Client {
 
 /// Which policy a refusal found by a script follows from, and its words.
 pub(crate) struct By<'a> {
-    pub policy: &'a str,
-    pub rule: Option<&'a str>,
-    pub detail: Option<&'a str>,
+    pub(crate) policy: &'a str,
+    pub(crate) rule: Option<&'a str>,
+    pub(crate) detail: Option<&'a str>,
 }
 
 impl<'a> By<'a> {

@@ -72,7 +72,7 @@ impl Session {
 
 impl Client {
     /// What is known of this user's rights for a step.
-    pub fn rights(&mut self, namespace: &Arc<str>, needs: Needs, now: Instant) -> Known {
+    pub(crate) fn rights(&mut self, namespace: &Arc<str>, needs: Needs, now: Instant) -> Known {
         // The session's own list first: the register of all users costs a hash and a lock.
         let remembered = &mut self.connection.rights.sufficient;
         let is_it = |known: &(Arc<str>, Needs, Instant)| Arc::ptr_eq(&known.0, namespace) && known.1 == needs;

@@ -33,7 +33,7 @@ pub(crate) const SWITCHED: &str = "ERR the mode of this lock's namespace was swi
 impl Session {
     /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
     /// NOSCRIPT with the text; inside one there is no such answer.
-    pub async fn unknown_script(
+    pub(crate) async fn unknown_script(
         &mut self,
         inbox: &mut RequestBuffer,
         command: Box<OpaqueCommand>,
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    pub async fn too_long(
+    pub(crate) async fn too_long(
         &mut self,
         inbox: &mut RequestBuffer,
         command: Command,

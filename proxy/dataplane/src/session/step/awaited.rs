@@ -70,7 +70,7 @@ pub enum Look {
 #[derive(Debug)]
 pub struct Sighted {
     pub command: Box<LockCommand>,
-    pub db: u32,
+    pub(crate) db: u32,
     pub(crate) doings: Doings,
 }
 
@@ -122,18 +122,18 @@ pub enum Tracking {
 
 /// A step that is on its way: what is needed once its answer is there.
 #[derive(Debug)]
-pub struct InFlight {
-    pub permitted: Permitted,
+pub(crate) struct InFlight {
+    pub(crate) permitted: Permitted,
     /// What the policies were asked, where questions are kept.
-    pub asked: Vec<Asked>,
+    pub(crate) asked: Vec<Asked>,
     /// How long it has taken so far.
-    pub took: Took,
+    pub(crate) took: Took,
     /// The rights that are looked at first, where they are not known to suffice.
-    pub unchecked: Option<Needs>,
+    pub(crate) unchecked: Option<Needs>,
     /// The process that this client speaks for, where that is another one's part of the same job.
     pub(crate) speaks_for: Option<Process>,
     /// The process that Redis was told when the step was planned: by the time of the answer more may be known.
-    pub told: Process,
+    pub(crate) told: Process,
     /// What replicas said to it, where they were asked.
     pub(crate) confirmation: Option<Confirmation>,
 }
@@ -150,7 +150,7 @@ pub(crate) enum Confirmation {
 /// A script behind a guard, on its way.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    pub script: ComputedScript,
+    pub(crate) script: ComputedScript,
     pub(crate) envelope: Envelope,
 }
 
@@ -168,10 +168,10 @@ pub enum Queued {
 pub struct QueuedStep {
     pub what: Queued,
     /// The application's command.
-    pub command: &'static str,
+    pub(crate) command: &'static str,
     /// As rights are kept by.
-    pub namespace: Arc<str>,
-    pub needs: Needs,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) needs: Needs,
 }
 
 impl QueuedStep {
@@ -190,8 +190,8 @@ impl QueuedStep {
 #[derive(Debug)]
 pub struct RightsQuestion {
     pub user: Bytes,
-    pub namespace: Arc<str>,
+    pub(crate) namespace: Arc<str>,
     /// A lock that it is asked for.
-    pub key: Bytes,
-    pub needs: Needs,
+    pub(crate) key: Bytes,
+    pub(crate) needs: Needs,
 }

@@ -145,7 +145,7 @@ impl Session {
 
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
     /// it has not run anything then, so this is no repetition.
-    pub async fn execute(&mut self, inbox: &mut RequestBuffer, step: &Plan) -> Result<Bytes, End> {
+    pub(crate) async fn execute(&mut self, inbox: &mut RequestBuffer, step: &Plan) -> Result<Bytes, End> {
         self.execute_waiting(inbox, step, None).await
     }
 
@@ -170,7 +170,7 @@ impl Session {
         self.answer(inbox).await
     }
 
-    pub fn queue(&mut self, step: &Plan, flight: Box<InFlight>, active: &Arc<Active>, muted: Muted) {
+    pub(crate) fn queue(&mut self, step: &Plan, flight: Box<InFlight>, active: &Arc<Active>, muted: Muted) {
         let command = flight.permitted.command();
         self.queue_guard(command, active, muted);
         let look = QueuedStep::look(Queued::Step, command, active);
@@ -189,7 +189,7 @@ impl Session {
 
 impl Client {
     /// Plans a step. One that may ask back does so where a process must be known first.
-    pub fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
+    pub(crate) fn plan(&mut self, flight: &mut InFlight, may_ask_back: bool, active: &Active) -> Plan {
         let who = self.connection.who();
         let looks_first = self.shared.later_records.are_about();
         let who = Who { may_ask_back, looks_first, process: flight.speaks_for.unwrap_or(who.process), ..who };

@@ -23,7 +23,12 @@ use crate::session::{Session, error_frame};
 
 impl Session {
     /// `EXEC`: an order barrier where anybody has to look at what it answers.
-    pub async fn exec(&mut self, inbox: &mut RequestBuffer, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
+    pub(crate) async fn exec(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
         self.settled(inbox).await?;
         let queued = self.transport.take_queued();
         self.promise_block();

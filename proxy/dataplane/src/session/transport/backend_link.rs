@@ -34,7 +34,7 @@ impl BackendLink {
         BackendLink { own: None, port: Some(port), shared: true, has_spoken: false }
     }
 
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.shared
     }
 
@@ -85,13 +85,13 @@ impl BackendLink {
     }
 
     /// What goes by the shared connection in use, if one is.
-    pub fn traffic(&self) -> Option<Traffic> {
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
         let port = self.port.as_ref().filter(|_| self.shared);
         port.map(Attachment::traffic)
     }
 
     /// Requests go by the shared connection for this traffic from now on.
-    pub fn turn_to(&mut self, traffic: Traffic) {
+    pub(crate) fn turn_to(&mut self, traffic: Traffic) {
         if let Some(port) = &mut self.port {
             port.turn_to(traffic);
         }

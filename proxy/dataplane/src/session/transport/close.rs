@@ -66,7 +66,7 @@ impl<L> Transport<L> {
     }
 
     /// Hands over everything that is due to the client, then ends.
-    pub async fn finish(&mut self, end: End) -> End {
+    pub(crate) async fn finish(&mut self, end: End) -> End {
         if let End::Evicted = end {
             // These bytes are what the session is closed for.
             self.to_client = BytesMut::new();

@@ -55,9 +55,9 @@ pub enum Event<L> {
 #[derive(Debug)]
 pub struct Reply<L> {
     /// What it is looked at for.
-    pub look: L,
+    pub(crate) look: L,
     /// As it came.
-    pub frame: Bytes,
+    pub(crate) frame: Bytes,
     /// Whether its client wants it.
     pub(crate) muted: Muted,
 }

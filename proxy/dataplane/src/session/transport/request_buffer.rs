@@ -12,9 +12,9 @@ pub struct RequestBuffer {
     consumed: usize,
     cut: Cut,
     /// The client sends no more.
-    pub done: bool,
+    pub(crate) done: bool,
     /// The session was told so.
-    pub reported: bool,
+    pub(crate) reported: bool,
 }
 
 /// What became of a long argument of the request that is coming.
@@ -33,7 +33,7 @@ const LONG_ARGUMENT: usize = 64 * 1024;
 
 impl RequestBuffer {
     /// With the bytes that have come already.
-    pub fn with(bytes: BytesMut) -> RequestBuffer {
+    pub(crate) fn with(bytes: BytesMut) -> RequestBuffer {
         RequestBuffer {
             bytes,
             decoder: RequestDecoder::new(RequestLimits::default()),
@@ -45,13 +45,13 @@ impl RequestBuffer {
     }
 
     /// The request at the front, after [`RequestBuffer::decode`] said that there is one.
-    pub fn request(&self) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         self.decoder.request(&self.bytes)
     }
 
     /// Leave to send the buffer as it is, where the request at the front passes through, is long enough to be worth it, and
     /// is all that the buffer holds.
-    pub fn whole(&self, pass: PassThrough<'_>) -> Option<WholeBuffer> {
+    pub(crate) fn whole(&self, pass: PassThrough<'_>) -> Option<WholeBuffer> {
         let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
         is_long.then(|| pass.whole(&self.bytes)).flatten()
     }
@@ -87,7 +87,7 @@ impl RequestBuffer {
     }
 
     /// Whether the request is not what the client sent.
-    pub fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         matches!(self.cut, Cut::Replaced { .. })
     }
 
@@ -118,7 +118,7 @@ impl RequestBuffer {
     }
 
     /// How many bytes wait to be read.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.bytes.len() - self.consumed
     }
 

@@ -12,7 +12,7 @@ use super::{End, Expect, Late, MAX_QUEUED, Muted, Queued, QueuedRequests, Transp
 
 impl<L> Transport<L> {
     /// Sends the client's own bytes; their reply is relayed.
-    pub fn forward(&mut self, pass: PassThrough<'_>, muted: Muted) {
+    pub(crate) fn forward(&mut self, pass: PassThrough<'_>, muted: Muted) {
         self.send(pass.frame());
         if pass.is_blocking() {
             // Counted, because a client that hangs up does not wait for it.
@@ -136,13 +136,13 @@ impl<L> Transport<L> {
     }
 
     /// Sends a step; its answer is handed over.
-    pub fn execute(&mut self, plan: &Plan, form: Form, look: L, muted: Muted) {
+    pub(crate) fn execute(&mut self, plan: &Plan, form: Form, look: L, muted: Muted) {
         self.write(|out| plan.put(out, form));
         self.expected.push_back(Expect::Look(look, muted));
     }
 
     /// Sends a step whose answer, if one comes, is handed over: what came of it changes nothing for the client.
-    pub fn note(&mut self, plan: &Plan, look: L) {
+    pub(crate) fn note(&mut self, plan: &Plan, look: L) {
         self.write(|out| plan.put(out, Form::Text));
         self.expected.push_back(Expect::Note(look));
     }
@@ -154,7 +154,7 @@ impl<L> Transport<L> {
     }
 
     /// Answers the client when it is this answer's turn.
-    pub fn answer(&mut self, reply: Bytes) {
+    pub(crate) fn answer(&mut self, reply: Bytes) {
         if self.expected.is_empty() {
             put(&mut self.to_client, &reply);
         } else {
@@ -164,7 +164,7 @@ impl<L> Transport<L> {
     }
 
     /// Answers the client now: for a reply that was just handed over, whose turn it is.
-    pub fn reply(&mut self, frame: &[u8]) {
+    pub(crate) fn reply(&mut self, frame: &[u8]) {
         put(&mut self.to_client, frame);
     }
 }

@@ -75,7 +75,7 @@ impl Session {
 
     /// Which connection the request at the front goes by. One that may travel with others' does so from
     /// here on, where nothing is under way.
-    pub fn way(&mut self, class: &Class<'_>, request: &Request<'_>, more_follow: bool) -> Way {
+    pub(crate) fn way(&mut self, class: &Class<'_>, request: &Request<'_>, more_follow: bool) -> Way {
         if !self.multiplexed {
             return Way::InUse;
         }

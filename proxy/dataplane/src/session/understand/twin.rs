@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Logs in as the client's own user again, once all is answered that was sent as the twin.
-    pub async fn rest(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+    pub(crate) async fn rest(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let connection = &self.client.connection;
         if connection.login.acting() != Acting::Twin || connection.block.is_some() {
             return Ok(());
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// The twin of the user that the client is.
-    pub fn twin(&mut self) -> Option<Arc<Twin>> {
+    pub(crate) fn twin(&mut self) -> Option<Arc<Twin>> {
         self.active.load().twins.get(&self.connection.user).cloned()
     }
 
@@ -256,7 +256,7 @@ impl Client {
     }
 
     /// An error as it would be worded for the client's own user.
-    pub fn without_twin(&mut self, frame: &Bytes) -> BytesMut {
+    pub(crate) fn without_twin(&mut self, frame: &Bytes) -> BytesMut {
         let words = frame.strip_prefix(b"-NOPERM User ");
         let (Some(words), Some(twin)) = (words, self.twin()) else {
             return BytesMut::from(&frame[..]);

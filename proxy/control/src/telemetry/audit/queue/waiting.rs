@@ -25,13 +25,13 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Whole lines, one after the other.
-    pub lines: Vec<u8>,
+    pub(crate) lines: Vec<u8>,
     /// How many more there were for which there was no room.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// The file is to be opened anew, with these limits from now on.
     pub(crate) reopen: Option<Limits>,
     /// This is the last.
-    pub stopping: bool,
+    pub(crate) stopping: bool,
 }
 
 /// The queue, and those who wait for it.
