@@ -55,6 +55,22 @@ impl Reason {
         Reason::Other,
     ];
 
+    /// What asks for it where a script refuses: a built-in policy, the rules about scripts, or the proxy itself.
+    pub const fn asked_by(self) -> &'static str {
+        match self {
+            Reason::NotOwner
+            | Reason::Expired
+            | Reason::Overwrite
+            | Reason::TakeOver
+            | Reason::OpaqueWrite
+            | Reason::SharedToken => "owner-token",
+            Reason::StaleFence => "fencing",
+            Reason::NoTtl | Reason::TtlTooLong | Reason::Limited => "ttl-ceiling",
+            Reason::UnsafeScript => "scripts",
+            Reason::BulkDelete | Reason::Quarantine | Reason::Other => "lockwarden",
+        }
+    }
+
     /// What is said of it: the word on the wire, in metrics and in records; what it means; and what to do about it, which
     /// an error line has as its hint. Only the policy itself can say what to do about a reason of its own.
     const fn words(self) -> (&'static str, &'static str, Option<&'static str>) {

@@ -250,18 +250,7 @@ fn asked_ms(op: &LockOp) -> Option<u64> {
 /// The policy whose rule a refusal found by a script follows from: the built-in one that asks for
 /// it, where the namespace has it.
 pub(crate) fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
-    let built_in = match reason {
-        Reason::NotOwner
-        | Reason::Expired
-        | Reason::Overwrite
-        | Reason::TakeOver
-        | Reason::OpaqueWrite
-        | Reason::SharedToken => "owner-token",
-        Reason::StaleFence => "fencing",
-        Reason::NoTtl | Reason::TtlTooLong | Reason::Limited => "ttl-ceiling",
-        Reason::UnsafeScript => "scripts",
-        Reason::BulkDelete | Reason::Quarantine | Reason::Other => "lockwarden",
-    };
+    let built_in = reason.asked_by();
     let present = active.generation.chain(target.namespace).any(|name| &**name == built_in);
     if present || built_in == "scripts" { built_in } else { "lockwarden" }
 }
