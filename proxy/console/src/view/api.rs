@@ -972,7 +972,7 @@ pub struct NamespaceReport {
     #[serde(default)]
     pub mixed: Vec<MixedFamily>,
     pub ready: bool,
-    /// See [`Namespace::harm`].
+    /// See `Namespace::harm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
     /// What speaks against enforcing it: each a reason for which an order to do so is declined. So is

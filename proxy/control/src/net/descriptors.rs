@@ -15,7 +15,7 @@ const MIN_ADMIN_PLACES: u64 = 16;
 /// reload, the audit trail, `/proc` at a look-up of a process.
 const OWN: u64 = 32;
 
-/// How many descriptors this process may have open; [`MAX_LIMIT`] where that is not known.
+/// How many descriptors this process may have open; `MAX_LIMIT` where that is not known.
 pub fn limit() -> u64 {
     current().map_or(MAX_LIMIT, |limit| limit.rlim_cur.min(MAX_LIMIT))
 }

@@ -333,7 +333,7 @@ impl Server {
     }
 }
 
-/// What is said wherever [`eviction`] finds a policy.
+/// What is said wherever `eviction` finds a policy.
 pub const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops locks that are held, and their \
      records; set noeviction, or keep locks in a Redis of their own";
 

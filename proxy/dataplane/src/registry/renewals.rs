@@ -261,7 +261,7 @@ impl Renewals {
         register.sleeps_until
     }
 
-    /// Waits until a lease was added that is due before the time that [`Renewals::next_due`] said.
+    /// Waits until a lease was added that is due before the time that `Renewals::next_due` said.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -116,7 +116,7 @@ impl Attachment {
     }
 
     /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
-    /// is no room; then [`Attachment::poll_room`] says when.
+    /// is no room; then `Attachment::poll_room` says when.
     pub fn send(&mut self, requests: &mut BytesMut, replies: u64) {
         // The backend's name leads to another server now.
         if self.connection.era != self.backend.server.era() {

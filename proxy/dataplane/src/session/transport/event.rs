@@ -47,7 +47,7 @@ pub enum Event<L> {
     /// Leases of this session want to be renewed over its own connection.
     Wakeup,
     /// Nothing is under way, and an error has come before that only a replica gives, or
-    /// [`super::Transport::tell_when_idle`] was asked for.
+    /// `Transport::tell_when_idle` was asked for.
     Idle,
 }
 
