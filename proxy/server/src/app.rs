@@ -45,7 +45,6 @@ use lockwarden_dataplane::maintenance::{certificates, chores, connection_age, re
 use lockwarden_dataplane::state::ProxyState;
 use lockwarden_dataplane::state::certificates::Certificates;
 use lockwarden_dataplane::state::operator::AnswerOperator;
-
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_policy::{Observer, PolicyHost};
 use tokio::sync::{Notify, mpsc, oneshot};

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::glob::Glob;
-use lockwarden_lock::rules::{Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
-use toml::de::DeTable;
-
 use lockwarden_lock::job_scripts;
+use lockwarden_lock::rules::{Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
 use lockwarden_policy::{DEFAULT_CHAIN, RULES};
+use toml::de::DeTable;
 
 use super::administration::{self, MAX_NAMES};
 use super::application::ApplicationRule;

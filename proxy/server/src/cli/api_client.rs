@@ -8,19 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use lockwarden_console::admin::token_file;
-use lockwarden_control::config;
-use lockwarden_control::config::{Overrides, Report, Secret};
-use lockwarden_control::ruleset::load_policies;
-use lockwarden_control::text::numbers::percent;
-use lockwarden_dataplane::backend::BackendError;
-
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use lockwarden_console::admin::token_file;
+use lockwarden_control::config;
+use lockwarden_control::config::{Overrides, Report, Secret};
+use lockwarden_control::ruleset::load_policies;
+use lockwarden_control::text::numbers::percent;
+use lockwarden_dataplane::backend::BackendError;
 use lockwarden_policy::{Generation, PolicyHost};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use clap::Args;
 use lockwarden_console::view::api::Connections;
 use lockwarden_control::config::{
     Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace, Summary,
@@ -25,9 +27,6 @@ use lockwarden_control::text::numbers::number;
 use lockwarden_dataplane::backend::server_info::WithoutLogin;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation, server_info};
 use lockwarden_dataplane::state::prefix_mark;
-
-use bytes::Bytes;
-use clap::Args;
 use lockwarden_lock::companion::OwnKey;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::record_version::{VERSION, later_version};

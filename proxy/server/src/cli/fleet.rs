@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use lockwarden_control::text::numbers::counted;
-
 use clap::Args;
+use lockwarden_control::text::numbers::counted;
 use serde::Serialize;
 use serde_json::json;
 

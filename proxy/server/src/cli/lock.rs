@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use lockwarden_control::clock;
 use lockwarden_control::config;
 use lockwarden_control::config::{
@@ -23,8 +24,6 @@ use lockwarden_control::net::tls::{BackendFiles, TlsError, Unobserved};
 use lockwarden_control::text::escape::spell;
 use lockwarden_dataplane::backend::Address;
 use lockwarden_dataplane::session::commands::lease_questions::IN_NO_NAMESPACE;
-
-use clap::Args;
 use tokio::time::Instant;
 
 use super::api_client::load_config;

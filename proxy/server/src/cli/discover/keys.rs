@@ -4,13 +4,12 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use bytes::{Bytes, BytesMut};
 use lockwarden_control::ruleset::activate;
 use lockwarden_control::text::durations::share;
 use lockwarden_control::text::escape::spell;
 use lockwarden_control::text::numbers::number;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
-
-use bytes::{Bytes, BytesMut};
 use lockwarden_discovery::recognise::EVERY_KEY;
 use lockwarden_discovery::survey::{KeysAlike, Look, Survey};
 use lockwarden_lock::companion::{OwnKey, lock_behind, slot, tag};

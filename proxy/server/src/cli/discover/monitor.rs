@@ -9,7 +9,6 @@ use lockwarden_control::config::GuardConfig;
 use lockwarden_control::ruleset::activate;
 use lockwarden_control::text::numbers::number;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
-
 use lockwarden_discovery::monitor::Monitor;
 use lockwarden_lock::data_guard::DataGuards;
 use lockwarden_resp::Value;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use lockwarden_control::random;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation};
 use lockwarden_dataplane::session::commands::lease_questions::IN_NO_NAMESPACE;
-
 use lockwarden_resp::Value;
 use tokio::time::Instant;
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use lockwarden_console::view::api::{Lock, Locks};
 use lockwarden_control::text::numbers::time_of_day;
-
 use serde::Serialize;
 
 use super::list::{ListArgs, client, fence, fetch, state};

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use lockwarden_control::text::numbers::number;
-
 use clap::Args;
+use lockwarden_control::text::numbers::number;
 use lockwarden_policy::{CONTRACT, DEBUGGING, Limits, Metadata, ModuleSource, PolicySource, package};
 use serde::Serialize;
 
