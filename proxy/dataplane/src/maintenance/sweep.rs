@@ -395,6 +395,7 @@ fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believed: &Lease,
     effects::bypassed(shared, active, key, believed, now);
 }
 
+/// Counts a lock by what the sweep found at it.
 fn count(counts: &mut SweepCounts, swept: &Swept) {
     counts.adopted += u64::from(swept.given && swept.lease.is_none());
     match (&swept.lease, swept.ttl) {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use lockwarden_console::view::{Measure, ViewService};
 use lockwarden_control::telemetry::events::{Follower, LockEvent};
+use lockwarden_control::telemetry::metrics::NamespaceMetrics;
 use lockwarden_dataplane::state::ProxyState;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
@@ -18,17 +19,17 @@ pub(super) struct Fold {
 
 impl Follower for Fold {
     fn follow(&mut self, entries: &[LockEvent], now: Instant) {
-        self.views.fold(entries, now, |namespace, measure| self.measure(namespace, measure, now));
+        let active = self.shared.active.load();
+        self.views.fold(entries, now, |namespace, measure| {
+            if let Some(details) = active.named(namespace) {
+                self.measure(&details.metrics, measure, now);
+            }
+        });
     }
 }
 
 impl Fold {
-    fn measure(&self, namespace: &str, measure: Measure, now: Instant) {
-        let active = self.shared.active.load();
-        let Some(details) = active.named(namespace) else {
-            return;
-        };
-        let metrics = &details.metrics;
+    fn measure(&self, metrics: &NamespaceMetrics, measure: Measure, now: Instant) {
         match measure {
             Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
             Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
