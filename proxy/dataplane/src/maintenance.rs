@@ -9,6 +9,7 @@ pub mod chores;
 pub mod connection_age;
 mod era;
 mod holders_connected;
+mod home;
 mod orphans;
 mod primary;
 mod renewal_failures;
@@ -194,7 +195,9 @@ async fn connection(
         asking: None,
         beats: 0,
         refuses_scripts: None,
+        home: home::Said::default(),
     };
+    own.look_after_home(shared).await?;
     shared.backend.server.set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
     // Before clients are served, so that their first commands are judged by known rights.
     ask_rights::ask(shared, without_login).await;
@@ -274,6 +277,7 @@ struct Upkeep<'a> {
     beats: u32,
     /// What it answered to a script, where it ran none.
     refuses_scripts: Option<String>,
+    home: home::Said,
 }
 
 impl Drop for Upkeep<'_> {
@@ -296,7 +300,7 @@ impl Upkeep<'_> {
             Some(error) => format!("{REFUSES_SCRIPTS}: {error}"),
             None => NO_SCRIPTS.to_owned(),
         });
-        let other_prefix = shared.prefix_mark.refusal(&active.companion_prefix);
+        let other_prefix = shared.prefix_mark.refusal(&active.companion_prefix, shared.backend.server.home());
         let why = refusal(&self.report).or(lacks_scripts).or(other_prefix);
         let standing = match why {
             Some(why) => Standing::NotServing(why),
@@ -330,6 +334,7 @@ impl Upkeep<'_> {
                 self.check_role(shared).await?;
                 self.look_after_commands(shared).await?;
                 self.look_after_eviction(shared).await?;
+                self.look_after_home(shared).await?;
                 self.look_after_scripts(shared).await?;
                 self.check_password_wanted(shared);
                 self.look_at_lineage(shared).await?;
@@ -349,6 +354,11 @@ impl Upkeep<'_> {
         }
     }
 
+    /// Slots may have moved.
+    async fn look_after_home(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
+        home::look(shared, &mut self.conversation, &self.report, &mut self.home).await
+    }
+
     /// Whether a server that did not know the commands for scripts knows them now, and one that ran them still does.
     async fn look_after_scripts(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let server = &shared.backend.server;
@@ -361,7 +371,10 @@ impl Upkeep<'_> {
                 return Ok(());
             }
             let before = self.refuses_scripts.take();
-            self.refuses_scripts = server_info::refusal_of_scripts(&mut self.conversation).await?;
+            let Some(home) = server.home() else {
+                return Ok(());
+            };
+            self.refuses_scripts = server_info::refusal_of_scripts(&mut self.conversation, home).await?;
             match (&before, &self.refuses_scripts) {
                 (_, Some(_)) => server.set_scripts(Scripts::Refused),
                 (Some(_), None) => server.set_scripts(Scripts::Run),

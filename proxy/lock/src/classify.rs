@@ -20,7 +20,7 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::administration::AdminCommand;
-use crate::companion::{OwnKey, PREFIX_MARK, lock_behind};
+use crate::companion::{OwnKey, is_prefix_mark, lock_behind};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::operator_command::OperatorCommand;
@@ -499,7 +499,7 @@ impl Classifier<'_> {
     fn may_be_companion(&self, key: &[u8]) -> bool {
         // The first byte by itself settles it for nearly every key, without a call.
         let first = self.companion_prefix.first();
-        (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix) || key == PREFIX_MARK
+        (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix) || is_prefix_mark(key)
     }
 
     /// The lock behind one of the proxy's own keys, as a target that carries the name as sent.

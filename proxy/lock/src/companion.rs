@@ -79,33 +79,64 @@ pub(crate) fn key_beside(companion: &[u8]) -> Vec<u8> {
 
 /// What a name of the proxy's own begins with where it is about no lock.
 pub(crate) const OWN: &[u8] = b"lockwarden";
-/// The index of the leases that are kept alive, behind the prefix.
-const INDEX: &[u8] = b"{}:lockwarden-kept";
+/// What the prefix mark begins with, whatever the prefix: that is the usual one.
+const MARK_PREFIX: &[u8] = b"lw:";
+const INDEX: &str = "lockwarden-kept";
+const ERA: &str = "lockwarden-era";
+const PROXIES: &str = "lockwarden-proxies";
+const MARK: &str = "lockwarden-prefix";
 
-/// The name of the index of the leases that are kept alive. It stands in database 0 for all.
-pub fn index_key(prefix: &[u8]) -> Vec<u8> {
-    [prefix, INDEX].concat()
+/// In which slot a server has the keys of the proxy's own that are about no lock. They stand in its database 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    tag: &'static str,
 }
 
-/// Since when which server is the primary, behind the prefix.
-const ERA: &[u8] = b"{}:lockwarden-era";
+impl Home {
+    /// Of a server that has all keys.
+    pub const WHOLE: Home = Home { tag: "" };
 
-/// The name of the key that says since when which server is the primary. It stands in database 0 for all.
-pub fn era_key(prefix: &[u8]) -> Vec<u8> {
-    [prefix, ERA].concat()
+    /// Of a node of a cluster, where the keys of this slot are.
+    pub fn of_slot(slot: u16) -> Home {
+        Home { tag: tag(slot) }
+    }
+
+    /// The name of the index of the leases that are kept alive.
+    pub fn index_key(self, prefix: &[u8]) -> Vec<u8> {
+        self.name(prefix, INDEX)
+    }
+
+    /// The name of the key that says since when which server is the primary.
+    pub fn era_key(self, prefix: &[u8]) -> Vec<u8> {
+        self.name(prefix, ERA)
+    }
+
+    /// The name of the key in which proxies that serve under this prefix enter themselves.
+    pub fn proxies_key(self, prefix: &[u8]) -> Vec<u8> {
+        self.name(prefix, PROXIES)
+    }
+
+    /// The key that says with which prefix companions are named on a Redis: under the same name for every
+    /// prefix, which is that of the usual one.
+    pub fn prefix_mark(self) -> Vec<u8> {
+        self.name(MARK_PREFIX, MARK)
+    }
+
+    fn name(self, prefix: &[u8], what: &str) -> Vec<u8> {
+        [prefix, b"{", self.tag.as_bytes(), b"}:", what.as_bytes()].concat()
+    }
 }
 
-/// The proxies that serve under a prefix, behind it.
-pub(crate) const PROXIES: &[u8] = b"{}:lockwarden-proxies";
+/// How the names of prefix marks look: what stands before the tag, and behind it.
+pub const PREFIX_MARKS: (&[u8], &[u8]) = (b"lw:{", b"}:lockwarden-prefix");
 
-/// The name of the key in which proxies that serve under this prefix enter themselves. It stands in database 0.
-pub fn proxies_key(prefix: &[u8]) -> Vec<u8> {
-    [prefix, PROXIES].concat()
+/// Whether this is the prefix mark of some home.
+#[inline]
+pub(crate) fn is_prefix_mark(key: &[u8]) -> bool {
+    let (before, behind) = PREFIX_MARKS;
+    let tag = key.strip_prefix(before).and_then(|key| key.strip_suffix(behind));
+    tag.is_some_and(|tag| !tag.contains(&b'}'))
 }
-
-/// The key that says with which prefix companions are named on a Redis: under the same name for every
-/// prefix, which is that of the usual one. It stands in database 0.
-pub const PREFIX_MARK: &[u8] = b"lw:{}:lockwarden-prefix";
 
 /// What the counts of surplus releases begin with, behind the prefix; 40 hexadecimal digits follow.
 const SURPLUS: &[u8] = b"{}:lockwarden-surplus:";
@@ -118,9 +149,22 @@ pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8
     if last.iter().all(is_hex) && (surplus.starts_with(beginning) || beginning.starts_with(&surplus)) {
         return true;
     }
-    let fixed = [PREFIX_MARK.to_vec(), index_key(prefix), era_key(prefix), proxies_key(prefix)];
-    let fits = |name: &Vec<u8>| name.starts_with(beginning) && name.ends_with(ending);
-    fixed.iter().any(fits)
+    let names = [(MARK_PREFIX, MARK), (prefix, INDEX), (prefix, ERA), (prefix, PROXIES)];
+    names.iter().any(|(prefix, what)| {
+        // Any tag may stand between the two.
+        let (before, behind) = ([prefix, &b"{"[..]].concat(), [b"}:", what.as_bytes()].concat());
+        let begins = before.starts_with(beginning)
+            || beginning.strip_prefix(&before[..]).is_some_and(|rest| is_beginning_of_tagged(rest, &behind));
+        begins && (behind.ends_with(ending) || ending.ends_with(&behind))
+    })
+}
+
+/// Whether this is how a tag with that behind it begins.
+fn is_beginning_of_tagged(rest: &[u8], behind: &[u8]) -> bool {
+    match rest.iter().position(|&byte| byte == b'}') {
+        Some(end) => behind.starts_with(&rest[end..]),
+        None => true,
+    }
 }
 
 /// What a name of the proxy's own stands for.
@@ -138,7 +182,7 @@ impl OwnKey {
     /// Whether this name is one of the proxy's own. This is the one place that knows. The tag is not compared, so that
     /// a wrong one cannot hide a companion-like key.
     pub fn of(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> Option<OwnKey> {
-        if candidate == PREFIX_MARK {
+        if is_prefix_mark(candidate) {
             return Some(OwnKey::Other);
         }
         let [b'{', tagged @ ..] = candidate.strip_prefix(prefix)? else {

@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 use lockwarden_resp::{Elements, Protocol, bulk_text, put_array_header, put_null};
 use memchr::memmem;
 
-use crate::companion::{PREFIX_MARK, names_companion};
+use crate::companion::{PREFIX_MARKS, names_companion};
 use crate::namespace::Namespaces;
 use crate::table::Listing;
 
@@ -29,7 +29,8 @@ impl OwnKeys<'_> {
     /// Whether a frame that does not even contain the prefix needs no closer look.
     fn cannot_be_in(&self, frame: &[u8]) -> bool {
         let is_absent = |beginning| memmem::find(frame, beginning).is_none();
-        is_absent(self.prefix) && (PREFIX_MARK.starts_with(self.prefix) || is_absent(PREFIX_MARK))
+        let (mark, _) = PREFIX_MARKS;
+        is_absent(self.prefix) && (mark.starts_with(self.prefix) || is_absent(mark))
     }
 
     fn contains_bulk(&self, element: &[u8]) -> bool {

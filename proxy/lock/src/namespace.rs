@@ -5,7 +5,7 @@ mod index;
 
 use bytes::Bytes;
 
-use crate::companion::{PREFIX_MARK, names_companion};
+use crate::companion::{is_prefix_mark, names_companion};
 use crate::glob::{Glob, starts_with};
 use index::{End, Index};
 
@@ -111,7 +111,7 @@ impl Namespaces {
     #[inline]
     fn is_own(&self, key: &[u8]) -> bool {
         let prefix = &self.own_prefix[..];
-        !prefix.is_empty() && (starts_with(key, prefix) || key == PREFIX_MARK) && names_companion(prefix, key, self)
+        !prefix.is_empty() && (starts_with(key, prefix) || is_prefix_mark(key)) && names_companion(prefix, key, self)
     }
 
     /// The same by the globs alone: the proxy's own keys may be among those.

@@ -189,8 +189,8 @@ impl Prepared {
             Some(secret) => AdminToken::configured(secret.expose().to_owned()),
             None => AdminToken::generate().map_err(Failure::line)?,
         };
-        let (allow_open, listeners) = (config.allow_open, config.data_listeners());
-        let judgement: maintenance::Judgement = Box::new(move |report| refusal(report, &listeners, allow_open));
+        let (wanted, listeners) = (Wanted::of(&config), config.data_listeners());
+        let judgement: maintenance::Judgement = Box::new(move |report| refusal(report, &listeners, wanted));
         let patience = config.drain;
         let generated = config.admin_token.is_none();
         // Few give orders, and they wait for what comes of them.
@@ -395,20 +395,35 @@ async fn renew_all(renewals: &mpsc::Sender<RenewAll>) {
     }
 }
 
-/// Why a server is not served by these listeners, if so. Sentinels are none of them: they have no data.
-pub(crate) fn refusal(
-    report: &server_info::Report,
-    listeners: &[config::Listener],
+/// What a server must be to be served.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    cluster_node: bool,
     allow_open: bool,
-) -> Option<String> {
-    if report.cluster {
-        return Some(
-            "the backend is a node of a cluster, and backends in cluster mode are not served yet: \
-             name a server that is not in cluster mode"
-                .into(),
-        );
+}
+
+impl Wanted {
+    pub(crate) fn of(config: &Config) -> Wanted {
+        Wanted { cluster_node: config.cluster_node, allow_open: config.allow_open }
     }
-    open_network_refusal(listeners, report.without_login, allow_open)
+}
+
+/// Why a server is not served by these listeners, if so. Sentinels are none of them: they have no data.
+pub(crate) fn refusal(report: &server_info::Report, listeners: &[config::Listener], wanted: Wanted) -> Option<String> {
+    let why = match (report.cluster, wanted.cluster_node) {
+        (true, false) => {
+            "the backend is a node of a cluster: say cluster_node = true where one lockwarden stands before each node, \
+             or name a server that is not in cluster mode"
+        }
+        (false, true) => {
+            "the backend is not in cluster mode, although cluster_node = true says so: take that away, or name a node of \
+             the cluster"
+        }
+        (true, true) | (false, false) => {
+            return open_network_refusal(listeners, report.without_login, wanted.allow_open);
+        }
+    };
+    Some(why.to_owned())
 }
 
 /// Puts what policies do on the metrics page.

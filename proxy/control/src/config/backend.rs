@@ -177,7 +177,9 @@ pub enum BackendUrlError {
     ManySentinels,
     #[error("the only option behind the name of the primary is ?db=number; write {SENTINEL_SHAPE}")]
     SentinelOptions,
-    #[error("a cluster ({0}://) is not there yet; use a single server with redis://")]
+    #[error(
+        "a whole cluster ({0}://) is not served yet; use a single server with redis://, or put one lockwarden before each node, with redis:// and cluster_node = true"
+    )]
     Cluster(String),
     #[error("the path of a unix socket has to be a whole one, as in redis+unix:///run/redis/redis.sock")]
     SocketPath,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use super::advertise;
-use super::backend::Backend;
+use super::backend::{Backend, Target};
 use super::backend_login::BackendLogin;
 use super::certificate_login::{self, CertificateLogin};
 use super::finding::{Findings, Place};
@@ -51,6 +51,7 @@ pub(super) struct Draft {
     pub(super) admin: Layered<Option<SocketAddr>>,
     pub(super) admin_token: Layered<Option<Secret>>,
     pub(super) metrics: Layered<Option<SocketAddr>>,
+    pub(super) cluster_node: Layered<bool>,
     /// Each `[[listener]]`, and where it stands; so with the others.
     pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend_login: Option<(BackendLogin, Place)>,
@@ -75,6 +76,7 @@ impl Draft {
             admin: Layered::built_in(Some(DEFAULT_ADMIN)),
             admin_token: Layered::built_in(None),
             metrics: Layered::built_in(None),
+            cluster_node: Layered::built_in(false),
             listeners: Vec::new(),
             backend_login: None,
             backend_tls: None,
@@ -91,6 +93,7 @@ impl Draft {
     pub(super) fn finish(mut self, source: Option<&Path>, findings: &mut Findings) -> Config {
         self.check_addresses(findings);
         self.check_backend_is_another(findings);
+        self.check_cluster_node(findings);
         self.check_admin_token(findings);
         self.give_backend_its_password(findings);
         sentinel::give_login(self.sentinel.take(), &mut self.backend.value, findings);
@@ -121,6 +124,7 @@ impl Draft {
             admin: self.admin.value,
             admin_token: self.admin_token.value,
             metrics: self.metrics.value,
+            cluster_node: self.cluster_node.value,
             guards: self.guards.into_iter().map(|(guard, _)| guard).collect(),
             certificate_logins: logins.map(|(login, _)| login).collect(),
             source: source.map(Path::to_owned),
@@ -192,6 +196,23 @@ impl Draft {
                 findings.error(place.clone(), message);
             }
         }
+    }
+
+    /// A node is one server with an address of its own.
+    fn check_cluster_node(&self, findings: &mut Findings) {
+        let (true, Some(place)) = (self.cluster_node.value, &self.cluster_node.place) else {
+            return;
+        };
+        let wrong = match &self.backend.value {
+            Backend::Private => "the backend is private, which is no cluster",
+            Backend::Redis(url) => match url.target {
+                Target::Sentinel(_) => "sentinels look after no cluster",
+                Target::Tcp { .. } | Target::Unix(_) => return,
+            },
+        };
+        let message =
+            format!("cluster_node: {wrong}; name the address of the node as the backend, as in redis://127.0.0.1:7000");
+        findings.error(place.clone(), message);
     }
 
     fn check_admin_token(&self, findings: &mut Findings) {

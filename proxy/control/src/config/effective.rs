@@ -118,7 +118,7 @@ impl Sayings {
         let value = match key {
             "backend" => url(text),
             "admin_token" | "backend_password_file" => HIDDEN.to_owned(),
-            "allow_open" => matches!(text, "true" | "1").to_string(),
+            "allow_open" | "cluster_node" => matches!(text, "true" | "1").to_string(),
             _ => toml::Value::from(text).to_string(),
         };
         if key == "admin_token" {

@@ -117,6 +117,9 @@ fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Dr
     if let Some(allow_open) = reader.boolean(top, "allow_open") {
         draft.config.allow_open = allow_open.value;
     }
+    if let Some(node) = reader.boolean(top, "cluster_node") {
+        draft.cluster_node.set(Some(node.value), reader.document.place(node.span));
+    }
     let balancers = reader.strings(top, "proxy_protocol_from", MAX_NETWORKS, network::network);
     if let Some(balancers) = balancers {
         let networks = balancers.value.into_iter().map(|network| network.value);

@@ -13,6 +13,7 @@ key_table! { pub(super) TOP_KEYS =
     metrics: "\"127.0.0.1:9181\"" = "\"off\"",
     metrics_max_namespaces: "32" = "30",
     allow_open: "false" = "false",
+    cluster_node: "true" = "false",
     companion_prefix: "\"lw:\"" = "\"lw:\"",
     proxy_protocol_from: "[\"10.0.0.0/8\"]" = "[]",
     sessions: "\"dedicated\"" = "\"dedicated\"",

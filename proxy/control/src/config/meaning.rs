@@ -67,6 +67,7 @@ impl Meaning {
             metrics: _,
             metrics_max_namespaces: _,
             allow_open: _,
+            cluster_node: _,
             companion_prefix,
             proxy_protocol_from: _,
             sessions: _,

@@ -50,7 +50,7 @@ impl Overrides {
 type Put = fn(&mut Draft, Place, &str, &mut Findings);
 
 /// Each key of the file that a variable says as well: the key, the variable, its flag (or none), and where the word goes.
-const SAID_ELSEWHERE: [(&str, &str, &str, Put); 8] = [
+const SAID_ELSEWHERE: [(&str, &str, &str, Put); 9] = [
     ("admin", "LOCKWARDEN_ADMIN", "--admin", |draft, place, text, findings| {
         put(&mut draft.admin, place, value::address_or_off(text), findings);
     }),
@@ -66,6 +66,9 @@ const SAID_ELSEWHERE: [(&str, &str, &str, Put); 8] = [
     }),
     ("backend_password_file", "LOCKWARDEN_BACKEND_PASSWORD", "", |draft, place, text, findings| {
         put(&mut draft.backend_password, place, secret::password(text).map(Some), findings);
+    }),
+    ("cluster_node", "LOCKWARDEN_CLUSTER_NODE", "", |draft, place, text, findings| {
+        put(&mut draft.cluster_node, place, value::boolean(text), findings);
     }),
     ("listen", "LOCKWARDEN_LISTEN", "--listen", |draft, place, text, findings| {
         put(&mut draft.listen, place, listener::listen_or_off(text), findings);

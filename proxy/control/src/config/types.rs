@@ -59,6 +59,8 @@ pub struct Config {
     pub metrics_max_namespaces: usize,
     /// Serve an unprotected backend on an address that is not loopback.
     pub allow_open: bool,
+    /// The backend is a node of a cluster, and one proxy stands before each.
+    pub cluster_node: bool,
     /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
     pub companion_prefix: Bytes,
     /// Load balancers that must send a PROXY header, and whose header is trusted.

@@ -1,16 +1,18 @@
 //! What is known of the server: whether it is there, whether it may be served, what commands it
 //! has. Asked by the upkeep connection; sessions and `/ready` only read it.
 
+mod cluster;
 mod login;
 pub(super) mod role;
 mod scripts;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
+use lockwarden_lock::companion::Home;
 use lockwarden_lock::era::Reckoned;
 use lockwarden_lock::outcome::Missing;
 use lockwarden_lock::table::{Categories, ForeignSpec, ForeignTable};
@@ -21,6 +23,7 @@ use super::conversation::{BackendError, Conversation};
 pub(crate) use super::info::info_field;
 use super::open_connections::OpenConnections;
 
+pub use cluster::ask_home;
 pub use login::{WithoutLogin, open_network_refusal};
 pub use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 use scripts::is_missing;
@@ -79,6 +82,9 @@ pub struct Server {
     reckoned: ArcSwapOption<Reckoned>,
     unreckoned: ArcSwap<Instant>,
     another: AtomicBool,
+    /// It is a node of a cluster.
+    in_cluster: AtomicBool,
+    home: Mutex<Option<Home>>,
     asked: ArcSwap<Instant>,
 }
 
@@ -113,6 +119,8 @@ impl Server {
             reckoned: ArcSwapOption::empty(),
             unreckoned: ArcSwap::from_pointee(Instant::now()),
             another: AtomicBool::new(false),
+            in_cluster: AtomicBool::new(false),
+            home: Mutex::new(None),
             asked: ArcSwap::from_pointee(Instant::now()),
         }
     }
@@ -216,6 +224,29 @@ impl Server {
         while self.reckoned.load().is_none() && self.unreckoned.load().elapsed() < SETTLES_WITHIN {
             tokio::time::sleep(SETTLES_EVERY).await;
         }
+    }
+
+    /// Where the keys stand that are about no lock; `None` until it has said, and of a node of a cluster that has
+    /// no slots or does not tell which.
+    pub fn home(&self) -> Option<Home> {
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in whether it is a node of a cluster, and where those keys stand. Returns whether they stood elsewhere before.
+    pub(crate) fn set_home(&self, in_cluster: bool, home: Option<Home>) -> bool {
+        self.in_cluster.store(in_cluster, Ordering::Relaxed);
+        let before = std::mem::replace(&mut *self.home.lock().unwrap_or_else(PoisonError::into_inner), home);
+        before != home
+    }
+
+    /// Whether it is a node of a cluster.
+    pub(crate) fn in_cluster(&self) -> bool {
+        self.in_cluster.load(Ordering::Relaxed)
+    }
+
+    /// How many locks one call may name: in a cluster one, as the next may be in another slot.
+    pub(crate) fn locks_a_call(&self, most: usize) -> usize {
+        if self.in_cluster() { 1 } else { most }
     }
 
     /// Another server than the proxy's own connection leads to has answered at the backend's address.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_control::clock;
-use lockwarden_lock::companion::era_key;
+use lockwarden_lock::companion::Home;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::era::{Era, Look, Reading, Reckoned};
 use lockwarden_lock::lease::{End, GRAIN, Lease};
@@ -65,6 +65,8 @@ pub(super) struct Eras {
     is_written: bool,
     /// What was entered last, on whichever server.
     known: Option<Era>,
+    /// Where it was entered.
+    home: Option<Home>,
     /// What its server's clock said then.
     read: Option<Reading>,
     /// It was said that the entry cannot be read or written.
@@ -102,12 +104,16 @@ impl Eras {
         if run.is_empty() || run.contains(char::is_whitespace) {
             return;
         }
+        // A node without slots has no locks either.
+        let Some(home) = shared.backend.server.home() else {
+            return;
+        };
         let epoch = match shared.backend.address.authority.agreement(Instant::now()) {
             Agreement::Needless => None,
             Agreement::Reached(epoch) => Some(epoch),
             Agreement::Missing => return,
         };
-        match timeout(LOOK_WITHIN, self.enter(shared, run, epoch)).await {
+        match timeout(LOOK_WITHIN, self.enter(shared, run, epoch, home)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.own = None;
@@ -129,7 +135,13 @@ impl Eras {
         Some(RedisTime(read.redis.0.saturating_add(passed).saturating_add(era.ahead_ms)))
     }
 
-    async fn enter(&mut self, shared: &ProxyState, run: &str, epoch: Option<u64>) -> Result<(), BackendError> {
+    async fn enter(
+        &mut self,
+        shared: &ProxyState,
+        run: &str,
+        epoch: Option<u64>,
+        home: Home,
+    ) -> Result<(), BackendError> {
         let active = shared.active.load_full();
         let prefix = &active.companion_prefix;
         let longest = active.details.iter().filter_map(|details| details.quarantine);
@@ -144,7 +156,7 @@ impl Eras {
         };
         for _ in 0..MAX_TRIES {
             let sent = Instant::now();
-            let found = own.ask(&[b"GET", &era_key(prefix)[..]]).await?;
+            let found = own.ask(&[b"GET", &home.era_key(prefix)[..]]).await?;
             let answer = own.ask(&["TIME"]).await?;
             let refused = found.as_error().or(answer.as_error());
             let Some(redis) = time(&answer).filter(|_| refused.is_none()) else {
@@ -161,7 +173,11 @@ impl Eras {
                 );
             }
             let text = found.as_bytes().map_or_else(String::new, |entry| String::from_utf8_lossy(entry).into_owned());
-            let before = Era::read(&text);
+            // In a cluster the entry's place changes with the slots of the node. What is found in the new one may be what
+            // another node had left there; what this proxy knows of the era goes on.
+            let is_moved = self.home.is_some_and(|before| before != home);
+            let before = Era::read(&text).filter(|era| !is_moved || *era.run == *run);
+            let before = before.or_else(|| self.known.clone().filter(|_| is_moved));
             let look = Look {
                 run: run.into(),
                 epoch,
@@ -173,9 +189,9 @@ impl Eras {
                 anew: self.is_anew,
             };
             let era = Era::after(before.as_ref(), self.known.as_ref(), &look);
-            if before.as_ref() != Some(&era) || !self.is_written {
+            if before.as_ref() != Some(&era) || is_moved || !self.is_written {
                 let entry = era.entry();
-                let answer = own.execute(&plan::enter_era(&text, &entry, prefix)).await?;
+                let answer = own.execute(&plan::enter_era(&text, &entry, (prefix, home))).await?;
                 if answer.as_bytes().is_none() {
                     return Err(unusable(answer.as_error()));
                 }
@@ -185,7 +201,7 @@ impl Eras {
                 }
             }
             (self.is_anew, self.is_written, self.is_reported) = (false, true, false);
-            (self.known, self.read, self.own) = (Some(era.clone()), Some(read), Some(own));
+            (self.known, self.read, self.own, self.home) = (Some(era.clone()), Some(read), Some(own), Some(home));
             let server = &shared.backend.server;
             let is_first = server.reckoned().is_none();
             server.set_reckoned(Some(Reckoned { era, read }));
@@ -255,7 +271,7 @@ async fn survey_all<T>(
     let mut lost = 0;
     for of_one_db in unknown.chunk_by(|(one, ..), (other, ..)| one.db == other.db) {
         own.select(of_one_db[0].0.db).await?;
-        for batch in of_one_db.chunks(BATCH) {
+        for batch in of_one_db.chunks(shared.backend.server.locks_a_call(BATCH)) {
             let leases = batch.iter().map(|(key, grant, _)| (&key.key[..], *grant));
             let asked = Instant::now();
             let answer = own.execute(&plan::survey(leases, &prefix)).await?;

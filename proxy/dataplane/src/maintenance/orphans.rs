@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lockwarden_lock::companion::Home;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::{self, IndexEntry, Orphan};
 use lockwarden_resp::Value;
@@ -70,18 +71,23 @@ impl Orphans {
         self.skip
     }
 
-    /// What to write, and then to look, if it is time for either.
-    pub(super) fn next_question(&mut self, shared: &ProxyState, now: Instant) -> Option<IndexWork> {
+    /// What to write, and then to look, if it is time for either. A node without slots has no index.
+    pub(super) fn next_question(&mut self, shared: &ProxyState, now: Instant) -> Option<(IndexWork, Home)> {
         let due = self.due.filter(|_| !self.is_asked && self.writes(now))?;
         if now < due && !shared.renewals.has_listing(now) {
             return None;
         }
+        let Some(home) = shared.backend.server.home() else {
+            let again = now + MIN_PAUSE;
+            (self.due, self.paused_until) = (Some(again), Some(again));
+            return None;
+        };
         self.is_asked = true;
-        Some(shared.renewals.take_listing(now, MAX_BATCH))
+        Some((shared.renewals.take_listing(now, MAX_BATCH), home))
     }
 
     /// The index could not be written or read.
-    pub(super) fn failed(&mut self, error: &[u8]) {
+    pub(super) fn failed(&mut self, error: &[u8], in_cluster: bool) {
         self.is_asked = false;
         self.skip = 0;
         let again = Instant::now() + MAX_PAUSE;
@@ -89,8 +95,9 @@ impl Orphans {
         self.failures.count(error);
         self.failures.log(false);
         let error = String::from_utf8_lossy(error);
-        // Inside a script Redis words it otherwise. On a node of a cluster the index may be another one's.
-        let is_for_good = lacks_rights(&error) || error.starts_with("MOVED ");
+        // Inside a script Redis words it otherwise. Where a cluster hides behind one address, the index may be another node's; on
+        // a node, its slot has moved, and the next index is in another one.
+        let is_for_good = lacks_rights(&error) || error.starts_with("MOVED ") && !in_cluster;
         self.due = (!is_for_good).then_some(again);
     }
 
@@ -195,13 +202,14 @@ mod tests {
 
     #[test]
     fn an_index_that_this_server_never_gives_is_not_asked_for_again() {
-        for (error, expected) in [
-            ("MOVED 14999 127.0.0.1:7001", false),
-            ("NOPERM this user has no permissions to access one of the keys", false),
-            ("OOM command not allowed when used memory > 'maxmemory'.", true),
+        for (error, in_cluster, expected) in [
+            ("MOVED 14999 127.0.0.1:7001", false, false),
+            ("MOVED 14999 127.0.0.1:7001", true, true),
+            ("NOPERM this user has no permissions to access one of the keys", true, false),
+            ("OOM command not allowed when used memory > 'maxmemory'.", false, true),
         ] {
             let mut orphans = Orphans::new();
-            orphans.failed(error.as_bytes());
+            orphans.failed(error.as_bytes(), in_cluster);
             assert_eq!(orphans.due().is_some(), expected, "{error}");
             let later = Instant::now() + 2 * MAX_PAUSE;
             assert_eq!(orphans.writes(later), expected, "{error}");

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use lockwarden_control::telemetry::vocabulary::{ConnectionState, DurabilityResult, KeepAliveOutcome};
+use lockwarden_lock::companion::Home;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, IndexEntry, Plan};
@@ -153,8 +154,8 @@ struct Call {
 enum Question {
     /// Leases of one database.
     Renew(Vec<(DbKey, KeptLease)>),
-    /// What is written to the index; the answer says what is overdue.
-    Index(IndexWork),
+    /// What is written to the index, which stands there; the answer says what is overdue.
+    Index(IndexWork, Home),
     /// Overdue entries of leases of one database, and since when each is overdue.
     Orphans(Vec<(IndexEntry, Instant)>),
 }
@@ -163,7 +164,7 @@ impl Question {
     fn db(&self) -> u32 {
         match self {
             Question::Renew(leases) => leases.first().map_or(0, |(key, _)| key.db),
-            Question::Index(_) => 0,
+            Question::Index(..) => 0,
             Question::Orphans(entries) => entries.first().map_or(0, |(entry, _)| entry.db),
         }
     }
@@ -185,7 +186,9 @@ impl Call {
                 });
                 plan::renew(renewals, prefix)
             }
-            Question::Index(work) => plan::index(&work.written, &work.removed, (MAX_BATCH, skip), prefix),
+            Question::Index(work, home) => {
+                plan::index(&work.written, &work.removed, (MAX_BATCH, skip), (prefix, *home))
+            }
             Question::Orphans(entries) => plan::orphans(entries.iter().map(|(entry, _)| entry), prefix),
         }
     }
@@ -246,8 +249,8 @@ impl<'a> Renewals<'a> {
                 }
                 self.send_renewals(due, now).await?;
             }
-            if let Some(work) = self.orphans.next_question(self.shared, now) {
-                self.send(Question::Index(work), Form::Sha).await?;
+            if let Some((work, home)) = self.orphans.next_question(self.shared, now) {
+                self.send(Question::Index(work, home), Form::Sha).await?;
             }
             if let Some(call) = self.calls.pop_front() {
                 self.read(call).await?;
@@ -292,9 +295,15 @@ impl<'a> Renewals<'a> {
             let (these, others) =
                 leases.into_iter().partition(|(key, _)| key.db == db && self.durability(key) == waits);
             leases = others;
-            self.send(Question::Renew(these), Form::Sha).await?;
+            for these in these.chunks(self.locks_a_call()) {
+                self.send(Question::Renew(these.to_vec()), Form::Sha).await?;
+            }
         }
         Ok(())
+    }
+
+    fn locks_a_call(&self) -> usize {
+        self.shared.backend.server.locks_a_call(MAX_BATCH)
     }
 
     /// What replicas are to confirm of a renewal of this lease.
@@ -308,7 +317,7 @@ impl<'a> Renewals<'a> {
         let mut request = BytesMut::new();
         let waits = match &question {
             Question::Renew(leases) => leases.first().and_then(|(key, _)| self.durability(key)),
-            Question::Index(_) | Question::Orphans(_) => None,
+            Question::Index(..) | Question::Orphans(_) => None,
         };
         let db = question.db();
         let selects = self.db != Some(db);
@@ -376,7 +385,7 @@ impl<'a> Renewals<'a> {
                 }
             }
             Question::Renew(_) => self.failures.count(text),
-            Question::Index(_) => self.orphans.failed(text),
+            Question::Index(..) => self.orphans.failed(text, self.shared.backend.server.in_cluster()),
             Question::Orphans(_) => {}
         }
         Ok(())
@@ -420,12 +429,14 @@ impl<'a> Renewals<'a> {
                     effects::renewed(self.shared, key, lease, renewed, with_record, now);
                 }
             }
-            Question::Index(work) => {
+            Question::Index(work, _) => {
                 if !work.written.is_empty() {
                     self.orphans.were_written();
                 }
                 for overdue in self.orphans.overdue(self.shared, answer, call.sent) {
-                    self.send(Question::Orphans(overdue), Form::Sha).await?;
+                    for overdue in overdue.chunks(self.locks_a_call()) {
+                        self.send(Question::Orphans(overdue.to_vec()), Form::Sha).await?;
+                    }
                 }
             }
             Question::Orphans(entries) => self.orphans.found(self.shared, entries, answer, call.sent),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::companion::era_key;
+use lockwarden_lock::companion::Home;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -52,7 +52,7 @@ async fn prove_descent(shared: Arc<ProxyState>, sentinels: Arc<Sentinels>) {
         for named in contenders {
             let (shared, lineage) = (shared.clone(), lineage.clone());
             asking.spawn(async move {
-                let key = era_key(&shared.active.load().companion_prefix);
+                let key = Home::WHOLE.era_key(&shared.active.load().companion_prefix);
                 let proof = shared.backend.address.descends(&named, &lineage, &key);
                 (timeout(PROVED_WITHIN, proof).await, named)
             });

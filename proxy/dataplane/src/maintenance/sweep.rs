@@ -146,7 +146,7 @@ impl Sweeper {
             return Ok(None);
         };
         let keys = self.page(db, conversation, &active).await?;
-        for batch in keys.chunks(BATCH) {
+        for batch in keys.chunks(shared.backend.server.locks_a_call(BATCH)) {
             if self.look(shared, &active, db, batch, conversation).await? {
                 continue;
             }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_control::random;
 use lockwarden_control::ruleset::Active;
-use lockwarden_lock::companion::{PREFIX_MARK, proxies_key};
+use lockwarden_lock::companion::Home;
 use lockwarden_lock::plan::{self, Marked, ProxyNote};
 use lockwarden_lock::record_version::VERSION;
 use lockwarden_lock::token::hex;
@@ -30,8 +30,8 @@ const MAX_TOLD: usize = 64;
 
 impl PrefixMark {
     /// Why no client is served, if that is so.
-    pub(crate) fn refusal(&self, prefix: &[u8]) -> Option<String> {
-        Some(refusal(prefix, &self.other()?))
+    pub(crate) fn refusal(&self, prefix: &[u8], home: Option<Home>) -> Option<String> {
+        Some(refusal((prefix, home?), &self.other()?))
     }
 
     /// Before a lock may be granted: sees to it that the mark is there. Returns false where another prefix is in use. Where Redis does not
@@ -57,11 +57,15 @@ impl PrefixMark {
     /// key of ours.
     pub(crate) async fn look(&self, own: &mut Conversation, shared: &ProxyState) -> Result<(), BackendError> {
         let backend = &shared.backend.address;
+        // A node without slots has no locks either.
+        let Some(home) = shared.backend.server.home() else {
+            return Ok(());
+        };
         let active = shared.active.load_full();
         let prefix = &active.companion_prefix;
         let has_leases = shared.mirror.has_worked();
         let mut known = self.known.lock().await;
-        match read(own, backend, prefix).await? {
+        match read(own, backend, (prefix, home)).await? {
             Found::Marked(marked) if marked == prefix => {
                 known.own = Some(prefix.clone());
                 self.is_own();
@@ -87,7 +91,7 @@ impl PrefixMark {
             }
             Found::Unreadable(error) => {
                 self.cannot_be_known();
-                known.report(&error);
+                known.report(home, &error);
                 return Ok(());
             }
         }
@@ -100,12 +104,15 @@ impl PrefixMark {
 
     /// Writes the mark, and this proxy beside it.
     async fn enter(&self, known: &mut Known, shared: &ProxyState) {
+        let Some(home) = shared.backend.server.home() else {
+            return;
+        };
         let active = shared.active.load_full();
         let prefix = &active.companion_prefix;
         let said = known.says(&active);
         let before = known.noted.as_ref().map_or("", |(said, _)| said.as_str());
         let given_up = known.own.as_ref().filter(|own| *own != prefix).cloned().unwrap_or_default();
-        let step = plan::enter_mark(prefix, &said, before, &given_up);
+        let step = plan::enter_mark((prefix, home), &said, before, &given_up);
         // Over a connection of its own: where writes are paused, nothing else waits behind it.
         let written = async {
             let mut own = shared.backend.address.converse().await?;
@@ -123,7 +130,7 @@ impl PrefixMark {
             Some(Marked::Own { replaced, unnoted, proxies }) => {
                 if let Some(replaced) = replaced.filter(|replaced| *replaced != given_up) {
                     tracing::warn!(
-                        key = %String::from_utf8_lossy(PREFIX_MARK),
+                        key = %String::from_utf8_lossy(&home.prefix_mark()),
                         held = ?String::from_utf8_lossy(&replaced),
                         "the key that says which companion_prefix is in use held what no proxy has written: it was written anew"
                     );
@@ -131,7 +138,7 @@ impl PrefixMark {
                 known.own = Some(prefix.clone());
                 self.is_own();
                 match unnoted {
-                    Some(error) => known.report(&Value::Error(error)),
+                    Some(error) => known.report(home, &Value::Error(error)),
                     None => known.is_reported = false,
                 }
                 known.compare(&proxies, shared);
@@ -141,7 +148,7 @@ impl PrefixMark {
             None => {
                 known.is_forbidden = answer.as_error().is_some_and(|text| text.starts_with(b"NOPERM"));
                 self.cannot_be_known();
-                known.report(&answer);
+                known.report(home, &answer);
             }
         }
     }
@@ -190,14 +197,14 @@ impl Known {
     }
 
     /// It is not known which prefix is in use: that stops no client, and is said once.
-    fn report(&mut self, answer: &Value) {
+    fn report(&mut self, home: Home, answer: &Value) {
         if answer.as_error().is_some_and(|text| server_info::is_for_now(text)) {
             return;
         }
         if !std::mem::replace(&mut self.is_reported, true) {
             let error = answer.as_error().map(|text| String::from_utf8_lossy(text));
             tracing::warn!(
-                key = %String::from_utf8_lossy(PREFIX_MARK),
+                key = %String::from_utf8_lossy(&home.prefix_mark()),
                 error = error.as_deref().unwrap_or("no answer of the script's own"),
                 "the key that says which companion_prefix is in use cannot be read or written: \
                  nothing stops another proxy with another prefix"
@@ -207,8 +214,9 @@ impl Known {
 }
 
 /// Why a proxy with this prefix is of no use beside those with the other one, and what to do.
-fn refusal(prefix: &[u8], other: &[u8]) -> String {
-    let [prefix, other, mark] = [prefix, other, PREFIX_MARK].map(String::from_utf8_lossy);
+fn refusal((prefix, home): (&[u8], Home), other: &[u8]) -> String {
+    let mark = home.prefix_mark();
+    let [prefix, other, mark] = [prefix, other, &mark].map(String::from_utf8_lossy);
     format!(
         "companion_prefix is {prefix:?}, but the records of locks on this Redis begin with {other:?}, and proxies \
          with different prefixes exclude nobody from each other's locks: set companion_prefix = {other:?}; or, once no \
@@ -228,14 +236,14 @@ enum Found {
 }
 
 /// Reads the mark. Reading is no write, so a heartbeat does not wait while writes are paused.
-async fn read(own: &mut Conversation, backend: &Address, prefix: &[u8]) -> Result<Found, BackendError> {
+async fn read(own: &mut Conversation, backend: &Address, (prefix, home): (&[u8], Home)) -> Result<Found, BackendError> {
     if backend.url.db != 0 {
         let selected = own.ask(&["SELECT", "0"]).await?;
         if selected.is_error() {
             return Ok(Found::Unreadable(selected));
         }
     }
-    let mark = match own.ask(&[b"GET", PREFIX_MARK]).await? {
+    let mark = match own.ask(&[b"GET", &home.prefix_mark()[..]]).await? {
         Value::Null => return Ok(Found::Nothing),
         Value::Bulk(mark) => mark,
         error if error.as_error().is_some_and(|text| text.starts_with(b"WRONGTYPE")) => {
@@ -247,7 +255,7 @@ async fn read(own: &mut Conversation, backend: &Address, prefix: &[u8]) -> Resul
         && mark.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'));
     // What cannot be read may be there.
     let is_used =
-        mark == prefix || is_prefix && own.ask(&[b"EXISTS", &proxies_key(&mark)[..]]).await? != Value::Integer(0);
+        mark == prefix || is_prefix && own.ask(&[b"EXISTS", &home.proxies_key(&mark)[..]]).await? != Value::Integer(0);
     Ok(match is_used {
         true => Found::Marked(mark),
         false => Found::Nonsense(format!("{:?}", String::from_utf8_lossy(&mark[..mark.len().min(64)]))),
@@ -267,19 +275,20 @@ pub struct Marks {
 pub async fn doubt(
     own: &mut Conversation,
     backend: &Address,
-    prefix: &[u8],
+    (prefix, home): (&[u8], Home),
     rules: &str,
 ) -> Result<Marks, BackendError> {
     let mut marks = Marks::default();
-    let key = String::from_utf8_lossy(PREFIX_MARK);
-    match read(own, backend, prefix).await? {
+    let key = home.prefix_mark();
+    let key = String::from_utf8_lossy(&key);
+    match read(own, backend, (prefix, home)).await? {
         Found::Nothing => {}
         Found::Marked(marked) if marked == prefix => {
-            let proxies = proxies(own, prefix).await?;
+            let proxies = proxies(own, (prefix, home)).await?;
             marks.doubts.extend(unlike(&proxies));
             marks.stands.extend(serving(&proxies, rules));
         }
-        Found::Marked(marked) => marks.doubts.push(refusal(prefix, &marked)),
+        Found::Marked(marked) => marks.doubts.push(refusal((prefix, home), &marked)),
         Found::Nonsense(held) => marks.doubts.push(format!(
             "the key {key}, which says which companion_prefix is in use, holds {held}, under which no proxy serves: the proxies \
              write it anew; find out who wrote it"
@@ -296,11 +305,11 @@ pub async fn doubt(
 }
 
 /// What the proxies that serve under this prefix say of themselves.
-async fn proxies(own: &mut Conversation, prefix: &[u8]) -> Result<Vec<ProxyNote>, BackendError> {
+async fn proxies(own: &mut Conversation, (prefix, home): (&[u8], Home)) -> Result<Vec<ProxyNote>, BackendError> {
     let time = own.ask(&["TIME"]).await?;
     let seconds = time.as_items().and_then(|items| items.first()?.as_bytes().cloned()).unwrap_or_default();
     let since = [&seconds[..], b"000"].concat();
-    let said = own.ask(&[b"ZRANGEBYSCORE", &proxies_key(prefix)[..], &since, b"+inf"]).await?;
+    let said = own.ask(&[b"ZRANGEBYSCORE", &home.proxies_key(prefix)[..], &since, b"+inf"]).await?;
     let said = said.as_items().unwrap_or_default().iter().filter_map(Value::as_bytes);
     Ok(said.filter_map(|entry| ProxyNote::read(entry)).collect())
 }

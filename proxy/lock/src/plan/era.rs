@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockwarden_resp::Value;
 
 use super::{Plan, Step};
-use crate::companion::era_key;
+use crate::companion::Home;
 use crate::scripts;
 use crate::token::Grant;
 
@@ -13,8 +13,8 @@ use crate::token::Grant;
 const ENTRY_LIVES: Duration = Duration::from_secs(30 * 86_400);
 
 /// Enters an era, if the entry is what it was when it was read. Is run in database 0.
-pub fn enter_era(before: &str, entry: &str, companion_prefix: &[u8]) -> Plan {
-    let mut step = Step::of_keys(&[&era_key(companion_prefix)]);
+pub fn enter_era(before: &str, entry: &str, (companion_prefix, home): (&[u8], Home)) -> Plan {
+    let mut step = Step::of_keys(&[&home.era_key(companion_prefix)]);
     step.bytes(before.as_bytes());
     step.bytes(entry.as_bytes());
     step.number(ENTRY_LIVES.as_millis().try_into().unwrap_or(u64::MAX));

@@ -8,7 +8,7 @@ use lockwarden_resp::Value;
 
 use super::step::Digits;
 use super::{Plan, Renewal, Step};
-use crate::companion::index_key;
+use crate::companion::Home;
 use crate::record::{DISTINCTIVE, FENCE, MS};
 use crate::rules::Rules;
 use crate::scripts;
@@ -110,9 +110,9 @@ pub fn index(
     written: &[(i64, Bytes)],
     removed: &[Bytes],
     (most, skip): (usize, usize),
-    companion_prefix: &[u8],
+    (companion_prefix, home): (&[u8], Home),
 ) -> Plan {
-    let mut step = Step::of_keys(&[&index_key(companion_prefix)]);
+    let mut step = Step::of_keys(&[&home.index_key(companion_prefix)]);
     for number in [most, skip, written.len()] {
         step.number(number as u64);
     }

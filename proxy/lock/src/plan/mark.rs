@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lockwarden_resp::Value;
 
 use super::{Plan, Step};
-use crate::companion::{PREFIX_MARK, PROXIES, proxies_key};
+use crate::companion::Home;
 use crate::scripts;
 
 /// For how long it counts what a proxy has said of itself: it says it again six times meanwhile.
@@ -49,8 +49,8 @@ impl ProxyNote {
 
 /// Enters the prefix, unless another counts, and the proxy under it. `before` is what it said of itself last, `given_up` a prefix that it
 /// served under and leaves by an order. Is run in database 0.
-pub fn enter_mark(prefix: &[u8], note: &str, before: &str, given_up: &[u8]) -> Plan {
-    let mut step = Step::of_keys(&[PREFIX_MARK, &proxies_key(prefix)]);
+pub fn enter_mark((prefix, home): (&[u8], Home), note: &str, before: &str, given_up: &[u8]) -> Plan {
+    let mut step = Step::of_keys(&[&home.prefix_mark(), &home.proxies_key(prefix)]);
     step.bytes(prefix);
     step.bytes(note.as_bytes());
     step.bytes(before.as_bytes());
@@ -58,7 +58,7 @@ pub fn enter_mark(prefix: &[u8], note: &str, before: &str, given_up: &[u8]) -> P
         step.number(span.as_millis().try_into().unwrap_or(u64::MAX));
     }
     step.bytes(given_up);
-    step.bytes(PROXIES);
+    step.bytes(&home.proxies_key(b""));
     step.done(&scripts::MARK)
 }
 

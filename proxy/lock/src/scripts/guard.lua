@@ -3,7 +3,7 @@
 -- it notes that, and lets it go. The
 -- application's text stands in front of this as the function `f`, whose parameters hide every way to the real `redis`; it
 -- sees nothing of what follows, and all that it can reach of this is made here. Before this stand, made for the
--- configuration in force: COMMANDS and BEGINNINGS (scripts/guard.rs), PREFIX (of records), OWN and PREFIX_MARK (companion.rs), ENFORCES: 1 where any namespace does, else 2, lock(key): 1 a
+-- configuration in force: COMMANDS and BEGINNINGS (scripts/guard.rs), PREFIX (of records), OWN (companion.rs), PREFIX_MARK, a pattern, ENFORCES: 1 where any namespace does, else 2, lock(key): 1 a
 -- lock whose namespace enforces, 2 another lock, and the number of its namespace; and ONLY: the line of the text where it has but one, else 0. Behind this stands guard_globals.lua, where the text has a word of it.
 -- What follows finds: f, which runs the text guarded; declared, to which it adds the locks that it looks at itself; adopt, which it may set and which is asked whether such a lock that is about to be written becomes one of them, by its key and namespace; home, which
 -- it sets to the number of their database; before, which it may set and is told of each other key that is about to be written, or nil where that is not known; refused: the first
@@ -22,7 +22,7 @@ local lines = {}
 -- all: it is what `about_all` says, and no script writes it.
 local function record(key, about_all)
   about_all = about_all or ENFORCES
-  if key == PREFIX_MARK then return about_all end
+  if find(key, PREFIX_MARK) then return about_all end
   if sub(key, 1, #PREFIX) ~= PREFIX then return false end
   local kind, at = match(key, '^{[^}]*}([:#])()', #PREFIX + 1)
   if kind == ':' and sub(key, at, at + #OWN - 1) == OWN then return about_all end

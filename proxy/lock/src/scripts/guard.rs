@@ -9,11 +9,13 @@ use lockwarden_lua::{InScript, Places};
 use sha1::{Digest, Sha1};
 
 use super::packed;
-use crate::companion::{OWN, PREFIX_MARK};
+use crate::companion::OWN;
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::rules::Mode;
 use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
 
+/// The pattern of Lua for what `companion::is_prefix_mark` takes for one.
+const MARKS: &str = "'^lw:{[^}]*}:lockwarden%-prefix$'";
 /// What begins the function that a guarded text is the body of: its parameters are all names that lead to the
 /// real `redis`, or to a way around the guard.
 pub(crate) const HEAD: &str = "local f=function(redis,server,_G,getfenv,setfenv,loadstring,load,print,newproxy";
@@ -92,7 +94,7 @@ impl Guard {
             "local sub=string.sub\n{functions}\
              local COMMANDS,BEGINNINGS='{}','{}'\n\
              local MARK,PREFIX,OTHERS='{MARK}',{},'{OTHER_SCRIPT}{}'\n\
-             local OWN,PREFIX_MARK={},{}\n\
+             local OWN,PREFIX_MARK={},{MARKS}\n\
              local ENFORCES={}\n\
              local function lock(key)\n{tests}end\n{}",
             COMMANDS.0,
@@ -100,7 +102,6 @@ impl Guard {
             quoted(prefix),
             "%x".repeat(40),
             quoted(OWN),
-            quoted(PREFIX_MARK),
             if enforces { 1 } else { 2 },
             packed!("guard"),
         );

@@ -26,8 +26,8 @@ use lockwarden_control::text::durations::share;
 use lockwarden_control::text::numbers::number;
 use lockwarden_dataplane::backend::server_info::WithoutLogin;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation, server_info};
-use lockwarden_dataplane::state::prefix_mark;
-use lockwarden_lock::companion::OwnKey;
+use lockwarden_dataplane::state::prefix_mark::{self, Marks};
+use lockwarden_lock::companion::{Home, OwnKey};
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::record_version::{VERSION, later_version};
 use lockwarden_policy::PolicyHost;
@@ -251,7 +251,7 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
     doubts.extend(unfit);
     doubts.extend(sentinels.doubts);
     let listeners = config.data_listeners();
-    doubts.extend(app::refusal(&report, &listeners, config.allow_open));
+    doubts.extend(app::refusal(&report, &listeners, app::Wanted::of(config)));
     if !report.may_ask {
         doubts.push("the proxy's own connection may not log in: keep-alive needs a user in the backend URL".into());
     }
@@ -364,7 +364,7 @@ struct Asked {
     /// Whether users and their twins are as they have to be.
     barrier: barrier::Found,
     /// Which prefix is in use, and by whom.
-    marks: prefix_mark::Marks,
+    marks: Marks,
     /// Which users of certificates cannot log in.
     cannot_log_in: Vec<String>,
     /// Commands that it does not have.
@@ -398,6 +398,17 @@ async fn ask(
         true => commands::ask(&mut own, config.waits_for_replicas()).await?,
         false => commands::Lacking::default(),
     };
+    let home = match report.cluster {
+        true => server_info::ask_home(&mut own).await?,
+        false => Ok(Some(Home::WHOLE)),
+    };
+    let marks = match home {
+        Ok(Some(home)) => prefix_mark::doubt(&mut own, address, (prefix, home), meaning.hash()).await?,
+        Ok(None) => Marks { stands: vec!["the node has no slots, and so no locks".to_owned()], ..Marks::default() },
+        Err(error) => {
+            Marks { doubts: vec![format!("the node does not tell which slots it has: {error}")], ..Marks::default() }
+        }
+    };
     Ok(Asked {
         unfit,
         sentinels: sentinels::ask(&mut own, address).await?,
@@ -407,7 +418,7 @@ async fn ask(
         lacking: rights::ask(&mut own, address, config, namespaces, &absent.names).await?,
         absent,
         barrier: barrier::ask(&mut own, address, config, namespaces).await?,
-        marks: prefix_mark::doubt(&mut own, address, prefix, meaning.hash()).await?,
+        marks,
         cannot_log_in: certificate_logins::ask(address, config).await?,
         replication: replication::ask(
             &mut own,

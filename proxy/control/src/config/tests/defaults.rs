@@ -12,6 +12,7 @@ admin_token_file = (none)
 metrics = "off"
 metrics_max_namespaces = 30
 allow_open = false
+cluster_node = false
 companion_prefix = "lw:"
 proxy_protocol_from = []
 sessions = "dedicated"

@@ -93,7 +93,7 @@ fn what_is_wrong_outside_the_file_names_the_variable_or_flag() {
         r#"LOCKWARDEN_ADMIN_TOKEN_FILE warning: no such variable, so it does nothing; admin_token_file is a key of the configuration file"#,
         r#"LOCKWARDEN_ALLOW_OPEN error: "perhaps" is not true or false"#,
         r#"LOCKWARDEN_BACKEND error: write rediss:// for Valkey too; the protocol is the same"#,
-        r#"LOCKWARDEN_COLOUR warning: no such variable, so it does nothing; known are "LOCKWARDEN_ADMIN", "LOCKWARDEN_ADMIN_TOKEN", "LOCKWARDEN_ALLOW_OPEN", "LOCKWARDEN_BACKEND", "LOCKWARDEN_BACKEND_PASSWORD", "LOCKWARDEN_LISTEN", "LOCKWARDEN_LOG_FORMAT", "LOCKWARDEN_METRICS", "LOCKWARDEN_MODE", "LOCKWARDEN_CONFIG" and "LOCKWARDEN_LOG""#,
+        r#"LOCKWARDEN_COLOUR warning: no such variable, so it does nothing; known are "LOCKWARDEN_ADMIN", "LOCKWARDEN_ADMIN_TOKEN", "LOCKWARDEN_ALLOW_OPEN", "LOCKWARDEN_BACKEND", "LOCKWARDEN_BACKEND_PASSWORD", "LOCKWARDEN_CLUSTER_NODE", "LOCKWARDEN_LISTEN", "LOCKWARDEN_LOG_FORMAT", "LOCKWARDEN_METRICS", "LOCKWARDEN_MODE", "LOCKWARDEN_CONFIG" and "LOCKWARDEN_LOG""#,
         r#"LOCKWARDEN_LISTENS warning: no such variable, so it does nothing; did you mean "LOCKWARDEN_LISTEN"?"#,
         r#"LOCKWARDEN_MODE error: "on" must be "monitor" or "enforce", or a namespace and one of them, as in "orders=monitor""#,
         r#"LOCKWARDEN_MODE error: "order=enforce": no namespace is called "order"; did you mean "orders"?"#,

@@ -61,6 +61,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("metrics", "\"127.0.0.1:7003\"", false),
             ("metrics_max_namespaces", "7", false),
             ("allow_open", "true", false),
+            ("cluster_node", "true", false),
             ("companion_prefix", "\"own:\"", true),
             ("proxy_protocol_from", "[\"10.0.0.0/8\"]", false),
             ("sessions", "\"multiplexed\"", false),

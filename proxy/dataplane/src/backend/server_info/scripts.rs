@@ -2,7 +2,7 @@
 //! have ceased to run any: in cluster mode Valkey 9.1 does after one script with a command over two slots, until it is started
 //! again.
 
-use lockwarden_lock::companion::PREFIX_MARK;
+use lockwarden_lock::companion::Home;
 use lockwarden_lock::scripts::ONLY_READS;
 use lockwarden_resp::Value;
 
@@ -39,9 +39,9 @@ pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, B
 
 /// Runs a script with a key, which says of itself that it only reads: so it does not wait while writes are paused, and a full
 /// server runs it. Returns the error of a server that runs no script.
-pub(crate) async fn refusal_of_scripts(own: &mut Conversation) -> Result<Option<String>, BackendError> {
+pub(crate) async fn refusal_of_scripts(own: &mut Conversation, home: Home) -> Result<Option<String>, BackendError> {
     let text = [ONLY_READS, READS].concat();
-    let answer = own.ask(&[b"EVAL", text.as_bytes(), b"1", PREFIX_MARK]).await?;
+    let answer = own.ask(&[b"EVAL", text.as_bytes(), b"1", &home.prefix_mark()[..]]).await?;
     Ok(refusal(&answer))
 }
 

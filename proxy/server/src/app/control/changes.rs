@@ -128,7 +128,7 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
-pub(super) const KEYS_OF_A_RESTART: [&str; 22] = [
+pub(super) const KEYS_OF_A_RESTART: [&str; 23] = [
     "backend_login",
     "backend_tls",
     "tls",
@@ -141,6 +141,7 @@ pub(super) const KEYS_OF_A_RESTART: [&str; 22] = [
     "admin_token_file",
     "metrics",
     "allow_open",
+    "cluster_node",
     "metrics_max_namespaces",
     "proxy_protocol_from",
     "sessions",
@@ -173,6 +174,7 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.admin_token == new.admin_token, "admin_token");
     compare(old.metrics == new.metrics, "metrics");
     compare(old.allow_open == new.allow_open, "allow_open");
+    compare(old.cluster_node == new.cluster_node, "cluster_node");
     compare(old.metrics_max_namespaces == new.metrics_max_namespaces, "metrics_max_namespaces");
     compare(old.proxy_protocol_from == new.proxy_protocol_from, "proxy_protocol_from");
     compare(old.sessions == new.sessions, "sessions");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use lockwarden_control::config::Config;
-use lockwarden_lock::companion::PREFIX_MARK;
+use lockwarden_lock::companion::PREFIX_MARKS;
 use lockwarden_lock::key_sets::{KeySetError, Remainder, Taken, fitting_acl};
 use lockwarden_lock::scripts::Purpose;
 use lockwarden_lock::table::{KEYS_UNCHECKED, KEYS_UNCHECKED_BEFORE_7};
@@ -65,10 +65,11 @@ impl Barrier {
         let records = [&config.companion_prefix[..], b"*"].concat();
         let namespaces = config.namespaces.iter().flat_map(|namespace| &namespace.keys);
         let locks: Vec<Bytes> = namespaces.cloned().collect();
-        let own = [Bytes::from(records), Bytes::from_static(PREFIX_MARK)];
+        let (mark, ending) = PREFIX_MARKS;
+        let own = [records, [mark, b"*", ending].concat()].map(Bytes::from);
         let all = || locks.iter().chain(&own).map(|glob| &glob[..]);
         let mut grants: Vec<Bytes> = all().map(|glob| fitting_acl(glob).into()).collect();
-        if PREFIX_MARK.starts_with(&config.companion_prefix) {
+        if mark.starts_with(&config.companion_prefix) {
             grants.pop();
         }
         let mut holes = HOLES.to_vec();

@@ -1,0 +1,48 @@
+//! Where on a node of a cluster the keys of the proxy's own stand that are about no lock: in the lowest slot that it has. A
+//! server that is no such node has them under fixed names.
+
+use lockwarden_lock::companion::Home;
+
+use crate::backend::server_info::{self, Report};
+use crate::backend::{BackendError, Conversation};
+use crate::state::ProxyState;
+
+/// What was said of it.
+#[derive(Default)]
+pub(super) struct Said {
+    /// That the node does not tell its slots.
+    is_untold: bool,
+}
+
+/// Asks a node of a cluster which slots it has by now.
+pub(super) async fn look(
+    shared: &ProxyState,
+    conversation: &mut Conversation,
+    report: &Report,
+    said: &mut Said,
+) -> Result<(), BackendError> {
+    let home = match report.cluster {
+        false => Some(Home::WHOLE),
+        true => match server_info::ask_home(conversation).await? {
+            Ok(home) => {
+                said.is_untold = false;
+                home
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut said.is_untold, true) {
+                    tracing::error!(
+                        error,
+                        "the node does not tell which slots it has (CLUSTER NODES): leases that are kept alive cannot be found \
+                         by other proxies, and a namespace with a quarantine grants no free lock"
+                    );
+                }
+                None
+            }
+        },
+    };
+    if shared.backend.server.set_home(report.cluster, home) {
+        // It is entered anew in the other place.
+        shared.prefix_mark.another_server().await;
+    }
+    Ok(())
+}

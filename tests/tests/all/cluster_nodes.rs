@@ -1,0 +1,179 @@
+//! One lockwarden before each node of a cluster, with `cluster_node = true`: what is governed, renewed and found there, and what
+//! becomes of it when a replica takes over or slots move.
+
+use std::fs;
+use std::time::Duration;
+
+use lockwarden_tests::{
+    Client, Cluster, Finished, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
+};
+
+const RENEWED: &str = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
+
+fn sidecar(node: &Redis) -> ProxyBuilder {
+    Proxy::builder(node).top("cluster_node", "true")
+}
+
+/// The keys of a node as it has them itself, without its locks and their records.
+#[track_caller]
+fn own_keys(node: &Redis) -> Vec<String> {
+    let keys = node.client().sends("KEYS lw:{*}:lockwarden-*").reply();
+    let mut keys: Vec<String> = keys.elements().iter().map(|key| key.clone().text()).collect();
+    keys.sort();
+    keys
+}
+
+#[track_caller]
+fn check(builder: &ProxyBuilder) -> Finished {
+    let directory = tempfile::tempdir().expect("a directory for the configuration");
+    let config = directory.path().join("good.toml");
+    fs::write(&config, builder.text()).expect("the directory is ours");
+    run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config))
+}
+
+#[test]
+fn locks_of_each_node_are_governed_by_the_proxy_before_it() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..3).map(|at| sidecar(cluster.node(at)).start()).collect();
+    for (at, proxy) in proxies.iter().enumerate() {
+        let (alice, bob) = (proxy.client(), proxy.client());
+        let lock = &cluster.locks_of(at, 1)[0];
+        alice.sends(format!("SET {lock} a1 NX PX 9000")).gets("+OK");
+        bob.sends(format!("SET {lock} b1 NX PX 9000")).gets("nil");
+        bob.sends(format!("DEL {lock}")).gets(":0");
+        alice.sends(format!("DEL {lock}")).gets(":1");
+        assert!(cluster.node(at).fence(lock) > 0, "{lock}");
+    }
+    // Who asks the wrong node is sent on in the server's own words, and nothing has happened there.
+    let lock = &cluster.locks_of(1, 1)[0];
+    let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(1).address());
+    proxies[0].client().sends(format!("SET {lock} c1 NX PX 9000")).gets_error(&moved);
+    // Locks in two slots are the server's to refuse, too.
+    let [one, two] = &cluster.locks_of(0, 2)[..] else { unreachable!("two were asked for") };
+    proxies[0].client().sends(format!("DEL {one} {two}")).gets_error("CROSSSLOT");
+    // What is about no lock stands where the node has it, and no client sees it.
+    for (at, proxy) in proxies.iter().enumerate() {
+        let keys = own_keys(cluster.node(at));
+        assert!(keys.iter().any(|key| key.ends_with("}:lockwarden-prefix")), "{keys:?}");
+        assert!(keys.iter().all(|key| cluster.home_of(key) == at), "{keys:?}");
+        let client = proxy.client();
+        client.sends("KEYS *lockwarden*").gets("[]");
+        client.sends(format!("GET {}", keys[0])).gets_error("LOCKDENIED");
+        client
+            .sends("EVAL \"return redis.call('del', 'lw:{' .. ARGV[1])\" 0 x}:lockwarden-prefix")
+            .gets_error("LOCKDENIED");
+    }
+}
+
+#[test]
+fn many_leases_of_a_node_are_renewed_and_found_by_the_next_proxy() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let node = cluster.node(2);
+    let first = sidecar(node).default_ttl("2s").start();
+    let locks = cluster.locks_of(2, 40);
+    let alice = first.client_from("127.41.0.1");
+    for lock in &locks {
+        alice.sends(format!("SETNX {lock} a1")).gets(":1");
+    }
+    let console = node.client();
+    let held = |client: &Client| locks.iter().all(|lock| client.sends(format!("EXISTS {lock}")).integer() == 1);
+    holds_for(Duration::from_secs(4), "all locks are held", || held(&console));
+    assert!(first.metric(RENEWED) >= 80.0);
+    let index = own_keys(node).into_iter().find(|key| key.ends_with("-kept")).expect("an index");
+    assert_eq!(console.sends(format!("ZCARD {index}")).integer(), 40);
+
+    let second = sidecar(node).default_ttl("2s").start();
+    let follower = second.client_from("127.41.0.1");
+    follower.sends("PING").gets("+PONG");
+    drop(alice);
+    first.kill();
+    holds_for(Duration::from_secs(5), "all locks are held", || held(&console));
+    // The server runs scripts still, which Valkey 9.1 does not once one of them has touched two slots with one command.
+    console.sends("EVAL return(1) 0").gets(":1");
+}
+
+#[test]
+fn the_proxy_before_a_replica_serves_once_that_is_the_primary() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::with_replicas();
+    let [old, new] =
+        [0, 3].map(|at| sidecar(cluster.node(at)).namespace("quarantine", "\"1500ms\"").without_waiting().start());
+    wait_for("the primary's proxy to serve", || old.ready() == Some(200));
+    assert_eq!(new.ready(), Some(503));
+    let lock = &cluster.locks_of(0, 1)[0];
+    let free = &cluster.locks_of(0, 2)[1];
+    // A quarantine is over some time after the first proxy has come.
+    wait_for("the first quarantine to be over", || {
+        old.client().sends(format!("SET {lock} a1 NX PX 9000")).reply().to_string() == "+OK"
+    });
+    cluster.hands_over(0);
+    wait_for("the new primary's proxy to serve", || new.ready() == Some(200));
+    let client = new.client();
+    client.sends(format!("SET {lock} b1 NX PX 9000")).gets("nil");
+    // What was held may have been lost, so a free lock is not granted yet.
+    client.sends(format!("SET {free} b1 NX PX 9000")).gets("nil");
+    wait_for("the quarantine to be over", || {
+        client.sends(format!("SET {free} b1 NX PX 9000")).reply().to_string() == "+OK"
+    });
+    wait_for("the old primary's proxy to stop serving", || old.ready() == Some(503));
+}
+
+#[test]
+fn what_is_about_no_lock_follows_the_lowest_slot_of_the_node() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..3)
+        .map(|at| sidecar(cluster.node(at)).namespace("quarantine", "\"2s\"").without_waiting().start())
+        .collect();
+    let locks = cluster.locks_of(1, 3);
+    wait_for("the proxies to serve", || proxies.iter().all(|proxy| proxy.ready() == Some(200)));
+    let client = proxies[1].client();
+    wait_for("the quarantine to be over", || {
+        client.sends(format!("SET {} a1 NX PX 9000", locks[0])).reply().to_string() == "+OK"
+    });
+    let before = own_keys(cluster.node(1));
+    // Now node 1 has the lowest slot of node 0, with what that had left there.
+    cluster.moves_slot(0, 0, 1);
+    wait_for("the keys to stand elsewhere", || {
+        let now = own_keys(cluster.node(1));
+        let lowest = |key: &&String| cluster.slot(key) == 0;
+        now.iter().filter(lowest).filter(|key| key.ends_with("-era") || key.ends_with("-prefix")).count() == 2
+            && now.len() > before.len()
+    });
+    // The same server goes on as the primary: nothing is in quarantine anew.
+    holds_for(Duration::from_secs(3), "free locks are granted", || {
+        client.sends(format!("SET {} a1 NX PX 9000", locks[1])).reply().to_string() == "+OK"
+            && client.sends(format!("DEL {}", locks[1])).integer() == 1
+    });
+}
+
+#[test]
+fn a_node_and_a_server_that_is_none_are_told_apart() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let (cluster, single) = (Cluster::start(), Redis::start());
+    for (builder, words) in [
+        (Proxy::builder(cluster.node(0)), "say cluster_node = true where one lockwarden stands before each node"),
+        (sidecar(&single), "the backend is not in cluster mode, although cluster_node = true says so"),
+    ] {
+        let end = check(&builder);
+        assert!(end.code == Some(1) && end.stdout.contains(words), "{end:?}");
+        let proxy = builder.without_waiting().start();
+        proxy.logs(&["ERROR", "no client is served", words]);
+        assert_eq!(proxy.ready(), Some(503));
+        proxy.client().sends("SETNX lock:job a1").gets_close();
+    }
+    let end = check(&sidecar(cluster.node(0)));
+    assert!(end.code == Some(0), "{end:?}");
+}
