@@ -70,9 +70,19 @@ pub fn lock_behind(own: &[u8]) -> Option<&[u8]> {
     Some(&own[at + 2..])
 }
 
+/// The name of a lock's release debts, by that of its record.
+pub fn debts_beside(companion: &[u8]) -> Vec<u8> {
+    let tag_ends = memchr::memmem::find(companion, b"}:").unwrap_or(companion.len());
+    let mut name = companion.to_vec();
+    if let Some(colon) = name.get_mut(tag_ends + 1) {
+        *colon = b'#';
+    }
+    name
+}
+
 /// A key in the slot of a companion that does not exist, for commands that are to change nothing. The check in front of a
 /// step makes the same name.
-pub(crate) fn key_beside(companion: &[u8]) -> Vec<u8> {
+pub fn key_beside(companion: &[u8]) -> Vec<u8> {
     let tag_ends = memchr::memmem::find(companion, b"}:").unwrap_or(companion.len());
     [&companion[..tag_ends], b"}!lockwarden"].concat()
 }
@@ -138,31 +148,31 @@ pub(crate) fn is_prefix_mark(key: &[u8]) -> bool {
     tag.is_some_and(|tag| !tag.contains(&b'}'))
 }
 
-/// What the counts of surplus releases begin with, behind the prefix; 40 hexadecimal digits follow.
-const SURPLUS: &[u8] = b"{}:lockwarden-surplus:";
+/// What the names of the counts of surplus releases have behind the tag; 40 hexadecimal digits follow.
+const SURPLUS: &str = "lockwarden-surplus:";
 
 /// Whether some name that begins and ends like this may be that of a key of the proxy's own that is about no lock.
 pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8]) -> bool {
-    let surplus = [prefix, SURPLUS].concat();
     let last = &ending[ending.len().saturating_sub(40)..];
-    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if last.iter().all(is_hex) && (surplus.starts_with(beginning) || beginning.starts_with(&surplus)) {
-        return true;
-    }
-    let names = [(MARK_PREFIX, MARK), (prefix, INDEX), (prefix, ERA), (prefix, PROXIES)];
+    let is_hex = last.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let names = [(MARK_PREFIX, MARK), (prefix, INDEX), (prefix, ERA), (prefix, PROXIES), (prefix, SURPLUS)];
     names.iter().any(|(prefix, what)| {
         // Any tag may stand between the two.
         let (before, behind) = ([prefix, &b"{"[..]].concat(), [b"}:", what.as_bytes()].concat());
         let begins = before.starts_with(beginning)
             || beginning.strip_prefix(&before[..]).is_some_and(|rest| is_beginning_of_tagged(rest, &behind));
-        begins && (behind.ends_with(ending) || ending.ends_with(&behind))
+        begins
+            && match *what == SURPLUS {
+                true => is_hex,
+                false => behind.ends_with(ending) || ending.ends_with(&behind),
+            }
     })
 }
 
-/// Whether this is how a tag with that behind it begins.
+/// Whether a tag with that behind it may begin so, or with so much of what follows it.
 fn is_beginning_of_tagged(rest: &[u8], behind: &[u8]) -> bool {
     match rest.iter().position(|&byte| byte == b'}') {
-        Some(end) => behind.starts_with(&rest[end..]),
+        Some(end) => behind.starts_with(&rest[end..]) || rest[end..].starts_with(behind),
         None => true,
     }
 }

@@ -103,10 +103,14 @@ pub enum OwnRequest<'a> {
     Exec,
     /// Ends what is watched.
     Unwatch,
+    /// The first byte of a string.
+    Beginning(&'a [u8]),
     /// Whether a key is there.
     IsThere(&'a [u8]),
     /// Which run of which server this is.
     Server,
+    /// That the next request is for a slot which moves to the node.
+    Asking,
     /// Nothing.
     Ping,
 }
@@ -143,7 +147,7 @@ impl<'a> OwnRequest<'a> {
             OwnRequest::IsThere(_) => &["EXISTS"],
             OwnRequest::Functions => &["FUNCTION", "LIST", "WITHCODE"],
             OwnRequest::ReplyOn => &["CLIENT", "REPLY", "ON"],
-            OwnRequest::GrantOf { .. } | OwnRequest::Head { .. } => &["GETRANGE"],
+            OwnRequest::GrantOf { .. } | OwnRequest::Head { .. } | OwnRequest::Beginning(_) => &["GETRANGE"],
             OwnRequest::WatchRecords { .. } => &["WATCH"],
             OwnRequest::Value(_) | OwnRequest::SpoilBlock => &["GET"],
             OwnRequest::Hello => &["HELLO"],
@@ -159,6 +163,7 @@ impl<'a> OwnRequest<'a> {
             OwnRequest::Exec => &["EXEC"],
             OwnRequest::Unwatch => &["UNWATCH"],
             OwnRequest::Server => &["INFO", "server"],
+            OwnRequest::Asking => &["ASKING"],
             OwnRequest::Ping => &["PING"],
         }
     }
@@ -178,6 +183,7 @@ impl<'a> OwnRequest<'a> {
             | OwnRequest::Exec
             | OwnRequest::Unwatch
             | OwnRequest::Server
+            | OwnRequest::Asking
             | OwnRequest::Ping => {}
             OwnRequest::LogIn { user, password } => words.extend([user.into(), password.0.into()]),
             OwnRequest::GrantOf { lock, companion_prefix } => {
@@ -189,6 +195,7 @@ impl<'a> OwnRequest<'a> {
                 let last = HEAD_BYTES - 1;
                 words.extend([Cow::Borrowed(b"0".as_slice()), last.to_string().into_bytes().into()]);
             }
+            OwnRequest::Beginning(key) => words.extend([key.into(), b"0".as_slice().into(), b"0".as_slice().into()]),
             OwnRequest::WatchRecords { locks, companion_prefix } => {
                 let record = |lock: &&[u8]| companion_key(companion_prefix, lock).into();
                 words.extend(locks.iter().map(record));

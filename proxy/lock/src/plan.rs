@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use lockwarden_lua::{Reply, TtlUnit};
-use lockwarden_resp::{put_array_header, put_bulk};
+use lockwarden_resp::{bulk_text, put_array_header, put_bulk};
 use smallvec::SmallVec;
 
 use crate::op::{Arguments, LockOp};
@@ -73,6 +73,9 @@ pub enum Form {
     Sha,
     /// `EVAL`: the text itself, as inside MULTI, where an unknown name would surface too late.
     Text,
+    /// The same for a node to which the slot moves: it refuses two keys that it does not have, as those of a free lock, and takes
+    /// one. So the lock alone is declared, and its record follows the arguments. Only a step with [`Plan::one_lock`] has it.
+    Moving,
 }
 
 /// The script of a step.
@@ -92,6 +95,8 @@ pub struct Plan {
     /// The number of keys, the keys and the arguments as bulk strings.
     tail: Bytes,
     words: usize,
+    /// Where in `tail` the number of keys, the lock and its record end, where there are no other keys.
+    one_lock: Option<[usize; 3]>,
     /// Where the rights that it takes are looked at first: the application's own command.
     checked: Option<&'static str>,
     /// It says in its text that it only reads.
@@ -139,11 +144,21 @@ impl Plan {
         self.checked.is_some()
     }
 
+    /// The lock and its record, of a step that is about no other key, and would do the same in [`Form::Moving`].
+    pub fn one_lock(&self) -> Option<(&[u8], &[u8])> {
+        let Text::Own(_) = self.text else {
+            return None;
+        };
+        let [number, lock, record] = self.one_lock?;
+        bulk_text(&self.tail[number..lock]).zip(bulk_text(&self.tail[lock..record]))
+    }
+
     /// Writes the request.
     pub fn put(&self, out: &mut BytesMut, form: Form) {
+        let moving = self.one_lock.filter(|_| form == Form::Moving);
         let flags: &[u8] = match (form, self.only_reads) {
-            (Form::Text, true) => scripts::ONLY_READS.as_bytes(),
-            (Form::Text | Form::Sha, _) => b"",
+            (Form::Text | Form::Moving, true) => scripts::ONLY_READS.as_bytes(),
+            (Form::Text | Form::Sha | Form::Moving, _) => b"",
         };
         let own = |script: &'static Script| match self.checked {
             Some(_) => script.checked(),
@@ -152,14 +167,19 @@ impl Plan {
         let name;
         let (command, script): (&[u8], Cow<'_, [u8]>) = match (form, &self.text) {
             (Form::Sha, Text::Own(script)) => (b"EVALSHA", own(script).sha().as_bytes().into()),
+            (Form::Moving, Text::Own(script)) => {
+                (b"EVAL", [RECORD_LAST, own(script).text()].concat().into_bytes().into())
+            }
             (Form::Text, Text::Own(script)) => (b"EVAL", own(script).text().as_bytes().into()),
             (Form::Sha, Text::Question(script)) => (b"EVALSHA", script.sha().as_bytes().into()),
-            (Form::Text, Text::Question(script)) => (b"EVAL", script.text().as_bytes().into()),
+            (Form::Text | Form::Moving, Text::Question(script)) => (b"EVAL", script.text().as_bytes().into()),
             (Form::Sha, Text::Enveloped(script, envelope)) => {
                 name = script.sha_in(envelope);
                 (b"EVALSHA", name.as_bytes().into())
             }
-            (Form::Text, Text::Enveloped(script, envelope)) => (b"EVAL", envelope.around(&script.text).into()),
+            (Form::Text | Form::Moving, Text::Enveloped(script, envelope)) => {
+                (b"EVAL", envelope.around(&script.text).into())
+            }
         };
         let script: Cow<'_, [u8]> = match flags.is_empty() {
             true => script,
@@ -169,12 +189,25 @@ impl Plan {
         put_array_header(out, self.words + 2 + usize::from(self.own().is_some()));
         put_bulk(out, command);
         put_bulk(out, &script);
-        out.put_slice(&self.tail);
+        match moving {
+            Some([number, lock, record]) => {
+                put_bulk(out, b"1");
+                out.put_slice(&self.tail[number..lock]);
+                out.put_slice(&self.tail[record..]);
+            }
+            None => out.put_slice(&self.tail),
+        }
         if let Some(own) = self.own() {
             put_bulk(out, own.as_bytes());
         }
+        if let Some([_, lock, record]) = moving {
+            out.put_slice(&self.tail[lock..record]);
+        }
     }
 }
+
+/// What a script in [`Form::Moving`] begins with.
+const RECORD_LAST: &str = "KEYS[2]=table.remove(ARGV) ";
 
 /// What the step of an operation is planned from, whichever it is.
 struct Planning<'a> {

@@ -165,6 +165,8 @@ pub enum Verb {
 /// The commands that change the state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionVerb {
+    /// `ASKING`.
+    Asking,
     /// `AUTH`.
     Auth,
     /// `HELLO`.

@@ -5,6 +5,8 @@
 
 pub mod request;
 
+pub mod redirect;
+
 pub mod reply;
 
 pub mod value;
@@ -25,6 +27,7 @@ pub use encode::{
     put_simple, put_value,
 };
 pub use error_kind::ErrorKind;
+pub use redirect::Redirect;
 pub use reply::{Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan, Skipped};
 pub use request::{
     Announced, OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step, UnexpectedByte,

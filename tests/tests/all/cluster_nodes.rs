@@ -2,6 +2,9 @@
 //! becomes of it when a replica takes over or slots move.
 
 use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
 use std::time::Duration;
 
 use lockwarden_tests::{
@@ -176,4 +179,177 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
     }
     let end = check(&sidecar(cluster.node(0)));
     assert!(end.code == Some(0), "{end:?}");
+}
+
+/// A client of a cluster that asks the proxy before a node, and goes where it is sent: by the address of the node, as it knows
+/// which proxy stands before which.
+struct Router<'a> {
+    cluster: &'a Cluster,
+    clients: Vec<Client>,
+}
+
+impl<'a> Router<'a> {
+    /// A client at this address of the machine.
+    fn new(cluster: &'a Cluster, proxies: &[Proxy], address: &str) -> Router<'a> {
+        Router { cluster, clients: proxies.iter().map(|proxy| proxy.client_from(address)).collect() }
+    }
+
+    /// Which proxy stands before the node that an error names.
+    fn named(&self, error: &str) -> usize {
+        let place = error.trim().rsplit(' ').next().expect("a place");
+        let at = (0..self.clients.len()).find(|at| self.cluster.node(*at).address().to_string() == place);
+        at.unwrap_or_else(|| panic!("{error} names no node"))
+    }
+
+    /// The answer, of whoever gives it; libraries try a TRYAGAIN again a few times. Also how often it was sent on.
+    #[track_caller]
+    fn asks(&self, first: usize, line: &str) -> (String, usize) {
+        let (mut at, mut asking) = (first, false);
+        for hops in 0..16 {
+            if asking {
+                self.clients[at].sends("ASKING").gets("+OK");
+            }
+            let reply = self.clients[at].sends(line).reply().to_string();
+            (at, asking) = match reply.split(' ').next() {
+                Some("-ASK") => (self.named(&reply), true),
+                Some("-MOVED") => (self.named(&reply), false),
+                Some("-TRYAGAIN") => (first, false),
+                _ => return (reply, hops),
+            };
+        }
+        panic!("{line} was sent to and fro");
+    }
+}
+
+/// What of a lock is where when its slot is about to move.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lies {
+    Nowhere,
+    Source,
+    Target,
+}
+
+#[test]
+fn a_lock_whose_slot_moves_is_the_same_lock_on_both_nodes() {
+    use Lies::{Nowhere, Source, Target};
+
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..3).map(|at| sidecar(cluster.node(at)).start()).collect();
+    let [alice, bob] = ["127.42.0.1", "127.42.0.2"].map(|address| Router::new(&cluster, &proxies, address));
+    let address = cluster.node(1).address();
+    let states =
+        [(Nowhere, Nowhere), (Nowhere, Source), (Target, Source), (Source, Target), (Source, Source), (Target, Target)];
+    for (lock, (value, record)) in cluster.locks_of(0, states.len()).iter().zip(states) {
+        let (slot, lies) = (cluster.slot(lock), format!("{lock}: value {value:?}, record {record:?}"));
+        let console = cluster.node(0).client();
+        if record != Nowhere {
+            alice.clients[0].sends(format!("SET {lock} a1 NX PX 20000")).gets("+OK");
+            // Her connections to other nodes are hers by the process, which the proxy looks up at its leisure.
+            wait_for("her process to be known", || {
+                cluster.node(0).record(lock).is_some_and(|record| record.process_is_known())
+            });
+            if value == Nowhere {
+                alice.clients[0].sends(format!("DEL {lock}")).gets(":1");
+            }
+        }
+        let before = cluster.node(0).record(lock).map_or(0, |record| record.fence);
+        cluster.opens_slot(slot, 0, 1);
+        let record_key = format!("lw:{{*}}:{lock}");
+        let names = console.sends(format!("KEYS {record_key}")).reply();
+        for (key, place) in
+            [(Some(lock.clone()), value), (names.elements().first().map(|key| key.clone().text()), record)]
+        {
+            if let (Some(key), Target) = (key, place) {
+                console.sends(format!("MIGRATE {} {} {key} 0 5000", address.ip(), address.port())).gets("+OK");
+            }
+        }
+        // Held or free, it is so to everybody.
+        let is_held = value != Nowhere;
+        let (taken, hops) = bob.asks(0, &format!("SET {lock} b1 NX PX 20000"));
+        assert_eq!(taken, if is_held { "nil" } else { "+OK" }, "{lies}");
+        assert!(hops <= 1, "{lies}: {hops}");
+        let (holder, other, token) = if is_held { (&alice, &bob, "a1") } else { (&bob, &alice, "b1") };
+        assert_eq!(other.asks(0, &format!("SET {lock} c1 NX PX 20000")).0, "nil", "{lies}");
+        assert_eq!(other.asks(0, &format!("DEL {lock}")).0, ":0", "{lies}");
+        assert_eq!(other.asks(0, &format!("GET {lock}")).0, format!("$2 {token}"), "{lies}");
+        assert_eq!(holder.asks(0, &format!("PEXPIRE {lock} 15000")).0, ":1", "{lies}");
+        assert_eq!(holder.asks(0, &format!("DEL {lock}")).0, ":1", "{lies}");
+        // Fencing tokens go on where the record has gone.
+        assert_eq!(other.asks(0, &format!("SET {lock} d1 NX PX 20000")).0, "+OK", "{lies}");
+        cluster.moves_keys(slot, 0, 1);
+        cluster.closes_slot(slot, 1);
+        assert_eq!(other.asks(0, &format!("GET {lock}")).0, "$2 d1", "{lies}");
+        assert!(cluster.node(1).fence(lock) > before, "{lies}");
+    }
+    cluster.is_whole();
+}
+
+#[test]
+fn a_lease_that_is_kept_alive_is_renewed_where_its_slot_still_moves_to() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..3).map(|at| sidecar(cluster.node(at)).default_ttl("1s").start()).collect();
+    let alice = Router::new(&cluster, &proxies, "127.42.0.1");
+    let lock = &cluster.locks_of(0, 1)[0];
+    let slot = cluster.slot(lock);
+    cluster.opens_slot(slot, 0, 1);
+    assert_eq!(alice.asks(0, &format!("SETNX {lock} 1")), (":1".to_owned(), 1));
+    let bob = Router::new(&cluster, &proxies, "127.42.0.2");
+    holds_for(Duration::from_secs(4), "the lock is held", || bob.asks(0, &format!("SETNX {lock} 2")).0 == ":0");
+    cluster.closes_slot(slot, 1);
+    assert_eq!(alice.asks(0, &format!("DEL {lock}")).0, ":1");
+}
+
+#[test]
+fn no_lock_has_two_holders_while_its_slot_moves_to_and_fro() {
+    const CLIENTS: usize = 4;
+
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..3).map(|at| sidecar(cluster.node(at)).start()).collect();
+    let locks = cluster.locks_of(0, 3);
+    let held: Vec<AtomicUsize> = locks.iter().map(|_| AtomicUsize::new(0)).collect();
+    let (granted, twice, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let router = Router::new(&cluster, &proxies, &format!("127.42.1.{number}"));
+            let (locks, held, granted, twice, is_over) = (&locks, &held, &granted, &twice, &is_over);
+            scope.spawn(move || {
+                let mut turn = number;
+                while !is_over.load(Relaxed) {
+                    turn += 1;
+                    let at = turn % locks.len();
+                    let lock = &locks[at];
+                    if router.asks(turn % 2, &format!("SET {lock} c{number} NX PX 20000")).0 != "+OK" {
+                        continue;
+                    }
+                    granted.fetch_add(1, Relaxed);
+                    twice.fetch_add(held[at].fetch_add(1, Relaxed), Relaxed);
+                    held[at].fetch_sub(1, Relaxed);
+                    assert_eq!(router.asks(turn % 2, &format!("DEL {lock}")).0, ":1");
+                }
+            });
+        }
+        for round in 0..6 {
+            let (from, to) = (round % 2, (round + 1) % 2);
+            for lock in &locks {
+                let slot = cluster.slot(lock);
+                cluster.opens_slot(slot, from, to);
+                let before = granted.load(Relaxed);
+                wait_for("locks to be taken while the slot is open", || granted.load(Relaxed) > before + 5);
+                cluster.moves_keys(slot, from, to);
+                cluster.closes_slot(slot, to);
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+    assert_eq!(twice.load(Relaxed), 0);
+    assert!(granted.load(Relaxed) > 100, "{granted:?}");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use arc_swap::ArcSwapOption;
-use lockwarden_control::config::{BackendLogin, BackendUrl, Target};
+use lockwarden_control::config::{BackendLogin, BackendUrl, Secret, Target};
 use lockwarden_control::net::listener;
 use lockwarden_control::net::stream::Stream;
 use lockwarden_control::net::tls::{BackendFiles, Connector, HandshakeError, Observe, TlsError};
@@ -232,18 +232,22 @@ impl Address {
 
     async fn log_in(&self, connected: Connected) -> Result<Conversation, BackendError> {
         let mut conversation = Conversation::new(connected);
-        let password = match &self.login {
-            Some(login) => {
-                conversation.logged_in_with = login.fresh().map_or(0, |fresh| fresh.number);
-                Some(login.password().await?)
-            }
-            None => self.url.password.clone(),
-        };
-        if let (Some(user), Some(password)) = (self.user(), password) {
-            let password = password.expose();
-            conversation.log_in(user.as_bytes(), password.as_bytes()).await?;
+        if let Some(login) = &self.login {
+            conversation.logged_in_with = login.fresh().map_or(0, |fresh| fresh.number);
+        }
+        if let Some((user, password)) = self.own_login().await? {
+            conversation.log_in(user.as_bytes(), password.expose().as_bytes()).await?;
         }
         Ok(conversation)
+    }
+
+    /// With what the proxy's own connections log in.
+    pub(crate) async fn own_login(&self) -> Result<Option<(&str, Secret)>, BackendError> {
+        let password = match &self.login {
+            Some(login) => Some(login.password().await?),
+            None => self.url.password.clone(),
+        };
+        Ok(self.user().zip(password))
     }
 
     /// The same with the primary, of all addresses that the name has; and the question by which it

@@ -117,6 +117,12 @@ impl Orphans {
         let now = Instant::now();
         self.is_asked = false;
         let indexed = plan::indexed(answer).unwrap_or_default();
+        let is_searching = self.search.as_ref().is_some_and(|search| !search.is_finished());
+        if is_searching && !indexed.overdue.is_empty() {
+            // These are not looked at now, and their leases may end soon.
+            self.due = Some(now + MIN_PAUSE);
+            return Vec::new();
+        }
         if indexed.overdue.len() < MAX_BATCH {
             self.skip = 0;
             let next = indexed.next.unwrap_or(MAX_PAUSE);
@@ -126,9 +132,6 @@ impl Orphans {
             // behind it.
             self.skip += MAX_BATCH;
             self.due = Some(now + PAGE_PAUSE);
-        }
-        if self.search.as_ref().is_some_and(|search| !search.is_finished()) {
-            return Vec::new();
         }
         let mut by_db: Vec<Vec<(IndexEntry, Instant)>> = Vec::new();
         for (word, age) in indexed.overdue {

@@ -144,6 +144,8 @@ struct Call {
     question: Question,
     /// A SELECT was sent before it.
     selects: bool,
+    /// An ASKING was sent before it: a lease may be here already while its slot still moves here.
+    asks: bool,
     form: Form,
     sent: Instant,
     /// What replicas are asked to confirm behind it.
@@ -326,7 +328,11 @@ impl<'a> Renewals<'a> {
             lockwarden_resp::put_request(&mut request, &[b"SELECT", word.as_bytes()]);
             self.db = Some(db);
         }
-        let call = Call { question, selects, form, sent: Instant::now(), waits };
+        let asks = self.shared.backend.server.in_cluster() && matches!(question, Question::Renew(_));
+        if asks {
+            OwnRequest::Asking.put(&mut request);
+        }
+        let call = Call { question, selects, asks, form, sent: Instant::now(), waits };
         let prefix = self.shared.active.load().companion_prefix.clone();
         let plan = call.plan(self.shared, self.orphans.skip(), &prefix);
         plan.put(&mut request, form);
@@ -345,6 +351,9 @@ impl<'a> Renewals<'a> {
             true => Some(self.conversation.read().await?),
             false => None,
         };
+        if call.asks {
+            self.conversation.read().await?;
+        }
         let answer = self.conversation.read().await?;
         let confirmed = match call.waits {
             Some(_) => Some(self.conversation.read().await?),

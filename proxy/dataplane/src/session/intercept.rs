@@ -65,6 +65,7 @@ impl Session {
         if self.client.connection.login.is_demanded() && !self.lets_in(inbox, muted) {
             return Ok(());
         }
+        self.transport.ask(std::mem::take(&mut self.client.connection.is_asking));
         let sampled = self.sample();
         if inbox.request().frame().len() > LONG_TEXT {
             Box::pin(self.client.read_long_text(inbox.request())).await;

@@ -5,5 +5,6 @@ pub(super) mod awaited;
 pub(super) mod conclude;
 pub(super) mod execute;
 pub(super) mod learn;
+mod moving;
 pub(super) mod replication;
 pub(super) mod transaction;

@@ -110,6 +110,8 @@ pub struct Transport<L> {
     to_backend: BytesMut,
     /// Requests in there that will be answered.
     unsent: u64,
+    /// The client has said `ASKING` for the request that is under way.
+    asks: bool,
     /// What was sent since a block began, where it may have to be sent again.
     queued: Queued,
     from_backend: BytesMut,
@@ -166,6 +168,7 @@ impl<L> Transport<L> {
             to_client: BytesMut::new(),
             to_backend: BytesMut::new(),
             unsent: 0,
+            asks: false,
             queued: Queued::None,
             from_backend: BytesMut::new(),
             scanned: 0,

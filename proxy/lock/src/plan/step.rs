@@ -25,16 +25,23 @@ use crate::token::Grant;
 pub(super) struct Step {
     out: BytesMut,
     words: usize,
+    one_lock: Option<[usize; 3]>,
 }
 
 impl Step {
     /// Begins with the keys: each lock and its companion, then the others.
     pub(super) fn new(locks: &[impl AsRef<[u8]>], prefix: &[u8], others: &[&[u8]]) -> Step {
-        let mut step = Step { out: BytesMut::with_capacity(512), words: 0 };
+        let mut step = Step { out: BytesMut::with_capacity(512), words: 0, one_lock: None };
         step.number((locks.len() * 2 + others.len()) as u64);
+        let mut ends = [step.out.len(); 3];
         for lock in locks {
             step.bytes(lock.as_ref());
+            ends[1] = step.out.len();
             step.bytes(&companion_key(prefix, lock.as_ref()));
+            ends[2] = step.out.len();
+        }
+        if locks.len() == 1 && others.is_empty() {
+            step.one_lock = Some(ends);
         }
         for key in others {
             step.bytes(key);
@@ -44,12 +51,12 @@ impl Step {
 
     /// Begins with nothing.
     pub(super) fn empty() -> Step {
-        Step { out: BytesMut::with_capacity(256), words: 0 }
+        Step { out: BytesMut::with_capacity(256), words: 0, one_lock: None }
     }
 
     /// Begins with the keys that an application's script names, and the companions of the locks among them.
     pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], prefix: &[u8]) -> Step {
-        let mut step = Step { out: BytesMut::with_capacity(1024), words: 0 };
+        let mut step = Step { out: BytesMut::with_capacity(1024), words: 0, one_lock: None };
         step.number((keys.len() + locks.len()) as u64);
         for key in keys {
             step.bytes(key);
@@ -320,6 +327,7 @@ impl Step {
             text: Text::Enveloped(script, envelope),
             tail: self.out.freeze(),
             words: self.words,
+            one_lock: None,
             checked: None,
             only_reads: false,
         }
@@ -330,7 +338,14 @@ impl Step {
     }
 
     pub(super) fn done(self, script: &'static Script) -> Plan {
-        Plan { text: Text::Own(script), tail: self.out.freeze(), words: self.words, checked: None, only_reads: false }
+        Plan {
+            text: Text::Own(script),
+            tail: self.out.freeze(),
+            words: self.words,
+            one_lock: self.one_lock,
+            checked: None,
+            only_reads: false,
+        }
     }
 }
 

@@ -193,11 +193,15 @@ end
 -- Whether a record is of a lease that was granted to this very session (who: session+identity).
 local function same_session(record, who) return sub(record, SESSION) == sub(who, WHO.SESSION) end
 
--- Where it stands when an identity gave back more than it was granted: a digest of the rules and the identity.
-local function surplus_key(companion, who)
+-- Runs a command on the key that says when an identity gave back more than it was granted: its name ends with a digest of the rules and the
+-- identity. A node of a cluster that does not have its slot has one for each slot of locks.
+local function on_surplus(companion, who, command, ...)
   local process = sub(who, WHO.PROCESS)
   if process == pending then process = none end
-  return string.match(companion, '^(.-){%w+}:') .. '{}:lockwarden-surplus:' .. redis.sha1hex(sub(who, WHO.RULES) .. sub(who, WHO.CLIENT) .. process)
+  local prefix, tag = string.match(companion, '^(.-)({%w+}):')
+  local name = ':lockwarden-surplus:' .. redis.sha1hex(sub(who, WHO.RULES) .. sub(who, WHO.CLIENT) .. process)
+  local done = redis.pcall(command, prefix .. '{}' .. name, ...)
+  return is_error(done) and redis.pcall(command, prefix .. tag .. name, ...) or done
 end
 
 -- A release by an identity that has no lease of this lock, and owes no release of it. It is one too many where this connection was
@@ -205,15 +209,15 @@ end
 -- again over a new connection, because nobody heard its reply. Noted with the first and the last time.
 local function surplus(companion, flags, record, who)
   if not has(flags, 'B') and not (has(flags, 'b') and sub(record, STATE) == 'R' and same_session(record, who)) then return end
-  local name, now = surplus_key(companion, who), digits(clock())
-  local seen = redis.pcall('GET', name)
-  redis.pcall('SET', name, (type(seen) == 'string' and sub(seen, 1, MS) or now) .. now, 'PX', 2 * MAX_DOUBT_MS)
+  local now = digits(clock())
+  local seen = on_surplus(companion, who, 'GET')
+  on_surplus(companion, who, 'SET', (type(seen) == 'string' and sub(seen, 1, MS) or now) .. now, 'PX', 2 * MAX_DOUBT_MS)
 end
 
 -- Whether an identity has given back more than it was granted, so lately that its doubtful releases are not believed: for ten
 -- times as long as it has been seen to do so.
 local function doubted(companion, who)
-  local seen = redis.pcall('GET', surplus_key(companion, who))
+  local seen = on_surplus(companion, who, 'GET')
   if type(seen) ~= 'string' then return false end
   local first, last = tonumber(sub(seen, 1, MS)) or 0, tonumber(sub(seen, MS + 1)) or 0
   return clock() < last + math.min(math.max(10 * (last - first), MIN_DOUBT_MS), MAX_DOUBT_MS)

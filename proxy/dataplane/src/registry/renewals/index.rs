@@ -13,9 +13,10 @@ use super::lease::{IndexWork, KeptLease, Listed};
 /// A lease that is held so long is listed, or for the other part of its TTL where that is shorter.
 const LISTED_AFTER: Duration = Duration::from_millis(250);
 const LISTED_AFTER_PART: u32 = 6;
-/// The proxy answers for a lease this part of its TTL, and says so anew after half of it.
-const ANSWERED_FOR: (u32, u32) = (3, 4);
-const AGAIN_AFTER: u32 = 2;
+/// The proxy answers for a lease this part of its TTL, and says so anew after a third of it. A renewal is due after a third, too:
+/// when a proxy ends, each lease has two thirds of its TTL left, and others must know of it before that is over.
+const ANSWERED_FOR: (u32, u32) = (1, 2);
+const AGAIN_AFTER: u32 = 3;
 /// For a lease whose renewal is so late the proxy does not answer any more.
 const TOO_LATE: u32 = 6;
 /// Entries of others, and entries to be removed, that wait for a connection; above that the index is left as it is

@@ -146,6 +146,8 @@ pub struct ConnectionState {
     pub(crate) rights: UserRights,
     /// Redis did not queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
+    /// It has said `ASKING`, which is for the next command.
+    pub(crate) is_asking: bool,
     /// Keys are watched, locks or others.
     pub(crate) is_watching: bool,
     /// By which shared connection its reads go.
@@ -180,6 +182,7 @@ impl ConnectionState {
             login: LoginState::new(was_let_in),
             rights: UserRights::default(),
             guard_refused: false,
+            is_asking: false,
             is_watching: false,
             mixing: Mixing::default(),
             has_shared: false,

@@ -38,6 +38,11 @@ impl Session {
         let words: Arguments = inbox.request().args().skip(1).map(Bytes::copy_from_slice).collect();
         let pass = kept.pass();
         match verb {
+            SessionVerb::Asking => {
+                // In a block it is queued like any other.
+                self.client.connection.is_asking = self.client.connection.block.is_none();
+                self.relay(pass, muted);
+            }
             SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
             SessionVerb::Exec => return self.exec(inbox, pass, muted).await,
             SessionVerb::Discard => self.discard(pass, muted),

@@ -12,6 +12,7 @@ use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::rules::Durability;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Process;
+use lockwarden_resp::Redirect;
 
 use crate::session::Session;
 use crate::session::client::Client;
@@ -161,13 +162,20 @@ impl Session {
             self.transport.execute(step, Form::Sha, Look::Answer, Muted::Yes);
             self.ask_replicas(wanted);
             let answer = self.answer(inbox).await?;
+            if Redirect::of(&answer).is_some() {
+                return Box::pin(self.follow_slot(inbox, step, wanted, answer)).await;
+            }
             if !answer.starts_with(b"-NOSCRIPT") {
                 return Ok(answer);
             }
         }
         self.transport.execute(step, Form::Text, Look::Answer, Muted::Yes);
         self.ask_replicas(wanted);
-        self.answer(inbox).await
+        let answer = self.answer(inbox).await?;
+        match Redirect::of(&answer) {
+            Some(_) => Box::pin(self.follow_slot(inbox, step, wanted, answer)).await,
+            None => Ok(answer),
+        }
     }
 
     pub(crate) fn queue(&mut self, step: &Plan, flight: Box<InFlight>, active: &Arc<Active>, muted: Muted) {

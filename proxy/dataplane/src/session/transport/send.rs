@@ -31,6 +31,9 @@ impl<L> Transport<L> {
         let Some(request) = leave.redeem(buffer) else {
             return Err(End::OutOfStep("another buffer than was let through".into()));
         };
+        if self.asks {
+            self.say_asking();
+        }
         keep(&mut self.queued, request);
         move_front(request, request.len(), &mut self.to_backend);
         self.unsent += 1;
@@ -62,6 +65,24 @@ impl<L> Transport<L> {
         self.expect_relay(muted);
     }
 
+    /// Whether the client has said `ASKING` for the requests that follow: a node takes it for one of them, and the proxy may
+    /// send more than one for a command.
+    pub(crate) fn ask(&mut self, asks: bool) {
+        self.asks = asks;
+    }
+
+    /// The same.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks
+    }
+
+    /// Says it again ahead of a request.
+    fn say_asking(&mut self) {
+        self.unsent += 1;
+        OwnRequest::Asking.put(&mut self.to_backend);
+        self.expect_relay(Muted::Yes);
+    }
+
     fn expect_relay(&mut self, muted: Muted) {
         match self.expected.back_mut() {
             Some(Expect::Relay { frames, muted: before }) if *before == muted => *frames += 1,
@@ -76,6 +97,9 @@ impl<L> Transport<L> {
     }
 
     fn send(&mut self, request: &[u8]) {
+        if self.asks {
+            self.say_asking();
+        }
         keep(&mut self.queued, request);
         put(&mut self.to_backend, request);
         self.unsent += 1;
@@ -84,6 +108,9 @@ impl<L> Transport<L> {
     /// Writes a request of the proxy's own.
     fn write(&mut self, request: impl FnOnce(&mut BytesMut)) {
         open(&mut self.to_backend);
+        if self.asks {
+            self.say_asking();
+        }
         self.unsent += 1;
         let start = self.to_backend.len();
         request(&mut self.to_backend);

@@ -177,6 +177,7 @@ impl Session {
         self.client.connection.trace == Trace::Pin
             || self.client.connection.is_watching
             || self.client.connection.block.is_some()
+            || self.transport.asks()
             || self.client.connection.tracking != Tracking::Off
             || self.transport.pushes.is_listening()
             || self.transport.has_spoken()
@@ -402,7 +403,8 @@ fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
             Some(value) if Library::keeps(value) => Needs::Own(Trace::Personal),
             Some(_) | None => Needs::Own(Trace::Mark),
         },
-        SessionVerb::Auth
+        SessionVerb::Asking
+        | SessionVerb::Auth
         | SessionVerb::Select
         | SessionVerb::Multi
         | SessionVerb::Watch
@@ -426,7 +428,6 @@ fn by_name(request: &Request<'_>) -> Needs {
             Some(_) => Needs::Own(Trace::Pin),
             None => Needs::Nothing,
         },
-        6 if is(b"ASKING") => Needs::Own(Trace::Pin),
         6 if is(b"SCRIPT") => match request.get(1) {
             Some(what) if what.eq_ignore_ascii_case(b"DEBUG") => Needs::Own(Trace::Pin),
             _ => Needs::Nothing,

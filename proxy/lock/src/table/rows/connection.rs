@@ -5,12 +5,12 @@ use crate::table::Channel::{Channel, Pattern, Shard};
 use crate::table::CommandSpec;
 use crate::table::Effect::Neutral;
 use crate::table::SessionVerb::{
-    Auth, ClientMaintNotifications, ClientReply, ClientSetInfo, ClientSetName, ClientTracking, Discard, Exec, Hello,
-    Monitor, Multi, Quit, Replication, Reset, Select, Subscribe, Unsubscribe, Unwatch, Watch,
+    Asking, Auth, ClientMaintNotifications, ClientReply, ClientSetInfo, ClientSetName, ClientTracking, Discard, Exec,
+    Hello, Monitor, Multi, Quit, Replication, Reset, Select, Subscribe, Unsubscribe, Unwatch, Watch,
 };
 
 pub(super) const ROWS: &[CommandSpec] = &[
-    row("asking", 1, NONE, Neutral),
+    row("asking", 1, NONE, session(Asking)),
     row("auth", -2, NONE, session(Auth)),
     row("client", -2, FAMILY, Neutral),
     row("client|caching", 3, NONE, Neutral),

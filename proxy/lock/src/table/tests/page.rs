@@ -152,6 +152,7 @@ fn of_verb(verb: Verb) -> &'static str {
 
 fn of_session(verb: SessionVerb) -> &'static str {
     match verb {
+        SessionVerb::Asking => "passes, and is said again before each request that is sent for the next command",
         SessionVerb::Auth | SessionVerb::Hello => "passes: Redis decides; the user becomes a part of the identity",
         SessionVerb::ClientSetName => "passes; the name becomes a part of the identity",
         SessionVerb::ClientSetInfo => "passes; shown to people as the client's library",

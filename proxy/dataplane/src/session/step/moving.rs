@@ -1,0 +1,143 @@
+//! A step about a lock whose slot is on its way from one node to another, key by key: the lock may have gone and its record not,
+//! or the other way round. Where the slot comes from, whatever is left of the lock is sent after it, and the client is told
+//! where it goes; where it goes to, the client says `ASKING`, and a lock that is free is granted there although neither of its keys
+//! has come.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockwarden_lock::companion::{debts_beside, key_beside};
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::plan::{Form, Plan};
+use lockwarden_lock::rules::Durability;
+use lockwarden_resp::{Redirect, Value};
+
+use crate::backend::BackendError;
+use crate::session::Session;
+use crate::session::client::Client;
+use crate::session::step::awaited::Look;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::transport::{End, Muted};
+
+/// Between two tries, where it is not known which node has what: doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// Tries, after which the client is told to try again itself: some 250 ms.
+const TRIES: u32 = 7;
+/// How long the source may take to hand three keys over, in ms. It serves nobody meanwhile.
+const HANDED_OVER_WITHIN_MS: &str = "1000";
+
+impl Session {
+    /// Goes on with a step of which the node has said that its slot moves. Nothing of it was run.
+    pub(super) async fn follow_slot(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        step: &Plan,
+        wanted: Option<Durability>,
+        mut answer: Bytes,
+    ) -> Result<Bytes, End> {
+        let in_cluster = self.client.shared.backend.server.in_cluster();
+        let Some((lock, record)) = step.one_lock().filter(|_| in_cluster) else {
+            return Ok(answer);
+        };
+        let mut is_unclear = false;
+        for tries in 0..TRIES {
+            match Redirect::of(&answer) {
+                None => return Ok(answer),
+                // Here is where the slot goes to.
+                Some(Redirect::TryAgain) if self.transport.asks() => {
+                    return self.send_again(inbox, step, Form::Moving, wanted).await;
+                }
+                // Lock and record have gone, or never were.
+                Some(Redirect::Ask(host, port)) => {
+                    let debts = debts_beside(record);
+                    if !self.is_here(inbox, &debts).await?
+                        || self.client.sends_after((host, port), &[&debts], &mut is_unclear).await
+                    {
+                        return Ok(answer);
+                    }
+                }
+                Some(Redirect::TryAgain) => {
+                    let gone = self.look_beside(inbox, record).await?;
+                    if let Some(Redirect::Ask(host, port)) = Redirect::of(&gone)
+                        && self
+                            .client
+                            .sends_after((host, port), &[lock, record, &debts_beside(record)], &mut is_unclear)
+                            .await
+                    {
+                        return Ok(gone);
+                    }
+                }
+            }
+            tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(tries)).await;
+            answer = self.send_again(inbox, step, Form::Text, wanted).await?;
+        }
+        Ok(answer)
+    }
+
+    async fn send_again(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        step: &Plan,
+        form: Form,
+        wanted: Option<Durability>,
+    ) -> Result<Bytes, End> {
+        self.transport.execute(step, form, Look::Answer, Muted::Yes);
+        self.ask_replicas(wanted);
+        self.answer(inbox).await
+    }
+
+    /// What the node says of a key of this slot that nobody has: where the slot goes, while it does.
+    async fn look_beside(&mut self, inbox: &mut RequestBuffer, record: &[u8]) -> Result<Bytes, End> {
+        self.transport.inquire(&OwnRequest::Beginning(&key_beside(record)), Look::Answer);
+        self.answer(inbox).await
+    }
+
+    /// Whether the node has this key.
+    async fn is_here(&mut self, inbox: &mut RequestBuffer, key: &[u8]) -> Result<bool, End> {
+        self.transport.inquire(&OwnRequest::Beginning(key), Look::Answer);
+        let answer = self.answer(inbox).await?;
+        Ok(answer.starts_with(b"$") && !answer.starts_with(b"$0"))
+    }
+}
+
+impl Client {
+    /// Has the node send these keys after the others of their slot. Returns whether none of them is here any more. Where an
+    /// earlier try has ended unclear, they may be there already: what this node has counts for as long as it has it.
+    async fn sends_after(&self, to: (&[u8], u16), keys: &[&[u8]], is_unclear: &mut bool) -> bool {
+        match self.migrate(to, keys, *is_unclear).await {
+            Ok(answer) if !answer.is_error() => true,
+            Ok(answer) => {
+                let error = answer.as_error().map(|error| String::from_utf8_lossy(error).into_owned());
+                *is_unclear |= error.as_ref().is_some_and(|error| error.starts_with("IOERR"));
+                tracing::warn!(error, "a lock whose slot moves to another node could not be sent after it");
+                false
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a lock whose slot moves to another node could not be sent after it");
+                false
+            }
+        }
+    }
+
+    async fn migrate(&self, (host, port): (&[u8], u16), keys: &[&[u8]], replaces: bool) -> Result<Value, BackendError> {
+        let address = &self.shared.backend.address;
+        let mut own = address.converse().await?;
+        let db = self.connection.selected;
+        if db != 0 {
+            own.select(db).await?;
+        }
+        let (port, db) = (port.to_string(), db.to_string());
+        let mut words: Vec<&[u8]> = vec![b"MIGRATE", host, port.as_bytes(), b"", db.as_bytes()];
+        words.push(HANDED_OVER_WITHIN_MS.as_bytes());
+        if replaces {
+            words.push(b"REPLACE");
+        }
+        let login = address.own_login().await?;
+        if let Some((user, password)) = &login {
+            words.extend([b"AUTH2".as_slice(), user.as_bytes(), password.expose().as_bytes()]);
+        }
+        words.push(b"KEYS");
+        words.extend(keys);
+        own.ask(&words).await
+    }
+}

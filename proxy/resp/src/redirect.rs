@@ -1,0 +1,53 @@
+//! What a node of a cluster says of a request whose keys it does not have, or has in part.
+
+/// What it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirect<'a> {
+    /// `-ASK`: the slot moves, and these keys are on another node, or nowhere: its host and port. The host is empty where the node
+    /// does not know it.
+    Ask(&'a [u8], u16),
+    /// `-TRYAGAIN`: the slot moves, and some of the keys are here.
+    TryAgain,
+}
+
+impl Redirect<'_> {
+    /// Reads an error frame; `None` for whatever says something else.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Redirect<'_>> {
+        if frame.starts_with(b"-TRYAGAIN") {
+            return Some(Redirect::TryAgain);
+        }
+        let rest = frame.strip_prefix(b"-ASK ")?;
+        let rest = rest.strip_suffix(b"\r\n").unwrap_or(rest);
+        let place = &rest[rest.iter().position(|&byte| byte == b' ')? + 1..];
+        // The last colon: an IPv6 address has more of them.
+        let colon = place.iter().rposition(|&byte| byte == b':')?;
+        let port = std::str::from_utf8(&place[colon + 1..]).ok()?.parse().ok()?;
+        Some(Redirect::Ask(&place[..colon], port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_about_slots_that_move_are_read() {
+        for (frame, expected) in [
+            ("-ASK 3999 127.0.0.1:6381\r\n", Some(Redirect::Ask(b"127.0.0.1", 6381))),
+            ("-ASK 3999 ::1:6381", Some(Redirect::Ask(b"::1", 6381))),
+            ("-ASK 3999 node-1.corp:7000\r\n", Some(Redirect::Ask(b"node-1.corp", 7000))),
+            ("-ASK 3999 :7000\r\n", Some(Redirect::Ask(b"", 7000))),
+            ("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", Some(Redirect::TryAgain)),
+            ("-ASK 3999 127.0.0.1:66666\r\n", None),
+            ("-ASK 3999 127.0.0.1\r\n", None),
+            ("-ASK \r\n", None),
+            ("-ASKING\r\n", None),
+            ("-MOVED 3999 127.0.0.1:6381\r\n", None),
+            ("$4\r\n-ASK\r\n", None),
+            ("", None),
+        ] {
+            assert_eq!(Redirect::of(frame.as_bytes()), expected, "{frame}");
+        }
+    }
+}
