@@ -90,6 +90,10 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 if begun.elapsed() >= HEARTBEAT {
                     continue;
                 }
+            } else if shared.cluster_node
+                && let BackendError::Replica = error
+            {
+                serve_readers(&shared);
             } else {
                 serve_nobody(&shared, error.to_string());
             }
@@ -121,6 +125,18 @@ async fn end_the_wait(shared: &ProxyState, since: Instant) -> Infallible {
 fn serve_nobody(shared: &ProxyState, why: String) {
     shared.metrics.backend_up.set(0);
     stand(shared, Standing::NotServing(why), "");
+}
+
+/// The backend is a replica in a cluster. It grants no lock, and sends whoever wants one to its primary itself.
+fn serve_readers(shared: &ProxyState) {
+    shared.metrics.backend_up.set(1);
+    shared.backend.server.set_home(true, None);
+    if shared.backend.server.set_standing(Standing::Serving).is_some() {
+        tracing::info!(
+            backend = %shared.backend.address,
+            "the backend is a replica in a cluster: clients are served, and those who want a lock are sent to its primary"
+        );
+    }
 }
 
 fn reason(error: &BackendError) -> ReconnectReason {

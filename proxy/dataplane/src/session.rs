@@ -407,7 +407,11 @@ impl Session {
     fn count_redirects(&mut self) {
         let redirects = self.transport.take_redirects();
         if redirects != Redirects::default() {
-            self.client.shared.metrics.redirected(redirects);
+            let metrics = &self.client.shared.metrics;
+            match self.client.shared.backend.server.in_cluster() {
+                true => metrics.sent_on(redirects),
+                false => metrics.redirected(redirects),
+            }
         }
     }
 }

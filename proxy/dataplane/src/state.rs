@@ -90,6 +90,8 @@ pub struct ProcessState {
     /// What listeners with TLS show.
     pub certificates: Certificates,
     pub audit: Arc<Audit>,
+    /// The backend is a node of a cluster: it may be a replica.
+    pub(crate) cluster_node: bool,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     pub ungoverned: Ungoverned,
@@ -177,6 +179,7 @@ impl ProxyState {
             needs_certificates: config::needs_certificates(config.tls.as_ref()),
             certificates,
             audit,
+            cluster_node: config.cluster_node,
             sweep: config.sweep,
             ungoverned: Ungoverned::default(),
             drain: watch::Sender::new(false),

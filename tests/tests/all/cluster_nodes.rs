@@ -102,31 +102,41 @@ fn many_leases_of_a_node_are_renewed_and_found_by_the_next_proxy() {
 }
 
 #[test]
-fn the_proxy_before_a_replica_serves_once_that_is_the_primary() {
+fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
     if Cluster::is_lacking() {
         return;
     }
     let cluster = Cluster::with_replicas();
     let [old, new] =
         [0, 3].map(|at| sidecar(cluster.node(at)).namespace("quarantine", "\"1500ms\"").without_waiting().start());
-    wait_for("the primary's proxy to serve", || old.ready() == Some(200));
-    assert_eq!(new.ready(), Some(503));
-    let lock = &cluster.locks_of(0, 1)[0];
-    let free = &cluster.locks_of(0, 2)[1];
+    let serves = |proxy: &Proxy| proxy.ready() == Some(200);
+    wait_for("both proxies to serve", || serves(&old) && serves(&new));
+    let [lock, free] = &cluster.locks_of(0, 2)[..] else { unreachable!("two were asked for") };
+    // A replica is read by whoever says that stale data will do; who wants a lock is sent on by the node itself.
+    let reader = new.client();
+    let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(0).address());
+    reader.sends(format!("SET {lock} r1 NX PX 9000")).gets_error(&moved);
+    reader.sends("READONLY").gets("+OK");
+    reader.sends(format!("GET {lock}")).gets("nil");
     // A quarantine is over some time after the first proxy has come.
     wait_for("the first quarantine to be over", || {
         old.client().sends(format!("SET {lock} a1 NX PX 9000")).reply().to_string() == "+OK"
     });
     cluster.hands_over(0);
-    wait_for("the new primary's proxy to serve", || new.ready() == Some(200));
     let client = new.client();
-    client.sends(format!("SET {lock} b1 NX PX 9000")).gets("nil");
+    wait_for("the lock to be known behind the new primary's proxy", || {
+        client.sends(format!("SET {lock} b1 NX PX 9000")).reply().to_string() == "nil"
+    });
     // What was held may have been lost, so a free lock is not granted yet.
     client.sends(format!("SET {free} b1 NX PX 9000")).gets("nil");
     wait_for("the quarantine to be over", || {
         client.sends(format!("SET {free} b1 NX PX 9000")).reply().to_string() == "+OK"
     });
-    wait_for("the old primary's proxy to stop serving", || old.ready() == Some(503));
+    // Who asks the old one is sent on.
+    let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(3).address());
+    wait_for("the old primary's proxy to send its clients on", || {
+        old.client().sends(format!("SET {lock} c1 NX PX 9000")).reply().to_string().contains(&moved)
+    });
 }
 
 #[test]
@@ -177,8 +187,20 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
         assert_eq!(proxy.ready(), Some(503));
         proxy.client().sends("SETNX lock:job a1").gets_close();
     }
-    let end = check(&sidecar(cluster.node(0)));
-    assert!(end.code == Some(0), "{end:?}");
+    // Clients of a cluster go where its nodes say; most servers can only say where they are themselves.
+    let node = cluster.node(0).client();
+    let can_announce = !node.sends("CONFIG GET cluster-announce-client-port").reply().elements().is_empty();
+    let end = check(&sidecar(cluster.node(0)).top("listen", "\"127.0.0.1:6391\""));
+    let words = match can_announce {
+        true => "CONFIG SET cluster-announce-client-port 6391",
+        false => "clients of the cluster are told the node's own address, and go past lockwarden",
+    };
+    assert!(end.code == Some(1) && end.stdout.contains(words), "{end:?}");
+    if can_announce {
+        node.sends("CONFIG SET cluster-announce-client-port 6391").gets("+OK");
+        let end = check(&sidecar(cluster.node(0)).top("listen", "\"127.0.0.1:6391\""));
+        assert!(end.code == Some(0) && end.stdout.contains("are told to come by port 6391"), "{end:?}");
+    }
 }
 
 /// A client of a cluster that asks the proxy before a node, and goes where it is sent: by the address of the node, as it knows

@@ -26,8 +26,9 @@ use prometheus::{
 };
 
 use crate::telemetry::vocabulary::{
-    AuditSink, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, LatencyPath, LoginRefresh,
-    ModeLabel, OverflowLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
+    AuditSink, ClusterRedirect, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, LatencyPath,
+    LoginRefresh, ModeLabel, OverflowLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, SentAfter, Side,
+    TwinLogin,
 };
 pub use guards::GuardMetrics;
 pub use namespaces::{NamespaceMetrics, NamespaceMirror, SweepCounts};
@@ -167,6 +168,10 @@ metrics! {
         pub login_refreshes: ByLabel<LoginRefresh, IntCounter> = "lockwarden_login_refreshes_total" { "result" };
         /// Logins as the twin of a client's user (`[[user_map]]`), each before something that touches a lock.
         pub twin_logins: ByLabel<TwinLogin, IntCounter> = "lockwarden_twin_logins_total" { "result" };
+        /// Replies by which a node of a cluster sends a client to another one, where one lockwarden stands before each (`cluster_node`).
+        cluster_redirects: ByLabel<ClusterRedirect, IntCounter> = "lockwarden_cluster_redirects_total" { "kind" };
+        /// Locks that a node had in part when their slot moved, and that lockwarden had it send after the rest.
+        pub cluster_locks_sent_after: ByLabel<SentAfter, IntCounter> = "lockwarden_cluster_locks_sent_after_total" { "result" };
         /// Replies that lead a client to another server, and so past the proxy.
         backend_redirects: ByLabel<RedirectKind, IntCounter> = "lockwarden_backend_redirects_total" { "kind" };
         /// Connections closed because of bytes that are not the protocol.
@@ -329,6 +334,13 @@ impl Metrics {
         let kinds = &self.backend_redirects;
         kinds.at(RedirectKind::Moved).inc_by(redirects.moved);
         kinds.at(RedirectKind::Ask).inc_by(redirects.ask);
+    }
+
+    /// Notes the same of a node of a cluster.
+    pub fn sent_on(&self, redirects: Redirects) {
+        let kinds = &self.cluster_redirects;
+        kinds.at(ClusterRedirect::Moved).inc_by(redirects.moved);
+        kinds.at(ClusterRedirect::Ask).inc_by(redirects.ask);
     }
 
     /// Notes an answer that names replicas.

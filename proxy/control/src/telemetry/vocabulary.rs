@@ -90,6 +90,26 @@ label_set! {
 }
 
 label_set! {
+    /// How a node of a cluster sends a client to another one.
+    ClusterRedirect {
+        /// For good.
+        Moved = "moved",
+        /// For one command, while a slot moves.
+        Ask = "ask",
+    }
+}
+
+label_set! {
+    /// What came of sending a lock after the rest of its slot.
+    SentAfter {
+        /// The other node has it.
+        Done = "done",
+        /// It could not be sent; the client is told to try again.
+        Failed = "failed",
+    }
+}
+
+label_set! {
     /// The mode of a namespace, as a label.
     ModeLabel {
         /// Refusals are carried out.

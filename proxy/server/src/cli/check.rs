@@ -2,6 +2,7 @@
 
 mod barrier;
 mod certificate_logins;
+mod cluster_node;
 mod commands;
 mod direct_clients;
 mod fleet;
@@ -26,8 +27,8 @@ use lockwarden_control::text::durations::share;
 use lockwarden_control::text::numbers::number;
 use lockwarden_dataplane::backend::server_info::WithoutLogin;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation, server_info};
-use lockwarden_dataplane::state::prefix_mark::{self, Marks};
-use lockwarden_lock::companion::{Home, OwnKey};
+use lockwarden_dataplane::state::prefix_mark::Marks;
+use lockwarden_lock::companion::OwnKey;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::record_version::{VERSION, later_version};
 use lockwarden_policy::PolicyHost;
@@ -398,17 +399,7 @@ async fn ask(
         true => commands::ask(&mut own, config.waits_for_replicas()).await?,
         false => commands::Lacking::default(),
     };
-    let home = match report.cluster {
-        true => server_info::ask_home(&mut own).await?,
-        false => Ok(Some(Home::WHOLE)),
-    };
-    let marks = match home {
-        Ok(Some(home)) => prefix_mark::doubt(&mut own, address, (prefix, home), meaning.hash()).await?,
-        Ok(None) => Marks { stands: vec!["the node has no slots, and so no locks".to_owned()], ..Marks::default() },
-        Err(error) => {
-            Marks { doubts: vec![format!("the node does not tell which slots it has: {error}")], ..Marks::default() }
-        }
-    };
+    let marks = cluster_node::ask(&mut own, (address, config), &report, meaning.hash()).await?;
     Ok(Asked {
         unfit,
         sentinels: sentinels::ask(&mut own, address).await?,

@@ -345,6 +345,7 @@ fn the_runtime_is_asked_when_the_page_is_made() {
 fn redirections_are_counted_by_kind() {
     let metrics = metrics(&[]);
     metrics.redirected(Redirects { moved: 2, ask: 1 });
+    metrics.sent_on(Redirects { moved: 1, ask: 2 });
     for (kind, count) in [("moved", 2.0), ("ask", 1.0)] {
         let series = format!(r#"lockwarden_backend_redirects_total{{kind="{kind}"}}"#);
         assert_eq!(value(&metrics, &series), Some(count));

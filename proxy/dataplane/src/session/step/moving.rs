@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use lockwarden_control::telemetry::vocabulary::SentAfter;
 use lockwarden_lock::companion::{debts_beside, key_beside};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{Form, Plan};
@@ -104,8 +105,12 @@ impl Client {
     /// Has the node send these keys after the others of their slot. Returns whether none of them is here any more. Where an
     /// earlier try has ended unclear, they may be there already: what this node has counts for as long as it has it.
     async fn sends_after(&self, to: (&[u8], u16), keys: &[&[u8]], is_unclear: &mut bool) -> bool {
-        match self.migrate(to, keys, *is_unclear).await {
-            Ok(answer) if !answer.is_error() => true,
+        let sent = &self.shared.metrics.cluster_locks_sent_after;
+        let migrated = self.migrate(to, keys, *is_unclear).await;
+        let is_done = matches!(&migrated, Ok(answer) if !answer.is_error());
+        sent.at(if is_done { SentAfter::Done } else { SentAfter::Failed }).inc();
+        match migrated {
+            Ok(_) if is_done => true,
             Ok(answer) => {
                 let error = answer.as_error().map(|error| String::from_utf8_lossy(error).into_owned());
                 *is_unclear |= error.as_ref().is_some_and(|error| error.starts_with("IOERR"));
