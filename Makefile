@@ -33,7 +33,7 @@ installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-languages test-clients test-estate soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-languages test-clients test-estate soak install uninstall deb image check check-format check-lints check-docs check-dependencies check-budget bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -182,6 +182,11 @@ check-docs: setup ## rustdoc, with warnings as errors
 
 check-dependencies: setup ## licences, sources and duplicates of the dependencies, as deny.toml says; builds cargo-deny where something of that has changed
 	@.ci/check-dependencies.sh
+
+# It counts on the test build, which `make test` has made before: nothing is built twice for it.
+check-budget: setup ## does a command, a start, a connection and a lock cost what docs/performance.md says? UPDATE_DOCS=1 writes the new numbers
+	cargo build $(locked) --workspace --bins --tests --examples
+	$(built)/debug/examples/budget
 
 # The goals name what a decision costs, so the bench wants the policies' own one beside it.
 # Built together with the proxy, so that wasmtime is built once: alone its package asks for fewer features.

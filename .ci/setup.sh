@@ -95,6 +95,7 @@ set_up_tests() {
     has git || need git git
     has docker-registry || need docker-registry "Docker's registry"
     has minisign || need minisign minisign
+    { has valgrind && has vgdb; } || need valgrind valgrind
     has redis-cli || need redis-tools redis-cli
     has ip || need iproute2 ip
     { has clang && has wasm-ld; } || need 'clang lld' 'clang and wasm-ld'

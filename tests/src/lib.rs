@@ -5,6 +5,7 @@
 
 pub mod balancer;
 mod browser;
+pub mod budget;
 mod builder;
 pub mod cases;
 mod certificates;
