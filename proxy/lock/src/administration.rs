@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::op::{Arguments, OpaqueCommand};
+use crate::op::{Arguments, OpaqueCommand, OpaqueKind};
 use crate::pass_through::PassThrough;
 use crate::rules::Mode;
 use crate::table::Reach;
@@ -133,6 +133,8 @@ pub struct Setting<'a> {
     pub server_commands: ServerCommands,
     /// Whether the client is on the list of those who may do so in spite of leases.
     pub listed: bool,
+    /// Whether the client is another node of the cluster, which hands keys of a slot over.
+    pub is_node: bool,
     /// Which keys are locks.
     pub namespaces: &'a Namespaces,
     /// What holds for them.
@@ -232,6 +234,10 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
     let refuses = setting.server_commands == ServerCommands::Refuse && !setting.listed;
     match kind {
         Kind::Harmless => forward(ForwardWhy::Harmless),
+        // As `MIGRATE` sends it: the key goes on to be what it was on the other node.
+        Kind::Lock { .. } if setting.is_node && name == "restore-asking" => forward(ForwardWhy::Harmless),
+        // No administrator remakes what is the proxy's own.
+        Kind::Lock { command, .. } if command.kind != OpaqueKind::Command => Ruling::Judge(command),
         Kind::Lock { command, server: false } if !setting.listed => Ruling::Judge(command),
         Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Foreign | Kind::Lock { .. } if refuses => {
             Ruling::NotPermitted

@@ -570,9 +570,13 @@ fn carries_too_long_a_value(op: &LockOp) -> bool {
     stored.max(compared) > MAX_VALUE_BYTES
 }
 
-/// Whether it remakes a lock key as a whole, which an administrator may.
+/// Whether it remakes a lock key as a whole, which an administrator may; or any key of ours, where a node of a cluster hands it over.
 fn is_restore(command: &OpaqueCommand) -> bool {
-    command.kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
+    match command.name {
+        "restore" => command.kind == OpaqueKind::Command,
+        "restore-asking" => true,
+        _ => false,
+    }
 }
 
 fn opaque(name: &'static str, request: &Request<'_>, target: Target, kind: OpaqueKind) -> Box<OpaqueCommand> {

@@ -260,11 +260,12 @@ fn a_lock_whose_slot_moves_is_the_same_lock_on_both_nodes() {
     }
     let cluster = Cluster::start();
     let proxies: Vec<Proxy> = (0..3).map(|at| sidecar(cluster.node(at)).start()).collect();
-    let [alice, bob] = ["127.42.0.1", "127.42.0.2"].map(|address| Router::new(&cluster, &proxies, address));
     let address = cluster.node(1).address();
     let states =
         [(Nowhere, Nowhere), (Nowhere, Source), (Target, Source), (Source, Target), (Source, Source), (Target, Target)];
-    for (lock, (value, record)) in cluster.locks_of(0, states.len()).iter().zip(states) {
+    for (number, (lock, (value, record))) in cluster.locks_of(0, states.len()).iter().zip(states).enumerate() {
+        // Whoever has given back what was not theirs is not believed for a while.
+        let [alice, bob] = [1, 2].map(|last| Router::new(&cluster, &proxies, &format!("127.42.{number}.{last}")));
         let (slot, lies) = (cluster.slot(lock), format!("{lock}: value {value:?}, record {record:?}"));
         let console = cluster.node(0).client();
         if record != Nowhere {
@@ -341,7 +342,7 @@ fn no_lock_has_two_holders_while_its_slot_moves_to_and_fro() {
     let (granted, twice, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for number in 0..CLIENTS {
-            let router = Router::new(&cluster, &proxies, &format!("127.42.1.{number}"));
+            let router = Router::new(&cluster, &proxies, &format!("127.43.0.{number}"));
             let (locks, held, granted, twice, is_over) = (&locks, &held, &granted, &twice, &is_over);
             scope.spawn(move || {
                 let mut turn = number;
@@ -374,4 +375,32 @@ fn no_lock_has_two_holders_while_its_slot_moves_to_and_fro() {
     });
     assert_eq!(twice.load(Relaxed), 0);
     assert!(granted.load(Relaxed) > 100, "{granted:?}");
+}
+
+/// Where nodes announce the proxies before them, tools that move slots go by those, too.
+#[test]
+fn a_node_hands_its_locks_over_through_the_proxy_before_the_other() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..2).map(|at| sidecar(cluster.node(at)).start()).collect();
+    let lock = &cluster.locks_of(0, 1)[0];
+    proxies[0].client().sends(format!("SET {lock} a1 NX PX 20000")).gets("+OK");
+    let (before, console) = (cluster.node(0).fence(lock), cluster.node(0).client());
+    let slot = cluster.slot(lock);
+    cluster.opens_slot(slot, 0, 1);
+    // From anywhere else it is a write like any other.
+    let dump = console.sends(format!("DUMP {lock}")).reply();
+    let words: [&[u8]; 4] = [b"RESTORE-ASKING", lock.as_bytes(), b"0", dump.bytes()];
+    proxies[1].client().sends_arguments(&words).gets_error("LOCKDENIED opaque-write");
+    for key in console.sends(format!("CLUSTER GETKEYSINSLOT {slot} 100")).reply().elements() {
+        let (address, key) = (proxies[1].address(), key.clone().text());
+        let port = address.port().to_string();
+        console.sends_arguments(&["MIGRATE", &address.ip().to_string(), &port, &key, "0", "5000"]).gets("+OK");
+    }
+    cluster.closes_slot(slot, 1);
+    let bob = proxies[1].client();
+    bob.sends(format!("SET {lock} b1 NX PX 20000")).gets("nil");
+    assert_eq!(cluster.node(1).fence(lock), before);
 }

@@ -36,8 +36,13 @@ fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
     let Class::Admin(command) = classifier.classify(request.request()) else {
         panic!("FLUSHDB is an administration command");
     };
-    let setting =
-        Setting { server_commands: ServerCommands::Forward, listed: true, namespaces, mode: &|_| Mode::Enforce };
+    let setting = Setting {
+        server_commands: ServerCommands::Forward,
+        listed: true,
+        is_node: false,
+        namespaces,
+        mode: &|_| Mode::Enforce,
+    };
     let Ruling::Flush(command) = rule(*command, &setting) else {
         panic!("FLUSHDB is looked at");
     };

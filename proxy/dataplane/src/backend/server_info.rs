@@ -6,6 +6,7 @@ mod login;
 pub(super) mod role;
 mod scripts;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use super::conversation::{BackendError, Conversation};
 pub(crate) use super::info::info_field;
 use super::open_connections::OpenConnections;
 
-pub use cluster::ask_home;
+pub use cluster::{NodeView, ask_node};
 pub use login::{WithoutLogin, open_network_refusal};
 pub use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 use scripts::is_missing;
@@ -85,6 +86,8 @@ pub struct Server {
     /// It is a node of a cluster.
     in_cluster: AtomicBool,
     home: Mutex<Option<Home>>,
+    /// Where the nodes of its cluster are.
+    nodes: ArcSwap<Vec<IpAddr>>,
     asked: ArcSwap<Instant>,
 }
 
@@ -121,6 +124,7 @@ impl Server {
             another: AtomicBool::new(false),
             in_cluster: AtomicBool::new(false),
             home: Mutex::new(None),
+            nodes: ArcSwap::default(),
             asked: ArcSwap::from_pointee(Instant::now()),
         }
     }
@@ -237,6 +241,18 @@ impl Server {
         self.in_cluster.store(in_cluster, Ordering::Relaxed);
         let before = std::mem::replace(&mut *self.home.lock().unwrap_or_else(PoisonError::into_inner), home);
         before != home
+    }
+
+    /// Takes in where the nodes of its cluster are.
+    pub(crate) fn set_nodes(&self, nodes: Vec<IpAddr>) {
+        if **self.nodes.load() != nodes {
+            self.nodes.store(Arc::new(nodes));
+        }
+    }
+
+    /// Whether a node of its cluster has this address.
+    pub(crate) fn is_node_at(&self, address: IpAddr) -> bool {
+        self.nodes.load().contains(&address)
     }
 
     /// Whether it is a node of a cluster.

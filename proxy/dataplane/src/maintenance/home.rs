@@ -23,10 +23,11 @@ pub(super) async fn look(
 ) -> Result<(), BackendError> {
     let home = match report.cluster {
         false => Some(Home::WHOLE),
-        true => match server_info::ask_home(conversation).await? {
-            Ok(home) => {
+        true => match server_info::ask_node(conversation).await? {
+            Ok(node) => {
                 said.is_untold = false;
-                home
+                shared.backend.server.set_nodes(node.addresses);
+                node.home
             }
             Err(error) => {
                 if !std::mem::replace(&mut said.is_untold, true) {

@@ -41,7 +41,7 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
 fn ruled(line: &str, server_commands: ServerCommands, listed: bool, mode: Mode) -> &'static str {
     let namespaces = namespaces(&["lock:*"]);
     let command = admin(line, &namespaces).expect("an administration command");
-    let setting = Setting { server_commands, listed, namespaces: &namespaces, mode: &|_| mode };
+    let setting = Setting { server_commands, listed, is_node: false, namespaces: &namespaces, mode: &|_| mode };
     match rule(command, &setting) {
         Ruling::Forward(forward) => {
             assert!(!forward.pass().frame().is_empty());
@@ -102,6 +102,7 @@ fn where_no_key_is_a_lock_a_flush_is_nobodys_business() {
         let setting = Setting {
             server_commands: ServerCommands::Forward,
             listed: false,
+            is_node: false,
             namespaces: &none,
             mode: &|_| Mode::Enforce,
         };
@@ -123,14 +124,48 @@ fn a_companion_is_for_no_administrator_either() {
 }
 
 #[test]
+fn a_node_of_the_cluster_hands_over_locks_and_what_is_our_own() {
+    let namespaces = namespaces(&["lock:*"]);
+    for (line, listed, node) in [
+        ("RESTORE-ASKING lock:a 0 x", "listed", "forwarded"),
+        ("RESTORE-ASKING lw:{0j4}:lock:a 0 x", "judged", "forwarded"),
+        ("RESTORE-ASKING lw:{0j4}:lockwarden-era 0 x", "judged", "forwarded"),
+        ("RESTORE lock:a 0 x", "listed", "judged"),
+    ] {
+        for (listed, is_node, expected) in [(true, false, listed), (false, true, node), (false, false, "judged")] {
+            let command = admin(line, &namespaces).expect("an administration command");
+            let setting = Setting {
+                server_commands: ServerCommands::Forward,
+                listed,
+                is_node,
+                namespaces: &namespaces,
+                mode: &|_| Mode::Enforce,
+            };
+            let ruling = match rule(command, &setting) {
+                Ruling::Forward(forward) if forward.why == ForwardWhy::Listed => "listed",
+                Ruling::Forward(_) => "forwarded",
+                Ruling::Judge(_) => "judged",
+                other => panic!("{line}: {other:?}"),
+            };
+            assert_eq!(ruling, expected, "{line} {listed} {is_node}");
+        }
+    }
+}
+
+#[test]
 fn a_flush_carries_the_globs_in_their_order_and_the_clients_own_words() {
     let namespaces = namespaces(&["lock:*", "*", "a[bc]", "a\\*"]);
     let mode = |namespace: NamespaceId| match namespace.0 {
         0 => Mode::Monitor,
         _ => Mode::Enforce,
     };
-    let setting =
-        Setting { server_commands: ServerCommands::Forward, listed: false, namespaces: &namespaces, mode: &mode };
+    let setting = Setting {
+        server_commands: ServerCommands::Forward,
+        listed: false,
+        is_node: false,
+        namespaces: &namespaces,
+        mode: &mode,
+    };
     let command = admin("FlushAll ASYNC", &namespaces).expect("an administration command");
     let Ruling::Flush(flush) = rule(command, &setting) else {
         panic!("it is looked at");

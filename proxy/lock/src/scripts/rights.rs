@@ -3,6 +3,7 @@
 //! Everything that speaks of the rights of a user (error lines, `check --backend`, the page of the
 //! documentation) takes them from here.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::packed;
@@ -66,15 +67,14 @@ const DISPENSABLE: &[&str] = &["select", "pexpiretime", "publish", "lrange", "lp
 
 /// The commands that a step's text calls by name, as ACLs name them, sorted.
 pub(super) fn commands(text: &str) -> Vec<&'static str> {
-    let mut found: Vec<_> = TRIALS
-        .iter()
-        .filter(|trial| {
-            let name = trial.command.split('|').next().unwrap_or_default();
-            let literal = format!("('{}'", name.to_ascii_uppercase());
-            CALLS.iter().any(|call| text.contains(&format!("{call}{literal}")))
-        })
-        .map(|trial| trial.command)
-        .collect();
+    let called = text.match_indices("('").filter_map(|(at, open)| {
+        let name = text[at + open.len()..].split('\'').next()?;
+        CALLS.iter().any(|call| text[..at].ends_with(call)).then(|| name.to_ascii_lowercase())
+    });
+    let called: HashSet<String> = called.collect();
+    let name = |trial: &Trial| trial.command.split('|').next().unwrap_or_default();
+    let found = TRIALS.iter().filter(|trial| called.contains(name(trial)));
+    let mut found: Vec<_> = found.map(|trial| trial.command).collect();
     found.sort_unstable();
     found
 }

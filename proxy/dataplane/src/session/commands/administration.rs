@@ -211,10 +211,17 @@ impl Client {
         let setting = Setting {
             server_commands: active.administration.server_commands,
             listed: self.is_listed(active),
+            is_node: self.is_node(),
             namespaces: &active.namespaces,
             mode: &|namespace| active.rules(namespace).mode,
         };
         rule(command, &setting)
+    }
+
+    /// Whether it comes from where a node of the cluster is. Who is there could go to that node without the proxy.
+    fn is_node(&self) -> bool {
+        let address = self.connection.peer().client.ip();
+        address.is_some_and(|address| self.shared.backend.server.is_node_at(address))
     }
 
     /// Whether it is one of `admin_identities`.

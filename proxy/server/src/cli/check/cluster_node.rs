@@ -19,7 +19,7 @@ pub(super) async fn ask(
     if !report.cluster {
         return prefix_mark::doubt(own, address, (prefix, Home::WHOLE), rules).await;
     }
-    let mut marks = match server_info::ask_home(own).await? {
+    let mut marks = match server_info::ask_node(own).await?.map(|node| node.home) {
         Ok(Some(home)) => prefix_mark::doubt(own, address, (prefix, home), rules).await?,
         Ok(None) => {
             let stands = vec!["the node has no slots, and so no locks".to_owned()];
