@@ -16,7 +16,7 @@ use lockwarden_lock::token::Grant;
 use lockwarden_resp::Value;
 use tokio::time::timeout;
 
-use crate::backend::{Agreement, BackendError, Conversation};
+use crate::backend::{Agreement, BackendError, Conversation, server_info};
 use crate::registry::lease_mirror::Over;
 use crate::state::{ProxyState, effects};
 
@@ -117,7 +117,9 @@ impl Eras {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 self.own = None;
-                if !std::mem::replace(&mut self.is_reported, true) {
+                let is_of_slot =
+                    matches!(&error, BackendError::OutOfStep(text) if server_info::is_of_slot(text.as_bytes()));
+                if !is_of_slot && !std::mem::replace(&mut self.is_reported, true) {
                     tracing::warn!(%error, "the era of the server cannot be looked at: where there is a quarantine, no free lock is granted until it can");
                 }
             }

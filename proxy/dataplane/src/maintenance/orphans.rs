@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::renewal_failures::Failures;
 use crate::backend::rights::lacks_rights;
+use crate::backend::server_info::is_of_slot;
 use crate::holders::handover;
 use crate::holders::handover::Found;
 use crate::registry::renewals::IndexWork;
@@ -92,13 +93,12 @@ impl Orphans {
         self.skip = 0;
         let again = Instant::now() + MAX_PAUSE;
         self.paused_until = Some(again);
-        let error = String::from_utf8_lossy(error);
-        let is_elsewhere = ["MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|code| error.starts_with(code));
         // Its slot moves, and the next look asks where it is.
-        if !(in_cluster && is_elsewhere) {
-            self.failures.count(error.as_bytes());
+        if !(in_cluster && is_of_slot(error)) {
+            self.failures.count(error);
             self.failures.log(false);
         }
+        let error = String::from_utf8_lossy(error);
         // Inside a script Redis words it otherwise. Where a cluster hides behind one address, the index may be another node's; on
         // a node, its slot has moved, and the next index is in another one.
         let is_for_good = lacks_rights(&error) || error.starts_with("MOVED ") && !in_cluster;

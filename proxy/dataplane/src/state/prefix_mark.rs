@@ -198,7 +198,9 @@ impl Known {
 
     /// It is not known which prefix is in use: that stops no client, and is said once.
     fn report(&mut self, home: Home, answer: &Value) {
-        if answer.as_error().is_some_and(|text| server_info::is_for_now(text)) {
+        let is_passing =
+            |text: &[u8]| server_info::is_for_now(text) || home != Home::WHOLE && server_info::is_of_slot(text);
+        if answer.as_error().is_some_and(|text| is_passing(text)) {
             return;
         }
         if !std::mem::replace(&mut self.is_reported, true) {

@@ -26,6 +26,11 @@ pub async fn ask_node(own: &mut Conversation) -> Result<Result<NodeView, String>
     Ok(view.ok_or_else(|| "CLUSTER NODES does not say which line is about the node itself".to_owned()))
 }
 
+/// Whether an error says no more than that the slot of a key is on its way to another node, or not served for a moment.
+pub(crate) fn is_of_slot(error: &[u8]) -> bool {
+    [&b"MOVED "[..], b"ASK ", b"TRYAGAIN", b"CLUSTERDOWN"].iter().any(|code| error.starts_with(code))
+}
+
 /// Reads the answer to `CLUSTER NODES`: a line a node, of its id, address, flags, the id of its primary, three numbers, the
 /// state of its link, and its slots. `None` where no line is about the node that was asked.
 fn read(nodes: &str) -> Option<NodeView> {

@@ -130,7 +130,7 @@ pub fn is_of_replica(error: &[u8]) -> bool {
 
 /// Whether an error is about what the server is doing now, and not about who asks or what.
 pub fn is_for_now(error: &[u8]) -> bool {
-    [&b"LOADING "[..], b"BUSY ", b"CLUSTERDOWN "].iter().any(|code| error.starts_with(code))
+    error.starts_with(b"LOADING ") || error.starts_with(b"BUSY ")
 }
 
 #[cfg(test)]
