@@ -74,12 +74,16 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
             never = end_the_wait(&shared, begun) => match never {},
         };
         if let Err(error) = ended {
-            shared.metrics.backend_reconnects.at(reason(&error)).inc();
+            let had_served = *shared.backend.server.standing() == Standing::Serving;
+            let is_read = shared.cluster_node && matches!(error, BackendError::Replica);
+            // A replica that is read is asked each second whether it still is one.
+            if !(is_read && had_served) {
+                shared.metrics.backend_reconnects.at(reason(&error)).inc();
+            }
             known.was_demoted = matches!(error, BackendError::Replica);
             if let BackendError::Replica | BackendError::WritableReplica = error {
                 known.eras.demoted();
             }
-            let had_served = *shared.backend.server.standing() == Standing::Serving;
             // Nothing that its clients write would tell them.
             if had_served && let BackendError::WritableReplica = error {
                 primary::leave(&shared);
@@ -90,9 +94,7 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 if begun.elapsed() >= HEARTBEAT {
                     continue;
                 }
-            } else if shared.cluster_node
-                && let BackendError::Replica = error
-            {
+            } else if is_read {
                 serve_readers(&shared);
             } else {
                 serve_nobody(&shared, error.to_string());
@@ -127,7 +129,7 @@ fn serve_nobody(shared: &ProxyState, why: String) {
     stand(shared, Standing::NotServing(why), "");
 }
 
-/// The backend is a replica in a cluster. It grants no lock, and sends whoever wants one to its primary itself.
+/// The backend is a replica in a cluster. It grants no lock, and sends a client that wants one to its primary itself.
 fn serve_readers(shared: &ProxyState) {
     shared.metrics.backend_up.set(1);
     shared.backend.server.set_home(true, None);

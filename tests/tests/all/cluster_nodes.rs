@@ -112,7 +112,7 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
     let serves = |proxy: &Proxy| proxy.ready() == Some(200);
     wait_for("both proxies to serve", || serves(&old) && serves(&new));
     let [lock, free] = &cluster.locks_of(0, 2)[..] else { unreachable!("two were asked for") };
-    // A replica is read by whoever says that stale data will do; who wants a lock is sent on by the node itself.
+    // A replica is read by clients that take stale data; one that wants a lock is sent on by the node itself.
     let reader = new.client();
     let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(0).address());
     reader.sends(format!("SET {lock} r1 NX PX 9000")).gets_error(&moved);
@@ -223,7 +223,7 @@ impl<'a> Router<'a> {
         at.unwrap_or_else(|| panic!("{error} names no node"))
     }
 
-    /// The answer, of whoever gives it; libraries try a TRYAGAIN again a few times. Also how often it was sent on.
+    /// The answer of the node that gives it; libraries try a TRYAGAIN again a few times. Also how often it was sent on.
     #[track_caller]
     fn asks(&self, first: usize, line: &str) -> (String, usize) {
         let (mut at, mut asking) = (first, false);
@@ -264,7 +264,7 @@ fn a_lock_whose_slot_moves_is_the_same_lock_on_both_nodes() {
     let states =
         [(Nowhere, Nowhere), (Nowhere, Source), (Target, Source), (Source, Target), (Source, Source), (Target, Target)];
     for (number, (lock, (value, record))) in cluster.locks_of(0, states.len()).iter().zip(states).enumerate() {
-        // Whoever has given back what was not theirs is not believed for a while.
+        // A client that has given back what was not its own is not believed for a while.
         let [alice, bob] = [1, 2].map(|last| Router::new(&cluster, &proxies, &format!("127.42.{number}.{last}")));
         let (slot, lies) = (cluster.slot(lock), format!("{lock}: value {value:?}, record {record:?}"));
         let console = cluster.node(0).client();
@@ -403,4 +403,34 @@ fn a_node_hands_its_locks_over_through_the_proxy_before_the_other() {
     let bob = proxies[1].client();
     bob.sends(format!("SET {lock} b1 NX PX 20000")).gets("nil");
     assert_eq!(cluster.node(1).fence(lock), before);
+}
+
+#[test]
+fn guarded_data_whose_slot_moves_is_written_by_the_holder_only() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    const GUARD: &str =
+        "[[guard]]\nname = \"stock\"\nkeys = ['stock:\\{{id}\\}']\nlock = 'lock:\\{{id}\\}'\nmode = \"enforce\"\n";
+
+    let cluster = Cluster::start();
+    let proxies: Vec<Proxy> = (0..3).map(|at| sidecar(cluster.node(at)).more(GUARD).start()).collect();
+    let [alice, bob] = [1, 2].map(|last| Router::new(&cluster, &proxies, &format!("127.44.0.{last}")));
+    let id = (0..).find(|id| cluster.home_of(&format!("lock:{{{id}}}")) == 0).expect("an id");
+    let (lock, stock) = (format!("lock:{{{id}}}"), format!("stock:{{{id}}}"));
+    let slot = cluster.slot(&lock);
+    assert_eq!(alice.asks(0, &format!("SET {lock} a1 NX PX 20000")).0, "+OK");
+    let console = cluster.node(0).client();
+    let write = |router: &Router<'_>, value: u8| router.asks(0, &format!("SET {stock} {value}")).0;
+    assert_eq!(write(&alice, 1), "+OK");
+    assert!(write(&bob, 2).starts_with("-LOCKDENIED"));
+    cluster.opens_slot(slot, 0, 1);
+    cluster.moves_keys(slot, 0, 1);
+    // All has gone, and the slot is still open.
+    assert!(write(&bob, 3).starts_with("-LOCKDENIED"));
+    assert_eq!(bob.asks(0, &format!("GET {stock}")).0, "$1 1");
+    cluster.closes_slot(slot, 1);
+    assert!(write(&bob, 4).starts_with("-LOCKDENIED"));
+    assert_eq!(console.sends(format!("EXISTS {stock}")).reply().to_string().split(' ').next(), Some("-MOVED"));
+    assert_eq!(bob.asks(0, &format!("GET {stock}")).0, "$1 1");
 }

@@ -142,6 +142,10 @@ pub fn without(command: &str) -> Option<&'static str> {
         "info" => Some(
             "nobody is told its version or maxmemory-policy, nor that it was started again, a server that takes the primary's place is followed only once most sentinels name it, and a namespace with a quarantine grants no free lock",
         ),
+        "cluster|nodes" => Some(
+            "leases that are kept alive cannot be found by other proxies, and a namespace with a quarantine grants no free lock",
+        ),
+        "migrate" => Some("a lock whose slot moves key by key may be had only once it has moved"),
         "ping" => Some("nothing is lost"),
         "scan" => Some("leases from before the proxy, and locks without a TTL, are not looked for"),
         _ => None,
@@ -176,15 +180,19 @@ pub async fn lacking_to_own(
 }
 
 /// What a connection of the proxy's own lacks besides what it was found to lack: `WAIT`, by which renewals ask for replicas, and
-/// which is answered at once with 0 of them; and `INFO`, which tells which server is the primary.
+/// which is answered at once with 0 of them; `INFO`, which tells which server is the primary; and what the proxy of a node of a
+/// cluster takes.
 pub async fn and_besides(
     own: &mut Conversation,
     config: &Config,
     mut missing: Option<Missing>,
 ) -> Result<Option<Missing>, BackendError> {
-    let questions: [(bool, &str, &[&str]); 2] = [
+    let questions: [(bool, &str, &[&str]); 4] = [
         (config.waits_for_replicas(), "wait", &["WAIT", "0", "1"]),
         (config.has_quarantine(), "info", &["INFO", "server"]),
+        (config.cluster_node, "cluster|nodes", &["CLUSTER", "NODES"]),
+        // There is no such key, so nothing is sent anywhere.
+        (config.cluster_node, "migrate", &["MIGRATE", "127.0.0.1", "1", "lockwarden:rights", "0", "1"]),
     ];
     for (is_taken, command, question) in questions {
         let is_forbidden = |answer: &Value| {

@@ -112,6 +112,8 @@ pub struct Transport<L> {
     unsent: u64,
     /// The client has said `ASKING` for the request that is under way.
     asks: bool,
+    /// A block of the proxy's own is open, for all of which one `ASKING` counts.
+    in_own_block: bool,
     /// What was sent since a block began, where it may have to be sent again.
     queued: Queued,
     from_backend: BytesMut,
@@ -169,6 +171,7 @@ impl<L> Transport<L> {
             to_backend: BytesMut::new(),
             unsent: 0,
             asks: false,
+            in_own_block: false,
             queued: Queued::None,
             from_backend: BytesMut::new(),
             scanned: 0,

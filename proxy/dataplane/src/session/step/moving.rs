@@ -24,7 +24,7 @@ use crate::session::transport::{End, Muted};
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// Tries, after which the client is told to try again itself: some 250 ms.
 const TRIES: u32 = 7;
-/// How long the source may take to hand three keys over, in ms. It serves nobody meanwhile.
+/// How long the source may take to hand three keys over, in ms. It serves no client meanwhile.
 const HANDED_OVER_WITHIN_MS: &str = "1000";
 
 impl Session {
@@ -87,7 +87,7 @@ impl Session {
         self.answer(inbox).await
     }
 
-    /// What the node says of a key of this slot that nobody has: where the slot goes, while it does.
+    /// What the node says of a key of this slot that does not exist: where the slot goes, while it does.
     async fn look_beside(&mut self, inbox: &mut RequestBuffer, record: &[u8]) -> Result<Bytes, End> {
         self.transport.inquire(&OwnRequest::Beginning(&key_beside(record)), Look::Answer);
         self.answer(inbox).await

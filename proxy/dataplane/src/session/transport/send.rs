@@ -68,7 +68,7 @@ impl<L> Transport<L> {
     /// Whether the client has said `ASKING` for the requests that follow: a node takes it for one of them, and the proxy may
     /// send more than one for a command.
     pub(crate) fn ask(&mut self, asks: bool) {
-        self.asks = asks;
+        (self.asks, self.in_own_block) = (asks, false);
     }
 
     /// The same.
@@ -76,8 +76,11 @@ impl<L> Transport<L> {
         self.asks
     }
 
-    /// Says it again ahead of a request.
+    /// Says it again ahead of a request. In a block it would be queued.
     fn say_asking(&mut self) {
+        if self.in_own_block {
+            return;
+        }
         self.unsent += 1;
         OwnRequest::Asking.put(&mut self.to_backend);
         self.expect_relay(Muted::Yes);
@@ -177,6 +180,11 @@ impl<L> Transport<L> {
     /// Sends a request of the proxy's own; its answer is handed over.
     pub(crate) fn inquire(&mut self, request: &OwnRequest<'_>, look: L) {
         self.write(|out| request.put(out));
+        match request {
+            OwnRequest::Multi => self.in_own_block = true,
+            OwnRequest::Exec | OwnRequest::Discard => self.in_own_block = false,
+            _ => {}
+        }
         self.expected.push_back(Expect::Look(look, Muted::Yes));
     }
 
