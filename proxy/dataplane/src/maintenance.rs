@@ -94,8 +94,10 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 if begun.elapsed() >= HEARTBEAT {
                     continue;
                 }
+            } else if is_read && had_served {
+                shared.backend.server.set_home(true, None);
             } else if is_read {
-                serve_readers(&shared);
+                serve_readers(&shared, &refusal).await;
             } else {
                 serve_nobody(&shared, error.to_string());
             }
@@ -130,15 +132,33 @@ fn serve_nobody(shared: &ProxyState, why: String) {
 }
 
 /// The backend is a replica in a cluster. It grants no lock, and sends a client that wants one to its primary itself.
-fn serve_readers(shared: &ProxyState) {
-    shared.metrics.backend_up.set(1);
-    shared.backend.server.set_home(true, None);
-    if shared.backend.server.set_standing(Standing::Serving).is_some() {
-        tracing::info!(
-            backend = %shared.backend.address,
-            "the backend is a replica in a cluster: clients are served, and those who want a lock are sent to its primary"
-        );
-    }
+async fn serve_readers(shared: &ProxyState, refusal: &Judgement) {
+    let server = &shared.backend.server;
+    let judged = async {
+        let without_login = WithoutLogin::ask(&shared.backend.address).await;
+        server.set_without_login(without_login);
+        let mut own = shared.backend.address.converse().await?;
+        let (report, commands) = server_info::ask(&mut own, without_login).await?;
+        server.set_version(&report.version);
+        if let Some(commands) = commands {
+            server.set_commands(commands);
+        }
+        Ok::<_, BackendError>(refusal(&report))
+    };
+    let why = match judged.await {
+        Ok(None) => {
+            shared.metrics.backend_up.set(1);
+            server.set_home(true, None);
+            server.set_standing(Standing::Serving);
+            return tracing::info!(
+                backend = %shared.backend.address,
+                "the backend is a replica in a cluster: clients are served, and those who want a lock are sent to its primary"
+            );
+        }
+        Ok(Some(why)) => why,
+        Err(error) => error.to_string(),
+    };
+    serve_nobody(shared, why);
 }
 
 fn reason(error: &BackendError) -> ReconnectReason {
@@ -295,6 +315,7 @@ struct Upkeep<'a> {
     beats: u32,
     /// What it answered to a script, where it ran none.
     refuses_scripts: Option<String>,
+    /// What was said of where the keys stand that are about no lock.
     home: home::Said,
 }
 
@@ -388,10 +409,10 @@ impl Upkeep<'_> {
             if !shared.active.load().enforces_any() && self.refuses_scripts.is_none() {
                 return Ok(());
             }
-            let before = self.refuses_scripts.take();
             let Some(home) = server.home() else {
                 return Ok(());
             };
+            let before = self.refuses_scripts.take();
             self.refuses_scripts = server_info::refusal_of_scripts(&mut self.conversation, home).await?;
             match (&before, &self.refuses_scripts) {
                 (_, Some(_)) => server.set_scripts(Scripts::Refused),

@@ -156,6 +156,7 @@ impl Plan {
     /// Writes the request.
     pub fn put(&self, out: &mut BytesMut, form: Form) {
         let moving = self.one_lock.filter(|_| form == Form::Moving);
+        let form = if moving.is_none() && form == Form::Moving { Form::Text } else { form };
         let flags: &[u8] = match (form, self.only_reads) {
             (Form::Text | Form::Moving, true) => scripts::ONLY_READS.as_bytes(),
             (Form::Text | Form::Sha | Form::Moving, _) => b"",

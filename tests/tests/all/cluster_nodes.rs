@@ -107,6 +107,11 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
         return;
     }
     let cluster = Cluster::with_replicas();
+    let open = sidecar(cluster.node(3)).top("listen", "\"0.0.0.0:0\"").without_waiting().start();
+    open.logs(&["ERROR", "no client is served", "allow_open"]);
+    let end = check(&sidecar(cluster.node(3)));
+    assert!(end.stdout.contains("the node has no slots of its own, and so grants no lock"), "{end:?}");
+    assert!(!end.stdout.contains("replica"), "{end:?}");
     let [old, new] =
         [0, 3].map(|at| sidecar(cluster.node(at)).namespace("quarantine", "\"1500ms\"").without_waiting().start());
     let serves = |proxy: &Proxy| proxy.ready() == Some(200);
@@ -187,6 +192,12 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
         assert_eq!(proxy.ready(), Some(503));
         proxy.client().sends("SETNX lock:job a1").gets_close();
     }
+    // A replica is read in a cluster only.
+    let address = single.address();
+    let replica = Redis::with_arguments(&["--replicaof", &format!("{} {}", address.ip(), address.port())]);
+    let proxy = sidecar(&replica).without_waiting().start();
+    proxy.logs(&["ERROR", "no client is served", "the backend is not in cluster mode"]);
+    assert_eq!(proxy.ready(), Some(503));
     // Clients of a cluster go where its nodes say; most servers can only say where they are themselves.
     let node = cluster.node(0).client();
     let can_announce = !node.sends("CONFIG GET cluster-announce-client-port").reply().elements().is_empty();

@@ -87,6 +87,8 @@ pub struct Server {
     /// It is a node of a cluster.
     in_cluster: AtomicBool,
     home: Mutex<Option<Home>>,
+    /// It was said that it cannot send keys after the others of their slot.
+    pub(crate) cannot_migrate: AtomicBool,
     /// Where the nodes of its cluster are.
     nodes: ArcSwap<Vec<IpAddr>>,
     asked: ArcSwap<Instant>,
@@ -125,6 +127,7 @@ impl Server {
             another: AtomicBool::new(false),
             in_cluster: AtomicBool::new(false),
             home: Mutex::new(None),
+            cannot_migrate: AtomicBool::new(false),
             nodes: ArcSwap::default(),
             asked: ArcSwap::from_pointee(Instant::now()),
         }

@@ -72,11 +72,32 @@ fn planned_by(who: &Who, op: LockOp, obligations: Obligations, facts: &Facts, ru
         Grant([drawn; 16])
     };
     let plan = plan(&mut permitted, who, b"lw:", &mut draw);
+    let words = words(&plan, Form::Sha);
+    is_the_same_where_its_slot_moves(&plan, &words);
+    words
+}
+
+fn words(plan: &Plan, form: Form) -> Vec<Vec<u8>> {
     let mut out = BytesMut::new();
-    plan.put(&mut out, Form::Sha);
+    plan.put(&mut out, form);
     let mut decoder = RequestDecoder::new(RequestLimits::default());
     decoder.decode(&out).expect("a canonical request");
     decoder.request(&out).args().map(<[u8]>::to_vec).collect()
+}
+
+/// Of a step about one lock: it is the only key that is declared, and its record follows the arguments.
+fn is_the_same_where_its_slot_moves(plan: &Plan, usual: &[Vec<u8>]) {
+    let moving = words(plan, Form::Moving);
+    let Some((lock, record)) = plan.one_lock() else {
+        assert_eq!(moving, words(plan, Form::Text));
+        return;
+    };
+    assert_eq!([&usual[2][..], &usual[3], &usual[4]], [b"2", lock, record]);
+    let [command, text, keys @ ..] = &moving[..] else { panic!("no script") };
+    assert_eq!(command, b"EVAL");
+    assert_eq!(text, &[RECORD_LAST.as_bytes(), &words(plan, Form::Text)[1]].concat());
+    let expected = [&[b"1".to_vec(), lock.to_vec()], &usual[5..], &[record.to_vec()]].concat();
+    assert_eq!(keys, expected);
 }
 
 fn release() -> LockOp {

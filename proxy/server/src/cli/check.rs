@@ -385,6 +385,8 @@ async fn ask(
     let prefix = &config.companion_prefix;
     let (mut own, unfit) = match address.converse_with_primary().await {
         Ok((own, _)) => (own, None),
+        // In a cluster a replica is read.
+        Err(BackendError::Replica) if config.cluster_node => (address.converse().await?, None),
         Err(error @ (BackendError::Replica | BackendError::WritableReplica)) => {
             (address.converse().await?, Some(error.to_string()))
         }

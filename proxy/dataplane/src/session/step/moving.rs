@@ -3,6 +3,7 @@
 //! where it goes; where it goes to, the client says `ASKING`, and a lock that is free is granted there although neither of its keys
 //! has come.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -109,19 +110,23 @@ impl Client {
         let migrated = self.migrate(to, keys, *is_unclear).await;
         let is_done = matches!(&migrated, Ok(answer) if !answer.is_error());
         sent.at(if is_done { SentAfter::Done } else { SentAfter::Failed }).inc();
-        match migrated {
-            Ok(_) if is_done => true,
-            Ok(answer) => {
-                let error = answer.as_error().map(|error| String::from_utf8_lossy(error).into_owned());
-                *is_unclear |= error.as_ref().is_some_and(|error| error.starts_with("IOERR"));
-                tracing::warn!(error, "a lock whose slot moves to another node could not be sent after it");
-                false
+        let is_reported = &self.shared.backend.server.cannot_migrate;
+        let error = match migrated {
+            Ok(_) if is_done => {
+                is_reported.store(false, Ordering::Relaxed);
+                return true;
             }
-            Err(error) => {
-                tracing::debug!(%error, "a lock whose slot moves to another node could not be sent after it");
-                false
-            }
+            Ok(answer) => String::from_utf8_lossy(answer.as_error().map_or(b"", |text| &text[..])).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        *is_unclear |= error.starts_with("IOERR");
+        if !is_reported.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                error,
+                "a lock whose slot moves to another node could not be sent after it: clients that want it are told to try again"
+            );
         }
+        false
     }
 
     async fn migrate(&self, (host, port): (&[u8], u16), keys: &[&[u8]], replaces: bool) -> Result<Value, BackendError> {

@@ -22,7 +22,7 @@ pub(super) async fn ask(
     let mut marks = match server_info::ask_node(own).await?.map(|node| node.home) {
         Ok(Some(home)) => prefix_mark::doubt(own, address, (prefix, home), rules).await?,
         Ok(None) => {
-            let stands = vec!["the node has no slots, and so no locks".to_owned()];
+            let stands = vec!["the node has no slots of its own, and so grants no lock".to_owned()];
             Marks { stands, doubts: Vec::new() }
         }
         Err(error) => {
