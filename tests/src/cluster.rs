@@ -160,14 +160,12 @@ impl Cluster {
         }
     }
 
-    /// A replica becomes the primary of its shard, as an operator asks; its number.
+    /// A replica becomes the primary of its shard, as an operator asks.
     #[track_caller]
-    pub fn hands_over(&self, primary: usize) -> usize {
-        let replica = primary + RANGES.len();
+    pub fn hands_over_to(&self, replica: usize) {
         let client = self.nodes[replica].client();
         wait_for("the hand-over to begin", || client.sends("CLUSTER FAILOVER").reply().to_string() == "+OK");
         self.is_primary(replica);
-        replica
     }
 
     /// Waits until a node says that it is a primary.

@@ -76,6 +76,9 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
         if let Err(error) = ended {
             let had_served = *shared.backend.server.standing() == Standing::Serving;
             let is_read = shared.cluster_node && matches!(error, BackendError::Replica);
+            if is_read {
+                is_read_only(&shared, begun);
+            }
             // A replica that is read is asked each second whether it still is one.
             if !(is_read && had_served) {
                 shared.metrics.backend_reconnects.at(reason(&error)).inc();
@@ -94,11 +97,9 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 if begun.elapsed() >= HEARTBEAT {
                     continue;
                 }
-            } else if is_read && had_served {
-                shared.backend.server.set_home(true, None);
-            } else if is_read {
+            } else if is_read && !had_served {
                 serve_readers(&shared, &refusal).await;
-            } else {
+            } else if !is_read {
                 serve_nobody(&shared, error.to_string());
             }
             if let BackendError::PrimaryChanged { .. } = error {
@@ -131,6 +132,17 @@ fn serve_nobody(shared: &ProxyState, why: String) {
     stand(shared, Standing::NotServing(why), "");
 }
 
+/// The backend was asked at this moment, and is a replica in a cluster: what was known of it as a primary counts no more.
+fn is_read_only(shared: &ProxyState, asked: Instant) {
+    let server = &shared.backend.server;
+    server.set_home(true, None);
+    server.was_asked(asked);
+    if server.reckoned().is_some() {
+        server.set_reckoned(None);
+    }
+    shared.backend.strict.another_server();
+}
+
 /// The backend is a replica in a cluster. It grants no lock, and sends a client that wants one to its primary itself.
 async fn serve_readers(shared: &ProxyState, refusal: &Judgement) {
     let server = &shared.backend.server;
@@ -148,7 +160,6 @@ async fn serve_readers(shared: &ProxyState, refusal: &Judgement) {
     let why = match judged.await {
         Ok(None) => {
             shared.metrics.backend_up.set(1);
-            server.set_home(true, None);
             server.set_standing(Standing::Serving);
             return tracing::info!(
                 backend = %shared.backend.address,

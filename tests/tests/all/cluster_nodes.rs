@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockwarden_tests::{
-    Client, Cluster, Finished, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
+    Client, Cluster, Finished, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for, wait_for_value,
 };
 
 const RENEWED: &str = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
@@ -116,7 +116,7 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
         [0, 3].map(|at| sidecar(cluster.node(at)).namespace("quarantine", "\"1500ms\"").without_waiting().start());
     let serves = |proxy: &Proxy| proxy.ready() == Some(200);
     wait_for("both proxies to serve", || serves(&old) && serves(&new));
-    let [lock, free] = &cluster.locks_of(0, 2)[..] else { unreachable!("two were asked for") };
+    let [lock, free, last] = &cluster.locks_of(0, 3)[..] else { unreachable!("three were asked for") };
     // A replica is read by clients that take stale data; one that wants a lock is sent on by the node itself.
     let reader = new.client();
     let moved = format!("MOVED {} {}", cluster.slot(lock), cluster.node(0).address());
@@ -127,7 +127,7 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
     wait_for("the first quarantine to be over", || {
         old.client().sends(format!("SET {lock} a1 NX PX 9000")).reply().to_string() == "+OK"
     });
-    cluster.hands_over(0);
+    cluster.hands_over_to(3);
     let client = new.client();
     wait_for("the lock to be known behind the new primary's proxy", || {
         client.sends(format!("SET {lock} b1 NX PX 9000")).reply().to_string() == "nil"
@@ -142,6 +142,13 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
     wait_for("the old primary's proxy to send its clients on", || {
         old.client().sends(format!("SET {lock} c1 NX PX 9000")).reply().to_string().contains(&moved)
     });
+    // What it knew from when it was the primary counts no more when it is that again.
+    cluster.hands_over_to(0);
+    let first = wait_for_value("an answer of its own", || {
+        let reply = old.client().sends(format!("SET {last} c1 NX PX 9000")).reply().to_string();
+        (!reply.starts_with('-')).then_some(reply)
+    });
+    assert_eq!(first, "nil");
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl Server {
         self.doubts.notify_one();
     }
 
-    /// When it was asked at this moment, it said that it is the primary.
+    /// When it was asked at this moment, it said that it is the primary, or a replica that is read as one.
     pub(crate) fn was_asked(&self, at: Instant) {
         self.asked.store(Arc::new(at));
     }
