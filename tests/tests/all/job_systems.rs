@@ -72,7 +72,9 @@ fn a_lock_that_a_trusted_script_takes_is_governed_like_any_other() {
     let (ttl, again) = (redis.pttl("bull:q:1:lock"), redis.record("bull:q:1:lock"));
     assert!(ttl > 35_000, "{ttl}");
     let again = again.expect("it goes on");
-    assert_eq!((again.fence, again.asked_ms), (record.fence, 40_000));
+    assert_eq!(again.fence, record.fence);
+    // It is read off the lock after the script, whose millisecond may be over by then.
+    assert!((39_900..=40_000).contains(&again.asked_ms), "{}", again.asked_ms);
 
     // Its library compares: nobody else's token gives it back, be it in a trusted script.
     assert_eq!(gives_back(&stranger, "1", OTHERS), ":0");
