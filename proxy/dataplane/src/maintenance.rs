@@ -223,13 +223,15 @@ async fn connection(
     // A server that was started again counts as another one: it may have lost what was held.
     known.eras.connected(&report.run_id, &known.run_id);
     if report.run_id != known.run_id {
-        if !known.run_id.is_empty() {
-            shared.metrics.backend_eras.inc();
-        }
+        let is_first = known.run_id.is_empty();
         known.run_id.clone_from(&report.run_id);
         shared.prefix_mark.another_server().await;
         era::begin(shared, &conversation, known.was_demoted);
         shared.backend.strict.another_server();
+        // By when it is counted, connections to the server before are cut.
+        if !is_first {
+            shared.metrics.backend_eras.inc();
+        }
     }
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     open.inc();

@@ -300,6 +300,7 @@ impl Session {
         }
         let step = self.client.plan(&mut flight, true, active);
         let planned = Instant::now();
+        self.transport.backend_link().follow_era();
         // A gap may lie between the two. What a client is promised it reckons from its request, so that stays true.
         if !self.still_counts(planned).await {
             return Err(End::Backend);

@@ -118,22 +118,8 @@ impl Attachment {
     /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
     /// is no room; then `Attachment::poll_room` says when.
     pub fn send(&mut self, requests: &mut BytesMut, replies: u64) {
-        // The backend's name leads to another server now.
-        if self.connection.era != self.backend.server.era() {
-            self.connection.retire();
-        }
-        if self.connection.inner.borrow().retired {
-            // What was sent before has to be answered before: order is kept on one connection only.
-            if self.place.borrow().due > 0 {
-                return;
-            }
-            match pool::connection(&self.profile, self.connection.traffic, &self.backend) {
-                Some(connection) => mem::replace(&mut self.connection, connection).give_place_up(),
-                None => {
-                    self.place.borrow_mut().broken = true;
-                    return;
-                }
-            }
+        if !self.follow_era() {
+            return;
         }
         let mut inner = self.connection.inner.borrow_mut();
         if inner.out.len() >= MAX_UNSENT {
@@ -148,6 +134,27 @@ impl Attachment {
         if let Some(pump) = inner.pump.take() {
             pump.wake();
         }
+    }
+
+    /// Goes by a connection to the server that the backend's name leads to now. Returns whether requests may be sent on it: what was
+    /// sent before has to be answered before, as order is kept on one connection only.
+    pub(crate) fn follow_era(&mut self) -> bool {
+        if self.connection.era != self.backend.server.era() {
+            self.connection.retire();
+        }
+        if !self.connection.inner.borrow().retired {
+            return true;
+        }
+        if self.due() > 0 {
+            return false;
+        }
+        let next = pool::connection(&self.profile, self.connection.traffic, &self.backend);
+        let is_had = next.is_some();
+        match next {
+            Some(connection) => mem::replace(&mut self.connection, connection).give_place_up(),
+            None => self.place.borrow_mut().broken = true,
+        }
+        is_had
     }
 
     /// This connection leads to a server that takes no writes any more: who has a request goes by

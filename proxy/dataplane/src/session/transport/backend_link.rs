@@ -55,6 +55,14 @@ impl BackendLink {
         }
     }
 
+    /// What is sent next goes by a shared connection to the server that the backend's name leads to now, where nothing is due on
+    /// the one in use.
+    pub(crate) fn follow_era(&mut self) {
+        if let Some(port) = self.port.as_mut().filter(|_| self.shared) {
+            port.follow_era();
+        }
+    }
+
     /// That is known now of the session's own connection.
     pub(crate) fn is_known_to_lead(&mut self) {
         if let Some(own) = &mut self.own {
