@@ -87,10 +87,6 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
             if let BackendError::Replica | BackendError::WritableReplica = error {
                 known.eras.demoted();
             }
-            // Nothing that its clients write would tell them.
-            if had_served && let BackendError::WritableReplica = error {
-                primary::leave(&shared);
-            }
             if had_served && let BackendError::Broken(_) = error {
                 stand(&shared, Standing::Reconnecting(error.to_string()), "");
                 // A server that closes each new connection gets no more tries than one that is not there.
@@ -101,6 +97,10 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
                 serve_readers(&shared, &refusal).await;
             } else if !is_read {
                 serve_nobody(&shared, error.to_string());
+            }
+            // Nothing that its clients write would tell them. It is not served any more by now, so they follow to no other connection.
+            if had_served && let BackendError::WritableReplica = error {
+                primary::leave(&shared);
             }
             if let BackendError::PrimaryChanged { .. } = error {
                 primary::leave(&shared);

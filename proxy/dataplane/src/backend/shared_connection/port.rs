@@ -13,6 +13,7 @@ use lockwarden_control::net::buffer_pool::{give_back, move_front};
 
 use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register};
 use crate::backend::profile::{Profile, Traffic};
+use crate::backend::server_info::Standing;
 use crate::backend::{Backend, pool};
 
 /// A client may say that a shared connection leads to a replica; one that was opened just now is not
@@ -134,6 +135,12 @@ impl Attachment {
         if let Some(pump) = inner.pump.take() {
             pump.wake();
         }
+    }
+
+    /// Whether the backend's name leads to another server by now, which is served.
+    pub(crate) fn may_follow(&self) -> bool {
+        let server = &self.backend.server;
+        self.connection.era != server.era() && *server.standing() == Standing::Serving
     }
 
     /// Goes by a connection to the server that the backend's name leads to now. Returns whether requests may be sent on it: what was

@@ -55,10 +55,10 @@ impl BackendLink {
         }
     }
 
-    /// What is sent next goes by a shared connection to the server that the backend's name leads to now, where nothing is due on
-    /// the one in use.
+    /// What is sent next goes by a shared connection to the server that the backend's name leads to now, where that is served and
+    /// nothing is due on the one in use.
     pub(crate) fn follow_era(&mut self) {
-        if let Some(port) = self.port.as_mut().filter(|_| self.shared) {
+        if let Some(port) = self.port.as_mut().filter(|port| self.shared && port.may_follow()) {
             port.follow_era();
         }
     }
