@@ -2,10 +2,12 @@
 //! environment. It starts a [`Proxy`] and knows nothing about running ones.
 
 use std::fmt::Write as _;
+use std::fs;
 
 use crate::certificates::Authority;
 use crate::deadline::wait_for;
 use crate::machines::Machine;
+use crate::process::{Finished, lockwarden, run_to_end};
 use crate::proxy::Proxy;
 use crate::redis::is_whole_run_with_tls;
 
@@ -240,6 +242,15 @@ impl ProxyBuilder {
             .expect("a String takes all");
         }
         text
+    }
+
+    /// What `lockwarden check --backend` says of it.
+    #[track_caller]
+    pub fn check_backend(&self) -> Finished {
+        let directory = tempfile::tempdir().expect("a directory for the configuration");
+        let config = directory.path().join("good.toml");
+        fs::write(&config, self.text()).expect("the directory is ours");
+        run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config))
     }
 
     /// Starts the proxy and waits until it serves.

@@ -1,6 +1,8 @@
 //! A cluster of real servers, three primaries with a replica each where a test wants them, in which slots can be moved and
 //! primaries fail.
 
+use std::net::SocketAddr;
+
 use crate::client::Client;
 use crate::deadline::wait_for;
 use crate::ports::free_port;
@@ -83,11 +85,6 @@ impl Cluster {
         &self.nodes[at]
     }
 
-    /// The same, to be stopped or started.
-    pub fn node_mut(&mut self, at: usize) -> &mut Redis {
-        &mut self.nodes[at]
-    }
-
     /// How the cluster calls a node.
     #[track_caller]
     pub fn id(&self, at: usize) -> String {
@@ -135,7 +132,13 @@ impl Cluster {
     /// Its keys go over.
     #[track_caller]
     pub fn moves_keys(&self, slot: u16, from: usize, to: usize) {
-        let (source, address) = (self.nodes[from].client(), self.nodes[to].address());
+        self.moves_keys_by(slot, from, self.nodes[to].address());
+    }
+
+    /// The same by this address of the other node.
+    #[track_caller]
+    pub fn moves_keys_by(&self, slot: u16, from: usize, address: SocketAddr) {
+        let source = self.nodes[from].client();
         loop {
             let keys = source.sends(format!("CLUSTER GETKEYSINSLOT {slot} 100")).reply();
             if keys.elements().is_empty() {
@@ -165,13 +168,6 @@ impl Cluster {
     pub fn hands_over_to(&self, replica: usize) {
         let client = self.nodes[replica].client();
         wait_for("the hand-over to begin", || client.sends("CLUSTER FAILOVER").reply().to_string() == "+OK");
-        self.is_primary(replica);
-    }
-
-    /// Waits until a node says that it is a primary.
-    #[track_caller]
-    pub fn is_primary(&self, at: usize) {
-        let client = self.nodes[at].client();
         wait_for("the replica to be the primary", || is_primary(&client));
     }
 }

@@ -73,38 +73,37 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
             ended = attempt => ended,
             never = end_the_wait(&shared, begun) => match never {},
         };
-        if let Err(error) = ended {
-            let had_served = *shared.backend.server.standing() == Standing::Serving;
-            let is_read = shared.cluster_node && matches!(error, BackendError::Replica);
-            if is_read {
-                is_read_only(&shared, begun);
-            }
-            // A replica that is read is asked each second whether it still is one.
-            if !(is_read && had_served) {
-                shared.metrics.backend_reconnects.at(reason(&error)).inc();
-            }
-            known.was_demoted = matches!(error, BackendError::Replica);
-            if let BackendError::Replica | BackendError::WritableReplica = error {
+        match ended {
+            Ok(()) => {}
+            Err(BackendError::Replica) if shared.cluster_node => {
+                known.was_demoted = true;
                 known.eras.demoted();
+                is_read_only(&shared, &refusal, begun).await;
             }
-            if had_served && let BackendError::Broken(_) = error {
-                stand(&shared, Standing::Reconnecting(error.to_string()), "");
-                // A server that closes each new connection gets no more tries than one that is not there.
-                if begun.elapsed() >= HEARTBEAT {
+            Err(error) => {
+                shared.metrics.backend_reconnects.at(reason(&error)).inc();
+                known.was_demoted = matches!(error, BackendError::Replica);
+                if let BackendError::Replica | BackendError::WritableReplica = error {
+                    known.eras.demoted();
+                }
+                let had_served = *shared.backend.server.standing() == Standing::Serving;
+                if had_served && let BackendError::Broken(_) = error {
+                    stand(&shared, Standing::Reconnecting(error.to_string()), "");
+                    // A server that closes each new connection gets no more tries than one that is not there.
+                    if begun.elapsed() >= HEARTBEAT {
+                        continue;
+                    }
+                } else {
+                    serve_nobody(&shared, error.to_string());
+                }
+                // Nothing that its clients write would tell them. It is not served any more by now, so they follow to no other connection.
+                if had_served && let BackendError::WritableReplica = error {
+                    primary::leave(&shared);
+                }
+                if let BackendError::PrimaryChanged { .. } = error {
+                    primary::leave(&shared);
                     continue;
                 }
-            } else if is_read && !had_served {
-                serve_readers(&shared, &refusal).await;
-            } else if !is_read {
-                serve_nobody(&shared, error.to_string());
-            }
-            // Nothing that its clients write would tell them. It is not served any more by now, so they follow to no other connection.
-            if had_served && let BackendError::WritableReplica = error {
-                primary::leave(&shared);
-            }
-            if let BackendError::PrimaryChanged { .. } = error {
-                primary::leave(&shared);
-                continue;
             }
         }
         let followed = primary::last(&shared);
@@ -132,8 +131,9 @@ fn serve_nobody(shared: &ProxyState, why: String) {
     stand(shared, Standing::NotServing(why), "");
 }
 
-/// The backend was asked at this moment, and is a replica in a cluster: what was known of it as a primary counts no more.
-fn is_read_only(shared: &ProxyState, asked: Instant) {
+/// The backend was asked at this moment, and is a replica in a cluster: what was known of it as a primary counts no more. It grants
+/// no lock, and sends a client that wants one to its primary itself. From then on it is asked each second whether it still is one.
+async fn is_read_only(shared: &ProxyState, refusal: &Judgement, asked: Instant) {
     let server = &shared.backend.server;
     server.set_home(true, None);
     server.was_asked(asked);
@@ -141,21 +141,13 @@ fn is_read_only(shared: &ProxyState, asked: Instant) {
         server.set_reckoned(None);
     }
     shared.backend.strict.another_server();
-}
-
-/// The backend is a replica in a cluster. It grants no lock, and sends a client that wants one to its primary itself.
-async fn serve_readers(shared: &ProxyState, refusal: &Judgement) {
-    let server = &shared.backend.server;
+    if *server.standing() == Standing::Serving {
+        return;
+    }
+    shared.metrics.backend_reconnects.at(ReconnectReason::Demoted).inc();
     let judged = async {
-        let without_login = WithoutLogin::ask(&shared.backend.address).await;
-        server.set_without_login(without_login);
         let mut own = shared.backend.address.converse().await?;
-        let (report, commands) = server_info::ask(&mut own, without_login).await?;
-        server.set_version(&report.version);
-        if let Some(commands) = commands {
-            server.set_commands(commands);
-        }
-        Ok::<_, BackendError>(refusal(&report))
+        Ok::<_, BackendError>(refusal(&learn(shared, &mut own).await?))
     };
     let why = match judged.await {
         Ok(None) => {
@@ -212,14 +204,7 @@ async fn connection(
     known: &mut Known,
 ) -> Result<(), BackendError> {
     let (mut conversation, role) = shared.backend.address.converse_with_primary().await?;
-    // Over another connection: this one has logged in.
-    let without_login = WithoutLogin::ask(&shared.backend.address).await;
-    shared.backend.server.set_without_login(without_login);
-    let (report, commands) = server_info::ask(&mut conversation, without_login).await?;
-    shared.backend.server.set_version(&report.version);
-    if let Some(commands) = commands {
-        shared.backend.server.set_commands(commands);
-    }
+    let report = learn(shared, &mut conversation).await?;
     // A server that was started again counts as another one: it may have lost what was held.
     known.eras.connected(&report.run_id, &known.run_id);
     if report.run_id != known.run_id {
@@ -246,12 +231,12 @@ async fn connection(
         asking: None,
         beats: 0,
         refuses_scripts: None,
-        home: home::Said::default(),
+        is_untold: false,
     };
     own.look_after_home(shared).await?;
     shared.backend.server.set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
     // Before clients are served, so that their first commands are judged by known rights.
-    ask_rights::ask(shared, without_login).await;
+    ask_rights::ask(shared, own.report.without_login).await;
     own.look_after_scripts(shared).await?;
     own.look_at_lineage(shared).await?;
     own.look_at_prefix_mark(shared).await?;
@@ -275,6 +260,20 @@ async fn connection(
         shared.backend.server.begin_era();
     }
     ended
+}
+
+/// Asks a server what it is, and takes that in.
+async fn learn(shared: &ProxyState, own: &mut Conversation) -> Result<server_info::Report, BackendError> {
+    // Over another connection: this one has logged in.
+    let without_login = WithoutLogin::ask(&shared.backend.address).await;
+    let server = &shared.backend.server;
+    server.set_without_login(without_login);
+    let (report, commands) = server_info::ask(own, without_login).await?;
+    server.set_version(&report.version);
+    if let Some(commands) = commands {
+        server.set_commands(commands);
+    }
+    Ok(report)
 }
 
 /// Says in one log line that clients are served, or that they are not; only when it is news.
@@ -328,8 +327,8 @@ struct Upkeep<'a> {
     beats: u32,
     /// What it answered to a script, where it ran none.
     refuses_scripts: Option<String>,
-    /// What was said of where the keys stand that are about no lock.
-    home: home::Said,
+    /// It was said that a node of a cluster does not tell its slots.
+    is_untold: bool,
 }
 
 impl Drop for Upkeep<'_> {
@@ -408,7 +407,7 @@ impl Upkeep<'_> {
 
     /// Slots may have moved.
     async fn look_after_home(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
-        home::look(shared, &mut self.conversation, &self.report, &mut self.home).await
+        home::look(shared, &mut self.conversation, &self.report, &mut self.is_untold).await
     }
 
     /// Whether a server that did not know the commands for scripts knows them now, and one that ran them still does.

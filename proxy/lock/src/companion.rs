@@ -89,12 +89,9 @@ pub fn key_beside(companion: &[u8]) -> Vec<u8> {
 
 /// What a name of the proxy's own begins with where it is about no lock.
 pub(crate) const OWN: &[u8] = b"lockwarden";
-/// What the prefix mark begins with, whatever the prefix: that is the usual one.
-const MARK_PREFIX: &[u8] = b"lw:";
 const INDEX: &str = "lockwarden-kept";
 const ERA: &str = "lockwarden-era";
 const PROXIES: &str = "lockwarden-proxies";
-const MARK: &str = "lockwarden-prefix";
 
 /// In which slot a server has the keys of the proxy's own that are about no lock. They stand in its database 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +126,8 @@ impl Home {
     /// The key that says with which prefix companions are named on a Redis: under the same name for every
     /// prefix, which is that of the usual one.
     pub fn prefix_mark(self) -> Vec<u8> {
-        self.name(MARK_PREFIX, MARK)
+        let (before, behind) = PREFIX_MARKS;
+        [before, self.tag.as_bytes(), behind].concat()
     }
 
     fn name(self, prefix: &[u8], what: &str) -> Vec<u8> {
@@ -155,18 +153,19 @@ const SURPLUS: &str = "lockwarden-surplus:";
 pub(crate) fn may_be_about_no_lock(prefix: &[u8], beginning: &[u8], ending: &[u8]) -> bool {
     let last = &ending[ending.len().saturating_sub(40)..];
     let is_hex = last.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let names = [(MARK_PREFIX, MARK), (prefix, INDEX), (prefix, ERA), (prefix, PROXIES), (prefix, SURPLUS)];
-    names.iter().any(|(prefix, what)| {
-        // Any tag may stand between the two.
-        let (before, behind) = ([prefix, &b"{"[..]].concat(), [b"}:", what.as_bytes()].concat());
-        let begins = before.starts_with(beginning)
-            || beginning.strip_prefix(&before[..]).is_some_and(|rest| is_beginning_of_tagged(rest, &behind));
-        begins
-            && match *what == SURPLUS {
-                true => is_hex,
-                false => behind.ends_with(ending) || ending.ends_with(&behind),
-            }
-    })
+    // Any tag may stand between the two.
+    let begins = |before: &[u8], behind: &[u8]| {
+        before.starts_with(beginning)
+            || beginning.strip_prefix(before).is_some_and(|rest| is_beginning_of_tagged(rest, behind))
+    };
+    let ends = |behind: &[u8]| behind.ends_with(ending) || ending.ends_with(behind);
+    let before = [prefix, b"{"].concat();
+    let behind = |what: &str| [b"}:", what.as_bytes()].concat();
+    let is_fixed = |behind: Vec<u8>| begins(&before, &behind) && ends(&behind);
+    let (mark, behind_mark) = PREFIX_MARKS;
+    begins(mark, behind_mark) && ends(behind_mark)
+        || [INDEX, ERA, PROXIES].map(behind).into_iter().any(is_fixed)
+        || is_hex && begins(&before, &behind(SURPLUS))
 }
 
 /// Whether a tag with that behind it may begin so, or with so much of what follows it.

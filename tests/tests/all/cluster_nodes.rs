@@ -1,15 +1,12 @@
 //! One lockwarden before each node of a cluster, with `cluster_node = true`: what is governed, renewed and found there, and what
 //! becomes of it when a replica takes over or slots move.
 
-use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 
-use lockwarden_tests::{
-    Client, Cluster, Finished, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for, wait_for_value,
-};
+use lockwarden_tests::{Client, Cluster, Proxy, ProxyBuilder, Redis, holds_for, wait_for, wait_for_value};
 
 const RENEWED: &str = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
 
@@ -24,14 +21,6 @@ fn own_keys(node: &Redis) -> Vec<String> {
     let mut keys: Vec<String> = keys.elements().iter().map(|key| key.clone().text()).collect();
     keys.sort();
     keys
-}
-
-#[track_caller]
-fn check(builder: &ProxyBuilder) -> Finished {
-    let directory = tempfile::tempdir().expect("a directory for the configuration");
-    let config = directory.path().join("good.toml");
-    fs::write(&config, builder.text()).expect("the directory is ours");
-    run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config))
 }
 
 #[test]
@@ -109,7 +98,7 @@ fn the_proxy_before_a_replica_grants_locks_once_that_is_the_primary() {
     let cluster = Cluster::with_replicas();
     let open = sidecar(cluster.node(3)).top("listen", "\"0.0.0.0:0\"").without_waiting().start();
     open.logs(&["ERROR", "no client is served", "allow_open"]);
-    let end = check(&sidecar(cluster.node(3)));
+    let end = sidecar(cluster.node(3)).check_backend();
     assert!(end.stdout.contains("the node has no slots of its own, and so grants no lock"), "{end:?}");
     assert!(!end.stdout.contains("replica"), "{end:?}");
     let [old, new] =
@@ -192,7 +181,7 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
         (Proxy::builder(cluster.node(0)), "say cluster_node = true where one lockwarden stands before each node"),
         (sidecar(&single), "the backend is not in cluster mode, although cluster_node = true says so"),
     ] {
-        let end = check(&builder);
+        let end = builder.check_backend();
         assert!(end.code == Some(1) && end.stdout.contains(words), "{end:?}");
         let proxy = builder.without_waiting().start();
         proxy.logs(&["ERROR", "no client is served", words]);
@@ -208,7 +197,7 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
     // Clients of a cluster go where its nodes say; most servers can only say where they are themselves.
     let node = cluster.node(0).client();
     let can_announce = !node.sends("CONFIG GET cluster-announce-client-port").reply().elements().is_empty();
-    let end = check(&sidecar(cluster.node(0)).top("listen", "\"127.0.0.1:6391\""));
+    let end = sidecar(cluster.node(0)).top("listen", "\"127.0.0.1:6391\"").check_backend();
     let words = match can_announce {
         true => "CONFIG SET cluster-announce-client-port 6391",
         false => "clients of the cluster are told the node's own address, and go past lockwarden",
@@ -216,7 +205,7 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
     assert!(end.code == Some(1) && end.stdout.contains(words), "{end:?}");
     if can_announce {
         node.sends("CONFIG SET cluster-announce-client-port 6391").gets("+OK");
-        let end = check(&sidecar(cluster.node(0)).top("listen", "\"127.0.0.1:6391\""));
+        let end = sidecar(cluster.node(0)).top("listen", "\"127.0.0.1:6391\"").check_backend();
         assert!(end.code == Some(0) && end.stdout.contains("are told to come by port 6391"), "{end:?}");
     }
 }
@@ -412,11 +401,7 @@ fn a_node_hands_its_locks_over_through_the_proxy_before_the_other() {
     let dump = console.sends(format!("DUMP {lock}")).reply();
     let words: [&[u8]; 4] = [b"RESTORE-ASKING", lock.as_bytes(), b"0", dump.bytes()];
     proxies[1].client().sends_arguments(&words).gets_error("LOCKDENIED opaque-write");
-    for key in console.sends(format!("CLUSTER GETKEYSINSLOT {slot} 100")).reply().elements() {
-        let (address, key) = (proxies[1].address(), key.clone().text());
-        let port = address.port().to_string();
-        console.sends_arguments(&["MIGRATE", &address.ip().to_string(), &port, &key, "0", "5000"]).gets("+OK");
-    }
+    cluster.moves_keys_by(slot, 0, proxies[1].address());
     cluster.closes_slot(slot, 1);
     let bob = proxies[1].client();
     bob.sends(format!("SET {lock} b1 NX PX 20000")).gets("nil");

@@ -1,9 +1,7 @@
 //! Proxies with different prefixes in front of one Redis: each keeps records that the other does not
 //! see, so they would exclude nobody from each other's locks. Only one prefix is served.
 
-use std::fs;
-
-use lockwarden_tests::{Finished, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for};
+use lockwarden_tests::{Proxy, ProxyBuilder, Redis, wait_for};
 
 const MARK: &str = "lw:{}:lockwarden-prefix";
 
@@ -18,14 +16,6 @@ fn becomes(proxy: &Proxy, status: u16) {
 
 fn marked(redis: &Redis) -> String {
     redis.client().sends(format!("GET {MARK}")).reply().to_string()
-}
-
-#[track_caller]
-fn check(builder: &ProxyBuilder) -> Finished {
-    let directory = tempfile::tempdir().expect("a directory for the configuration");
-    let config = directory.path().join("good.toml");
-    fs::write(&config, builder.text()).expect("the directory is ours");
-    run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config))
 }
 
 #[test]
@@ -44,11 +34,11 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
     let (_, why) = second.get("/ready");
     assert!(why.contains("wardens:") && !why.trim().contains('\n'), "{why}");
 
-    let end = check(&with_prefix(&redis, "wardens:"));
+    let end = with_prefix(&redis, "wardens:").check_backend();
     let line = "backend: companion_prefix is \"wardens:\", but the records of locks on this Redis begin with \"lw:\"";
     assert!(end.stdout.contains(line), "{end:?}");
     assert_eq!(end.code, Some(1), "{end:?}");
-    let end = check(&Proxy::builder(&redis));
+    let end = Proxy::builder(&redis).check_backend();
     assert!(!end.stdout.contains("companion_prefix"), "{end:?}");
 
     // A mark that somebody removes is written again by the one that serves.
@@ -150,7 +140,7 @@ fn what_no_proxy_has_written_stops_none() {
     straight.sends(format!("SET {MARK} x")).gets("+OK");
     proxy.stop();
     straight.sends(format!("SET {MARK} x")).gets("+OK");
-    let end = check(&Proxy::builder(&redis));
+    let end = Proxy::builder(&redis).check_backend();
     assert!(end.stdout.contains("holds \"x\", under which no proxy serves"), "{end:?}");
 }
 
@@ -184,7 +174,7 @@ fn proxies_of_other_rules_before_one_redis_are_told() {
     wait_for("both to have entered themselves", || {
         redis.client().sends("ZCARD lw:{}:lockwarden-proxies").integer() == 2
     });
-    let end = check(&Proxy::builder(&redis));
+    let end = Proxy::builder(&redis).check_backend();
     assert!(end.stdout.contains("proxies that serve this Redis: 2 (version "), "{end:?}");
     assert!(!end.stdout.contains("not alike"), "{end:?}");
     let other = Proxy::builder(&redis).ceiling("77s").start();
@@ -195,7 +185,7 @@ fn proxies_of_other_rules_before_one_redis_are_told() {
     one.counts("lockwarden_proxies_unlike", 1.0);
     let said = one.logged(&["another proxy in front of this Redis"]);
     assert_eq!(said, 1, "{}", one.log());
-    let end = check(&Proxy::builder(&redis));
+    let end = Proxy::builder(&redis).check_backend();
     assert!(end.stdout.contains("the proxies that serve this Redis are not alike: version "), "{end:?}");
     assert_eq!(end.code, Some(1), "{end:?}");
     // Another version is told likewise, and a later one may write records that are not ours to judge.

@@ -7,30 +7,23 @@ use crate::backend::server_info::{self, Report};
 use crate::backend::{BackendError, Conversation};
 use crate::state::ProxyState;
 
-/// What was said of it.
-#[derive(Default)]
-pub(super) struct Said {
-    /// That the node does not tell its slots.
-    is_untold: bool,
-}
-
-/// Asks a node of a cluster which slots it has by now.
+/// Asks a node of a cluster which slots it has by now. `is_untold`: it was said that it does not tell.
 pub(super) async fn look(
     shared: &ProxyState,
     conversation: &mut Conversation,
     report: &Report,
-    said: &mut Said,
+    is_untold: &mut bool,
 ) -> Result<(), BackendError> {
     let home = match report.cluster {
         false => Some(Home::WHOLE),
         true => match server_info::ask_node(conversation).await? {
             Ok(node) => {
-                said.is_untold = false;
+                *is_untold = false;
                 shared.backend.server.set_nodes(node.addresses);
                 node.home
             }
             Err(error) => {
-                if !std::mem::replace(&mut said.is_untold, true) {
+                if !std::mem::replace(is_untold, true) {
                     tracing::error!(
                         error,
                         "the node does not tell which slots it has (CLUSTER NODES): leases that are kept alive cannot be found \

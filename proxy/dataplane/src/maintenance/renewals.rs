@@ -297,8 +297,8 @@ impl<'a> Renewals<'a> {
             let (these, others) =
                 leases.into_iter().partition(|(key, _)| key.db == db && self.durability(key) == waits);
             leases = others;
-            for these in these.chunks(self.locks_a_call()) {
-                self.send(Question::Renew(these.to_vec()), Form::Sha).await?;
+            for these in in_calls(these, self.locks_a_call()) {
+                self.send(Question::Renew(these), Form::Sha).await?;
             }
         }
         Ok(())
@@ -443,8 +443,8 @@ impl<'a> Renewals<'a> {
                     self.orphans.were_written();
                 }
                 for overdue in self.orphans.overdue(self.shared, answer, call.sent) {
-                    for overdue in overdue.chunks(self.locks_a_call()) {
-                        self.send(Question::Orphans(overdue.to_vec()), Form::Sha).await?;
+                    for overdue in in_calls(overdue, self.locks_a_call()) {
+                        self.send(Question::Orphans(overdue), Form::Sha).await?;
                     }
                 }
             }
@@ -452,6 +452,15 @@ impl<'a> Renewals<'a> {
         }
         Ok(())
     }
+}
+
+/// These, as many in one call as it may name.
+fn in_calls<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = Vec<T>> {
+    let mut all = all.into_iter();
+    std::iter::from_fn(move || {
+        let call: Vec<T> = all.by_ref().take(most).collect();
+        (!call.is_empty()).then_some(call)
+    })
 }
 
 /// A lease of which nothing may be promised now is not renewed: it may be another client's by the time that its TTL ends.
