@@ -80,9 +80,25 @@ impl Cluster {
         }
     }
 
+    /// What a configuration calls all of it.
+    pub fn url(&self) -> String {
+        format!("redis-cluster://{},{}", self.nodes[0].address(), self.nodes[1].address())
+    }
+
     /// A node by its number.
     pub fn node(&self, at: usize) -> &Redis {
         &self.nodes[at]
+    }
+
+    /// A node ends.
+    pub fn kill(&mut self, at: usize) {
+        self.nodes[at].stop();
+    }
+
+    /// It comes back where it was, with what it knows of the cluster.
+    #[track_caller]
+    pub fn restart(&mut self, at: usize) {
+        self.nodes[at].start_again();
     }
 
     /// How the cluster calls a node.

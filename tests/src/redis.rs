@@ -106,11 +106,13 @@ impl Redis {
         self.directory.path().join("redis.sock")
     }
 
-    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix, LOCKWARDEN_TEST_BACKEND=tls.
+    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix, LOCKWARDEN_TEST_BACKEND=tls;
+    /// and with LOCKWARDEN_TEST_BACKEND=cluster before a cluster of one node, which refuses what is over several slots.
     pub fn url(&self) -> String {
         match std::env::var("LOCKWARDEN_TEST_BACKEND").as_deref() {
             Ok("unix") => self.socket_url(),
             Ok("tls") => self.tls_url(),
+            Ok("cluster") => format!("redis-cluster://{}", self.address()),
             _ => format!("redis://{}", self.address()),
         }
     }
@@ -325,6 +327,10 @@ impl Redis {
         if let Some(clock) = &self.clock {
             command.envs(clock.environment());
         }
+        let joins = is_whole_run_with_cluster() && !self.arguments.iter().any(|word| word == "--cluster-enabled");
+        if joins {
+            command.args(["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]);
+        }
         command.args(&self.arguments).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = Process::spawn(&mut command).unwrap_or_else(|error| panic!("cannot run {server}: {error}"));
         let address = self.address();
@@ -337,9 +343,23 @@ impl Redis {
         // A listener that is not our child would be a stranger who took the port.
         if up && process.has_ended().is_none() && self.answers_as(process.id()) {
             self.process = Some(process);
+            if joins {
+                self.has_all_slots();
+            }
             return true;
         }
         false
+    }
+
+    /// The only node of a cluster serves once it has all slots.
+    #[track_caller]
+    fn has_all_slots(&self) {
+        let client = self.client();
+        if let Some(at) = self.arguments.iter().position(|argument| argument == "--requirepass") {
+            client.sends(format!("AUTH {}", self.arguments[at + 1])).gets("+OK");
+        }
+        client.sends("CLUSTER ADDSLOTSRANGE 0 16383").gets("+OK");
+        wait_for("the node to serve", || client.sends("CLUSTER INFO").text().contains("cluster_state:ok"));
     }
 
     /// Whether it is this process that answers. A server may still end after it has begun to
@@ -366,6 +386,11 @@ impl Redis {
             false => answers.contains(&format!("process_id:{id}\r\n")),
         })
     }
+}
+
+/// Whether tests run before a cluster of one node: LOCKWARDEN_TEST_BACKEND=cluster.
+pub(crate) fn is_whole_run_with_cluster() -> bool {
+    std::env::var("LOCKWARDEN_TEST_BACKEND").is_ok_and(|backend| backend == "cluster")
 }
 
 /// Whether tests run over TLS on both sides: LOCKWARDEN_TEST_BACKEND=tls.

@@ -7,6 +7,7 @@ pub mod descriptors;
 pub mod entrance;
 pub mod listener;
 pub mod peer;
+pub mod pipe;
 pub mod proxy_protocol;
 pub mod stream;
 pub mod tls;

@@ -3,6 +3,7 @@
 
 mod address;
 mod authority;
+pub mod cluster;
 mod conversation;
 pub(crate) mod functions;
 mod info;
@@ -19,9 +20,11 @@ pub mod shared_connection;
 pub mod strict;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use address::Address;
 pub use authority::{Agreement, Switch};
+use cluster::ShardId;
 pub use conversation::{BackendError, Conversation};
 pub use link::Link;
 use lockwarden_control::telemetry::metrics::Metrics;
@@ -35,21 +38,30 @@ use strict::StrictTerms;
 pub struct Backend {
     pub address: Address,
     pub server: Server,
+    /// Which of the servers behind the process it is.
+    pub shard: ShardId,
     /// What is known of it that `durability = "strict:…"` needs.
     pub strict: StrictTerms,
     pub(crate) metrics: Arc<Metrics>,
     /// With which clients have logged in.
     pub(crate) passwords: Passwords,
+    /// It has answered, and its connection has not ended since.
+    pub(crate) is_up: AtomicBool,
+    /// It drops locks that are held when its memory is full.
+    pub(crate) evicts_locks: AtomicBool,
 }
 
 impl Backend {
     pub fn new(address: Address, metrics: Arc<Metrics>) -> Backend {
         Backend {
             server: Server::new(address.open.clone()),
+            shard: address.authority.map().map_or(ShardId::FIRST, |(_, shard)| shard),
             strict: StrictTerms::default(),
             address,
             metrics,
             passwords: Passwords::default(),
+            is_up: AtomicBool::new(false),
+            evicts_locks: AtomicBool::new(false),
         }
     }
 

@@ -8,6 +8,7 @@
 )]
 
 pub mod backend;
+pub mod front;
 
 pub mod registry;
 

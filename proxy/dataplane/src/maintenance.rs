@@ -6,6 +6,7 @@ pub mod ask_rights;
 pub mod break_lease;
 pub mod certificates;
 pub mod chores;
+pub mod cluster_map;
 pub mod connection_age;
 mod era;
 mod holders_connected;
@@ -18,6 +19,7 @@ pub mod sentinels;
 pub mod standstill;
 mod strict;
 mod sweep;
+pub mod upkeep;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ const REFUSES_SCRIPTS: &str = "the server runs no scripts, without which no lock
                                a replica; or set the namespaces to monitor mode; it says";
 
 /// What the rule against opening an unprotected server to a network says to a report.
-pub type Judgement = Box<dyn Fn(&server_info::Report) -> Option<String> + Send + Sync>;
+pub type Judgement = Arc<dyn Fn(&server_info::Report) -> Option<String> + Send + Sync>;
 
 /// Runs until the process ends.
 pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
@@ -82,6 +84,9 @@ pub async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
             }
             Err(error) => {
                 shared.metrics.backend_reconnects.at(reason(&error)).inc();
+                if let Some((map, _)) = shared.backend.address.authority.map() {
+                    map.want();
+                }
                 known.was_demoted = matches!(error, BackendError::Replica);
                 if let BackendError::Replica | BackendError::WritableReplica = error {
                     known.eras.demoted();
@@ -127,7 +132,7 @@ async fn end_the_wait(shared: &ProxyState, since: Instant) -> Infallible {
 
 /// The backend does not answer.
 fn serve_nobody(shared: &ProxyState, why: String) {
-    shared.metrics.backend_up.set(0);
+    shared.shows_up(false);
     stand(shared, Standing::NotServing(why), "");
 }
 
@@ -151,7 +156,7 @@ async fn is_read_only(shared: &ProxyState, refusal: &Judgement, asked: Instant) 
     };
     let why = match judged.await {
         Ok(None) => {
-            shared.metrics.backend_up.set(1);
+            shared.shows_up(true);
             server.set_standing(Standing::Serving);
             return tracing::info!(
                 backend = %shared.backend.address,
@@ -175,7 +180,7 @@ fn reason(error: &BackendError) -> ReconnectReason {
         | BackendError::Password(_)
         | BackendError::Database { .. }
         | BackendError::NotNow(_) => ReconnectReason::Protocol,
-        BackendError::NoSentinel(_) => ReconnectReason::Refused,
+        BackendError::NoSentinel(_) | BackendError::NoNode(_) => ReconnectReason::Refused,
         BackendError::Replica
         | BackendError::WritableReplica
         | BackendError::NoPrimary
@@ -242,7 +247,7 @@ async fn connection(
     own.look_at_prefix_mark(shared).await?;
     own.look_at_era(shared).await;
     strict::look(shared, &mut own.conversation, own.unmet).await?;
-    shared.metrics.backend_up.set(1);
+    shared.shows_up(true);
     note_eviction(shared, own.report.eviction.as_deref());
     own.stand(shared, refusal);
     shared.backend.server.set_may_ask(own.report.may_ask);
@@ -299,13 +304,12 @@ fn stand(shared: &ProxyState, standing: Standing, version: &str) {
 
 /// Says when the server begins to drop locks that are held.
 fn note_eviction(shared: &ProxyState, policy: Option<&str>) {
-    let shown = &shared.metrics.backend_evicts_locks;
+    let did_before = shared.shows_eviction(policy.is_some());
     if let Some(policy) = policy
-        && shown.get() == 0
+        && !did_before
     {
         tracing::warn!(policy, "the backend's maxmemory-policy: {}", server_info::EVICTION_TAKES_LOCKS);
     }
-    shown.set(policy.is_some().into());
 }
 
 struct Upkeep<'a> {

@@ -8,6 +8,7 @@
 pub mod transport;
 
 pub mod client;
+pub mod enter;
 mod intercept;
 
 mod understand;
@@ -91,7 +92,6 @@ impl Session {
         entry: Entry,
     ) -> Session {
         let id = SessionId(random::sixteen());
-        shared.metrics.client_connections.inc();
         let holder = Holder::new();
         let number = holder.session;
         let local = client.local_ip();
@@ -157,6 +157,29 @@ impl Session {
                     Box::pin(self.wait_for_holder()).await;
                 }
                 return end;
+            }
+        }
+    }
+
+    /// Serves the client until one side is gone, and says how that came.
+    pub async fn serve_to_end(mut self, said: BytesMut) {
+        let (peer, shared) = (self.client.peer, self.client.shared.clone());
+        let end = self.serve(said).await;
+        if self.took_leave {
+            self.client.report_outlived();
+        }
+        drop(self);
+        match end {
+            End::Client | End::Done | End::Backend | End::Evicted => {
+                tracing::debug!(%peer, %end, "a client's session ended");
+            }
+            End::OutOfStep(_) | End::Framing(_) => {
+                let kind = match &end {
+                    End::Framing(error) => error.kind().into(),
+                    _ => ProtocolErrorKind::Unexpected,
+                };
+                shared.metrics.protocol_errors.at(Side::Backend).at(kind).inc();
+                tracing::error!(%peer, %end, "a client's connections were closed");
             }
         }
     }
@@ -437,7 +460,6 @@ impl Drop for Session {
         }
         self.client.leaves_leases();
         handover::end_session(&self.client.shared, self.client.number, self.client.ended);
-        self.client.shared.metrics.client_connections.dec();
     }
 }
 

@@ -11,7 +11,8 @@ pub mod standstill;
 
 use std::io;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -24,13 +25,18 @@ use lockwarden_control::telemetry::audit::Audit;
 use lockwarden_control::telemetry::discovery::Discovery;
 use lockwarden_control::telemetry::events::EventLog;
 use lockwarden_control::telemetry::logging::{ObservationFolder, RepeatFolder};
-use lockwarden_control::telemetry::metrics::Metrics;
+use lockwarden_control::telemetry::metrics::{Metrics, NamespaceMirror};
+use lockwarden_lock::companion::slot;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::Lease;
 use lockwarden_lock::library_scripts;
 use lockwarden_lock::script_facts::ScriptSha;
 use tokio::sync::{Notify, watch};
 
+use crate::backend::cluster::{ClusterMap, ShardId};
 use crate::backend::functions::Functions;
 use crate::backend::rights::Rights;
+use crate::backend::server_info::Standing;
 use crate::backend::{Address, Backend};
 use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
@@ -54,6 +60,8 @@ use standstill::Standstill;
 
 /// What does not depend on which server it is about: there is one of it, however many servers a process has behind it.
 pub struct ProcessState {
+    /// The servers behind the process.
+    pub shards: Shards,
     pub active: Arc<ArcSwap<Active>>,
     pub metrics: Arc<Metrics>,
     /// What applications are called.
@@ -66,12 +74,9 @@ pub struct ProcessState {
     pub max_clients: Option<u64>,
     pub(crate) script_cache: Arc<ScriptCache>,
     pub(crate) watched_keys: WatchedKeys,
-    pub mirror: LeaseMirror,
     pub(crate) holdings: ApplicationHoldings,
     /// Records that a later version of lockwarden has written.
     pub(crate) later_records: LaterRecords,
-    /// Leases whose connections have ended, and what is known of their holders.
-    pub(crate) lost_holders: LostHolders,
     pub clients: ClientRegistry,
     pub(crate) jobs: Jobs,
     pub processes: Processes,
@@ -115,12 +120,76 @@ pub struct ProxyState {
     pub(crate) functions: Arc<Functions>,
     /// Which prefix the proxies in front of the server have in use.
     pub(crate) prefix_mark: PrefixMark,
+    pub mirror: LeaseMirror,
+    /// Leases whose connections have ended, and what is known of their holders.
+    pub(crate) lost_holders: LostHolders,
     pub renewals: Renewals,
     pub(crate) undelivered: Reports<Undelivered>,
     /// Processes of holders that are to be added to records.
     pub(crate) identified: Reports<Identified>,
     /// Leases whose holders are gone.
     pub(crate) lost: Reports<Lost>,
+}
+
+/// The servers behind a process: one, or the primaries of a cluster.
+#[derive(Default)]
+pub struct Shards {
+    map: Option<Arc<ClusterMap>>,
+    all: ArcSwap<Vec<(ShardId, Weak<ProxyState>)>>,
+}
+
+impl Shards {
+    /// The map of the cluster, where it is one.
+    pub fn map(&self) -> Option<&Arc<ClusterMap>> {
+        self.map.as_ref()
+    }
+
+    /// All of them, in the order in which they were met.
+    pub fn each(&self) -> Vec<Arc<ProxyState>> {
+        self.all.load().iter().filter_map(|(_, shard)| shard.upgrade()).collect()
+    }
+
+    /// One of them.
+    pub fn get(&self, wanted: ShardId) -> Option<Arc<ProxyState>> {
+        let all = self.all.load();
+        all.iter().find(|(id, _)| *id == wanted).and_then(|(_, shard)| shard.upgrade())
+    }
+
+    /// The one that has this key; `None` where no server of the cluster has.
+    pub fn of_key(&self, key: &[u8]) -> Option<Arc<ProxyState>> {
+        self.get(match &self.map {
+            Some(map) => map.home(slot(key))?,
+            None => ShardId::FIRST,
+        })
+    }
+
+    /// What is known of the lease of a lock.
+    pub fn lease(&self, key: &DbKey) -> Option<Lease> {
+        self.of_key(&key.key)?.mirror.lease(key)
+    }
+
+    /// Shows every lease that this proxy knows of; see [`LeaseMirror::visit`].
+    pub fn visit(&self, mut look: impl FnMut(&DbKey, &Lease)) {
+        for shard in self.each() {
+            shard.mirror.visit(&mut look);
+        }
+    }
+
+    /// What each namespace holds on all of them.
+    pub fn held(&self, active: &Active) -> Vec<NamespaceMirror> {
+        let mut all = self.each().into_iter().map(|shard| shard.mirror.held(active));
+        let first = all.next().unwrap_or_default();
+        all.fold(first, |sum, held| sum.into_iter().zip(&held).map(|(sum, held)| sum.and(held)).collect())
+    }
+
+    pub(crate) fn enter(&self, shard: &Arc<ProxyState>) {
+        let entry = (shard.backend.shard, Arc::downgrade(shard));
+        self.all.rcu(|all| all.iter().cloned().chain([entry.clone()]).collect::<Vec<_>>());
+    }
+
+    pub(crate) fn leave(&self, shard: ShardId) {
+        self.all.rcu(|all| all.iter().filter(|(id, _)| *id != shard).cloned().collect::<Vec<_>>());
+    }
 }
 
 impl Deref for ProxyState {
@@ -145,14 +214,10 @@ impl ProxyState {
         (address, certificates): (Address, Certificates),
         events: Arc<EventLog>,
         audit: Arc<Audit>,
-    ) -> io::Result<ProxyState> {
-        let mirror = match address.authority.sentinels() {
-            Some(_) => LeaseMirror::that_remembers(),
-            None => LeaseMirror::default(),
-        };
+    ) -> io::Result<Arc<ProxyState>> {
         let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
-        let backend = Arc::new(Backend::new(address, metrics.clone()));
         let process = Arc::new(ProcessState {
+            shards: Shards { map: address.authority.map().map(|(map, _)| map.clone()), all: ArcSwap::default() },
             naming: Arc::new(Naming::new(active.applications.clone())),
             active: Arc::new(ArcSwap::from_pointee(active)),
             memory: Arc::new(Memory::new(max_memory, metrics.clone())),
@@ -161,10 +226,8 @@ impl ProxyState {
             max_clients: config.max_clients,
             script_cache: Arc::default(),
             watched_keys: WatchedKeys::default(),
-            mirror,
             holdings: ApplicationHoldings::default(),
             later_records: LaterRecords::default(),
-            lost_holders: LostHolders::default(),
             clients: ClientRegistry::default(),
             jobs: Jobs::default(),
             processes: Processes::start()?,
@@ -187,18 +250,78 @@ impl ProxyState {
             operator: Operator::default(),
             started: Instant::now(),
         });
-        Ok(ProxyState {
+        Ok(ProxyState::enter(process, address, Arc::default()))
+    }
+
+    /// The state of another shard of the cluster. The servers of a process are asked together when it stood still.
+    pub(crate) fn of_shard(&self, shard: ShardId) -> Arc<ProxyState> {
+        ProxyState::enter(self.process.clone(), self.backend.address.of_shard(shard), self.standstill.clone())
+    }
+
+    fn enter(process: Arc<ProcessState>, address: Address, standstill: Arc<Standstill>) -> Arc<ProxyState> {
+        let mirror = match address.authority.sentinels() {
+            Some(_) => LeaseMirror::that_remembers(),
+            None => LeaseMirror::default(),
+        };
+        let state = Arc::new(ProxyState {
+            backend: Arc::new(Backend::new(address, process.metrics.clone())),
             process,
-            backend,
-            standstill: Arc::default(),
+            standstill,
             rights: Rights::default(),
             functions: Arc::default(),
             prefix_mark: PrefixMark::default(),
+            mirror,
+            lost_holders: LostHolders::default(),
             renewals: Renewals::default(),
             undelivered: Reports::default(),
             identified: Reports::default(),
             lost: Reports::default(),
-        })
+        });
+        state.process.shards.enter(&state);
+        state
+    }
+
+    /// Why no client is served, in one line; of several servers one that is served is enough.
+    pub fn readiness(&self) -> Result<(), String> {
+        let mut why = None;
+        for shard in self.shards.each() {
+            match &*shard.backend.server.standing() {
+                Standing::Serving | Standing::Reconnecting(_) => return Ok(()),
+                Standing::NotServing(this) => why = why.or_else(|| Some(this.clone())),
+            }
+        }
+        Err(why.unwrap_or_else(|| "no server is known".to_owned()))
+    }
+
+    /// Whether newcomers are served; waits while the proxy's own connection is made again. Of several servers one is enough.
+    pub async fn settles_to_serve(&self) -> bool {
+        for shard in self.shards.each() {
+            match &*shard.backend.server.settled_standing().await {
+                Standing::Serving | Standing::Reconnecting(_) => return true,
+                Standing::NotServing(_) => {}
+            }
+        }
+        false
+    }
+
+    /// Whether clients of this server are served.
+    pub(crate) fn is_served(&self) -> bool {
+        matches!(*self.backend.server.standing(), Standing::Serving)
+    }
+
+    /// Says on the metrics page whether the server answers: of several all must.
+    pub(crate) fn shows_up(&self, is_up: bool) {
+        self.backend.is_up.store(is_up, Ordering::Relaxed);
+        let all = self.shards.each().iter().all(|shard| shard.backend.is_up.load(Ordering::Relaxed));
+        self.metrics.backend_up.set(all.into());
+    }
+
+    /// The same of whether it drops locks that are held when its memory is full: one is enough. Returns whether it did before.
+    pub(crate) fn shows_eviction(&self, evicts: bool) -> bool {
+        let before = self.backend.evicts_locks.swap(evicts, Ordering::Relaxed);
+        let any = self.shards.each().iter().any(|shard| shard.backend.evicts_locks.load(Ordering::Relaxed));
+        self.metrics.backend_evicts_locks.set(any.into());
+        before
     }
 
     /// From here on nobody new is served, and who has just come is told so; `app` tells the others.
@@ -236,6 +359,5 @@ pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
     let address = Address::private(([127, 0, 0, 1], 1).into());
     let certificates = Certificates::new(&config, &address, &metrics).expect("there are none");
     let backend = (address, certificates);
-    let state = ProxyState::new(&config, active, metrics, backend, events, audit);
-    Arc::new(state.expect("a thread"))
+    ProxyState::new(&config, active, metrics, backend, events, audit).expect("a thread")
 }

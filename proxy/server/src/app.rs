@@ -36,18 +36,16 @@ use lockwarden_control::telemetry::logging::LogFilter;
 use lockwarden_control::telemetry::metrics::{BUILD, Metrics};
 use lockwarden_control::telemetry::vocabulary::Side;
 use lockwarden_control::{clock, config};
-use lockwarden_dataplane::backend::server_info::{Standing, open_network_refusal};
+use lockwarden_dataplane::backend::server_info::open_network_refusal;
 use lockwarden_dataplane::backend::{Address, server_info};
-use lockwarden_dataplane::maintenance;
-use lockwarden_dataplane::maintenance::break_lease::BreakOrder;
-use lockwarden_dataplane::maintenance::renewals::RenewAll;
-use lockwarden_dataplane::maintenance::{certificates, chores, connection_age, renewals, sentinels, standstill};
+use lockwarden_dataplane::maintenance::upkeep::Upkeep;
+use lockwarden_dataplane::maintenance::{certificates, cluster_map, connection_age, sentinels, standstill};
 use lockwarden_dataplane::state::ProxyState;
 use lockwarden_dataplane::state::certificates::Certificates;
 use lockwarden_dataplane::state::operator::AnswerOperator;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_policy::{Observer, PolicyHost};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::Notify;
 
 use crate::terminal::complain;
 use accept::Patience;
@@ -121,10 +119,8 @@ struct Serving {
     admin_options: AdminOptions,
     /// The admin token, where commands have to find it because nobody chose it.
     generated: Option<AdminToken>,
-    judgement: maintenance::Judgement,
+    upkeep: Arc<Upkeep>,
     patience: Duration,
-    /// Of the upkeep connection.
-    inbox: mpsc::Receiver<BreakOrder>,
 }
 
 impl Prepared {
@@ -162,8 +158,7 @@ impl Prepared {
         let certificates =
             Certificates::new(&config, &address, &metrics).map_err(|error| Failure::line(format!("tls: {error}")))?;
         let backend = (address, certificates);
-        let shared = ProxyState::new(&config, active, metrics, backend, events, audit);
-        let shared = Arc::new(shared.map_err(Failure::line)?);
+        let shared = ProxyState::new(&config, active, metrics, backend, events, audit).map_err(Failure::line)?;
         let views = ViewService::new(shared.clone());
         // Metrics are part of what the view needs, so they must not keep it alive.
         let process = Arc::downgrade(&shared);
@@ -190,12 +185,10 @@ impl Prepared {
             None => AdminToken::generate().map_err(Failure::line)?,
         };
         let (wanted, listeners) = (Wanted::of(&config), config.data_listeners());
-        let judgement: maintenance::Judgement = Box::new(move |report| refusal(report, &listeners, wanted));
+        let upkeep = Upkeep::new(Arc::new(move |report| refusal(report, &listeners, wanted)));
         let patience = config.drain;
         let generated = config.admin_token.is_none();
-        // Few give orders, and they wait for what comes of them.
-        let (orders, inbox) = mpsc::channel(4);
-        let controller = Controller::new(shared.clone(), host, (source, config), filter, orders, views);
+        let controller = Controller::new(shared.clone(), host, (source, config), filter, upkeep.clone(), views);
         let controller = Arc::new(controller);
         let answers: Arc<dyn AnswerOperator> = controller.clone();
         shared.operator.is_answered_by(&answers);
@@ -205,8 +198,7 @@ impl Prepared {
             generated: generated.then(|| token.clone()),
             admin_options: AdminOptions::Full { token, host: None, port: endpoints.port() },
             endpoints,
-            inbox,
-            judgement,
+            upkeep,
             patience,
         };
         Ok(Prepared { serving, private, following })
@@ -253,7 +245,7 @@ impl Prepared {
 
 impl Serving {
     async fn until_asked(self, workers: Workers, is_demonstration: bool) -> Result<(), Failure> {
-        let Serving { shared, controller, endpoints, admin_options, generated, judgement, patience, inbox } = self;
+        let Serving { shared, controller, endpoints, admin_options, generated, upkeep, patience } = self;
         let mut asks = Asks {
             signals: Signals::new().map_err(Failure::line)?,
             shared: shared.clone(),
@@ -261,19 +253,14 @@ impl Serving {
         };
         tokio::spawn(standstill::run(shared.clone()));
         tokio::spawn(sentinels::run(shared.clone()));
-        tokio::spawn(maintenance::run(shared.clone(), judgement));
-        tokio::spawn(chores::run(shared.clone(), inbox));
-        let (renewals, orders) = mpsc::channel(1);
-        tokio::spawn(renewals::run(shared.clone(), orders));
+        tokio::spawn(cluster_map::run(shared.clone()));
+        upkeep.begin(&shared);
+        let (following, first) = (upkeep.clone(), shared.clone());
+        tokio::spawn(async move { following.follow_map(first).await });
         tokio::spawn(certificates::run(shared.clone()));
         tokio::spawn(connection_age::run(shared.clone()));
         tokio::spawn(aftermath::watch(controller.clone()));
         tokio::spawn(systemd::watchdog());
-        let refreshing = shared.clone();
-        tokio::spawn(async move {
-            let address = &refreshing.backend.address;
-            address.keep_login_fresh(&refreshing.metrics).await;
-        });
         if endpoints.is_taken_over() {
             // Nobody comes to this process before it can serve; until then the other one does.
             tokio::select! {
@@ -293,7 +280,7 @@ impl Serving {
         tracing::info!("stopping: no new clients; those that hold no lock and wait for nothing are closed");
         systemd::stopping("waiting for clients that hold locks or wait for an answer");
         // Before anybody is sent away, so that a holder has a whole TTL to come back in.
-        renew_all(&renewals).await;
+        upkeep.renew_all().await;
         shared.begin_to_drain();
         tokio::spawn(send_away::one_by_one(shared.clone(), patience));
         let again = async {
@@ -314,7 +301,7 @@ impl Serving {
         if workers.clients() > 0 {
             let clients = workers.clients();
             tracing::warn!(clients, "closing the connections that are still in use");
-            renew_all(&renewals).await;
+            upkeep.renew_all().await;
         }
         workers.end();
         let uptime = shared.started.elapsed().as_secs();
@@ -376,7 +363,7 @@ impl Asks {
 /// Returns when the backend can be served.
 async fn backend_is_there(shared: &ProxyState) {
     tracing::info!("taking over as soon as the backend answers");
-    while let Standing::NotServing(_) = &*shared.backend.server.standing() {
+    while shared.readiness().is_err() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
@@ -384,40 +371,30 @@ async fn backend_is_there(shared: &ProxyState) {
 /// Between two looks whether the backend has answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Holders can come back through another proxy within one full TTL.
-async fn renew_all(renewals: &mpsc::Sender<RenewAll>) {
-    let (done, renewed) = oneshot::channel();
-    if renewals.send(done).await.is_ok() {
-        let patience = Duration::from_secs(2);
-        if tokio::time::timeout(patience, renewed).await.is_err() {
-            tracing::warn!("the leases that are kept alive could not be renewed before stopping");
-        }
-    }
-}
-
 /// What a server must be to be served.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    cluster_node: bool,
+    /// A node of a cluster.
+    node: bool,
     allow_open: bool,
 }
 
 impl Wanted {
     pub(crate) fn of(config: &Config) -> Wanted {
-        Wanted { cluster_node: config.cluster_node, allow_open: config.allow_open }
+        Wanted { node: config.cluster_node || config.backend.is_cluster(), allow_open: config.allow_open }
     }
 }
 
 /// Why a server is not served by these listeners, if so. Sentinels are none of them: they have no data.
 pub(crate) fn refusal(report: &server_info::Report, listeners: &[config::Listener], wanted: Wanted) -> Option<String> {
-    let why = match (report.cluster, wanted.cluster_node) {
+    let why = match (report.cluster, wanted.node) {
         (true, false) => {
-            "the backend is a node of a cluster: say cluster_node = true where one lockwarden stands before each node, \
-             or name a server that is not in cluster mode"
+            "the backend is a node of a cluster: write redis-cluster:// for all of it, say cluster_node = true where one \
+             lockwarden stands before each node, or name a server that is not in cluster mode"
         }
         (false, true) => {
-            "the backend is not in cluster mode, although cluster_node = true says so: take that away, or name a node of \
-             the cluster"
+            "the backend is not in cluster mode, although cluster_node = true or redis-cluster:// says so: take that away, \
+             or name a node of the cluster"
         }
         (true, true) | (false, false) => {
             return open_network_refusal(listeners, report.without_login, wanted.allow_open);

@@ -122,6 +122,7 @@ mod checking;
 mod cli;
 mod cli_audit;
 mod cli_lock;
+mod cluster_front;
 mod cluster_nodes;
 mod configuration;
 mod connection_age;

@@ -175,6 +175,24 @@ pub struct Backend {
     /// Where sentinels say which server is the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentinels: Option<Sentinels>,
+    /// The primaries, where it is a cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<Shard>,
+}
+
+/// A primary of a cluster, and whoever takes its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// A number that this process has given it.
+    pub(crate) id: String,
+    pub(crate) primary: String,
+    /// How many it has.
+    pub(crate) slots: u64,
+    /// As for a single server, from here on.
+    pub(crate) version: Option<String>,
+    pub(crate) up: bool,
+    pub(crate) problem: Option<String>,
+    pub(crate) primary_since: Option<u64>,
 }
 
 /// What sentinels say of the primary.

@@ -114,7 +114,7 @@ fn held(
 ) -> HashMap<SessionId, Locks> {
     let sessions = connected.iter().map(|(peer, _)| peer.session);
     let mut held: HashMap<SessionId, Locks> = sessions.map(|session| (session, Locks::default())).collect();
-    service.shared.mirror.visit(|key, lease| {
+    service.shared.shards.visit(|key, lease| {
         let lives = lease.ends.is_none_or(|ends| ends > now);
         let holder = lease.session.filter(|_| lives);
         if let Some(locks) = holder.and_then(|session| held.get_mut(&session)) {

@@ -69,7 +69,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let (mut matching, mut unknown) = (0, 0);
     // The last of those in the answer is on top, to make room for a better one.
     let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
-    service.shared.mirror.visit(|key, lease| {
+    service.shared.shards.visit(|key, lease| {
         let Some(details) = active.of_lock(&key.key) else {
             return;
         };
@@ -190,7 +190,7 @@ impl Look<'_> {
             ttl_left_ms: left.map(ms),
             ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
             // The holder's connection may be gone, and then nobody renews it.
-            kept_alive: self.shared.renewals.keeps(key, lease.grant),
+            kept_alive: self.shared.shards.of_key(&key.key).is_some_and(|shard| shard.renewals.keeps(key, lease.grant)),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
             seen: if lease.session.is_some() { "acquire" } else { "scan" }.to_owned(),
         }
@@ -203,7 +203,7 @@ pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::Lo
     let (now, now_ms) = (Instant::now(), now_ms());
     let key = DbKey::new(db, Bytes::copy_from_slice(key));
     let seen = service.view.seen();
-    let lease = service.shared.mirror.lease(&key);
+    let lease = service.shared.shards.lease(&key);
     let lease = lease.filter(|lease| lease.ends.is_none_or(|ends| ends > now));
     let known = seen.lock(&key);
     if lease.is_none() && known.is_none() {

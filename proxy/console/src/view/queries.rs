@@ -160,7 +160,7 @@ fn certificates_end(shared: &ProxyState) -> BTreeMap<String, u64> {
 /// `GET /api/v1/config`: the namespaces in force.
 fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
     let active = service.shared.active.load_full();
-    let held = service.shared.mirror.held(&active);
+    let held = service.shared.shards.held(&active);
     let seen = service.view.seen();
     active
         .details
@@ -309,7 +309,7 @@ fn cycle(circle: &Circle) -> api::Cycle {
 /// `GET /api/v1/report`.
 fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     let active = service.shared.active.load_full();
-    let held = service.shared.mirror.held(&active);
+    let held = service.shared.shards.held(&active);
     let endless = endless(service, &active);
     let now = Moment::now();
     let started = service.started(now);
@@ -369,7 +369,7 @@ fn endless(service: &ViewService, active: &Active) -> Vec<Vec<Bytes>> {
             keys.push(key.clone());
         }
     };
-    service.shared.mirror.visit(|key, lease| {
+    service.shared.shards.visit(|key, lease| {
         if lease.ends.is_none() {
             note(&key.key);
         }
@@ -393,7 +393,7 @@ fn ends_at(left: Left) -> u64 {
 /// What the gauges of the metrics page say.
 pub fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
-    let mut gauges = shared.mirror.held(&active);
+    let mut gauges = shared.shards.held(&active);
     let seen = view.seen();
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {
         let known = seen.namespaces.get(&details.name);

@@ -17,22 +17,49 @@ use super::api;
 /// Lost leases that are told beside the locks, by who lost them.
 pub(super) const MAX_TOLD: usize = 5;
 
-/// What is said of the server behind the proxy.
+/// What is said of the server behind the proxy, or of all of a cluster.
 pub(super) fn backend(shared: &ProxyState) -> api::Backend {
+    let Some(map) = shared.shards.map() else {
+        let now = Instant::now();
+        let sentinels = (shared.backend.address.authority.sentinels()).map(|all| sentinels(all, now));
+        return api::Backend { sentinels, ..server(shared) };
+    };
+    let slots = map.slots();
+    let shards = slots.shards().filter_map(|(id, told)| {
+        let shard = shared.shards.get(id)?;
+        let api::Backend { address, version, up, problem, primary_since, .. } = server(&shard);
+        let id = id.to_string();
+        Some(api::Shard { id, slots: told.slots.into(), primary: address, version, up, problem, primary_since })
+    });
+    let shards: Vec<api::Shard> = shards.collect();
+    let down = shards.iter().find_map(|shard| Some(format!("shard {}: {}", shard.primary, shard.problem.as_ref()?)));
+    let first = server(shared);
+    api::Backend {
+        address: shared.backend.address.url.to_string(),
+        up: shared.readiness().is_ok(),
+        problem: if shards.is_empty() { first.problem } else { down },
+        primary_since: None,
+        version: first.version,
+        sentinels: None,
+        shards,
+    }
+}
+
+fn server(shared: &ProxyState) -> api::Backend {
     let server = &shared.backend.server;
     let problem = match &*server.standing() {
         Standing::Serving | Standing::Reconnecting(_) => None,
         Standing::NotServing(why) => Some(why.clone()),
     };
-    let now = Instant::now();
     let reckoned = server.reckoned();
     api::Backend {
         address: shared.backend.address.to_string(),
         version: server.version().map(|version| version.to_string()),
         up: problem.is_none(),
         problem,
-        primary_since: reckoned.map(|known| now_ms().saturating_sub(ms(known.age(now)))),
-        sentinels: (shared.backend.address.authority.sentinels()).map(|all| sentinels(all, now)),
+        primary_since: reckoned.map(|known| now_ms().saturating_sub(ms(known.age(Instant::now())))),
+        sentinels: None,
+        shards: Vec::new(),
     }
 }
 
@@ -61,9 +88,11 @@ fn sentinels(all: &Sentinels, now: Instant) -> api::Sentinels {
     }
 }
 
-/// How long the quarantine of a namespace goes on. Where nothing is enforced there is none.
+/// How long the quarantine of a namespace goes on, on one of the servers. Where nothing is enforced there is none.
 pub(super) fn quarantine_left(details: &NamespaceDetails, shared: &ProxyState) -> Option<Left> {
-    left(details, shared, Instant::now()).filter(|_| details.is_enforced())
+    let now = Instant::now();
+    let left = || shared.shards.each().iter().find_map(|shard| left(details, shard, now));
+    details.is_enforced().then(left).flatten()
 }
 
 /// The same in the words of the API.

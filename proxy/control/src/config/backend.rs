@@ -17,6 +17,8 @@ const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";
 /// The same for sentinels.
 const SENTINEL_SHAPE: &str =
     "redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]";
+/// The same for a cluster.
+const CLUSTER_SHAPE: &str = "redis-cluster://[user[:password]@]host[:port][,host[:port]…]";
 /// The same for a unix socket.
 const UNIX_SHAPE: &str = "redis+unix://[user[:password]@]/path[?db=number]";
 
@@ -24,8 +26,8 @@ const UNIX_SHAPE: &str = "redis+unix://[user[:password]@]/path[?db=number]";
 const REDIS_PORT: u16 = 6379;
 /// The port that Sentinel listens on unless told otherwise.
 const SENTINEL_PORT: u16 = 26379;
-/// Sentinels in one URL.
-const MAX_SENTINELS: usize = 16;
+/// Sentinels, or nodes of a cluster, in one URL.
+const MAX_HOSTS: usize = 16;
 /// Bytes of the name that sentinels know a primary by.
 const MAX_PRIMARY_NAME: usize = 128;
 
@@ -41,6 +43,13 @@ pub enum Backend {
 impl Default for Backend {
     fn default() -> Backend {
         Backend::Redis(BackendUrl::at(Target::Tcp { host: "127.0.0.1".to_owned(), port: REDIS_PORT }))
+    }
+}
+
+impl Backend {
+    /// Whether it is a whole cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self, Backend::Redis(BackendUrl { target: Target::Cluster(_), .. }))
     }
 }
 
@@ -70,6 +79,8 @@ pub enum Target {
     Unix(PathBuf),
     /// Wherever these sentinels say that it is.
     Sentinel(SentinelTarget),
+    /// The primaries of a cluster, as these of its nodes tell: hosts and ports, of which there is at least one.
+    Cluster(Vec<(String, u16)>),
 }
 
 impl Target {
@@ -91,7 +102,7 @@ impl Target {
                     })
             }
             (Target::Unix(path), ListenAddress::Unix(listener)) => path == listener,
-            (Target::Tcp { .. } | Target::Unix(_), _) | (Target::Sentinel(_), _) => false,
+            (Target::Tcp { .. } | Target::Unix(_), _) | (Target::Sentinel(_) | Target::Cluster(_), _) => false,
         }
     }
 }
@@ -125,20 +136,30 @@ impl fmt::Display for BackendUrl {
                 write!(f, "{scheme}://{user}{at}{}/{db}", HostAndPort(host, *port))
             }
             Target::Sentinel(SentinelTarget { sentinels, name, .. }) => {
-                write!(f, "{scheme}-sentinel://{user}{at}")?;
-                for (index, (host, port)) in sentinels.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { "," };
-                    write!(f, "{comma}{}", HostAndPort(host, *port))?;
-                }
+                write!(f, "{scheme}-sentinel://{user}{at}{}", Hosts(sentinels))?;
                 match db {
                     0 => write!(f, "/{name}"),
                     db => write!(f, "/{name}?db={db}"),
                 }
             }
+            Target::Cluster(nodes) => write!(f, "{scheme}-cluster://{user}{at}{}", Hosts(nodes)),
             Target::Unix(path) => {
                 write!(f, "redis+unix://{user}{at}{}?db={db}", path.display())
             }
         }
+    }
+}
+
+/// Several addresses, with commas between them.
+struct Hosts<'a>(&'a [(String, u16)]);
+
+impl fmt::Display for Hosts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (host, port)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}", HostAndPort(host, *port))?;
+        }
+        Ok(())
     }
 }
 
@@ -173,14 +194,14 @@ pub enum BackendUrlError {
     NoUrl,
     #[error("what sentinels call the primary stands behind the last /; write {SENTINEL_SHAPE}")]
     PrimaryName,
-    #[error("{MAX_SENTINELS} sentinels are the most")]
+    #[error("{MAX_HOSTS} sentinels are the most")]
     ManySentinels,
+    #[error("{MAX_HOSTS} nodes are the most in a URL: they name the others")]
+    ManyNodes,
+    #[error("a cluster has no database but 0, and nothing stands behind its nodes; write {CLUSTER_SHAPE}")]
+    ClusterOptions,
     #[error("the only option behind the name of the primary is ?db=number; write {SENTINEL_SHAPE}")]
     SentinelOptions,
-    #[error(
-        "a whole cluster ({0}://) is not served yet; use a single server with redis://, or put one lockwarden before each node, with redis:// and cluster_node = true"
-    )]
-    Cluster(String),
     #[error("the path of a unix socket has to be a whole one, as in redis+unix:///run/redis/redis.sock")]
     SocketPath,
     #[error("the path of a unix socket has at most {MAX_PATH} bytes")]
@@ -190,7 +211,7 @@ pub enum BackendUrlError {
     #[error("write {0}:// for Valkey too; the protocol is the same")]
     Valkey(&'static str),
     #[error(
-        "must begin with redis://, rediss:// (TLS), redis+unix:// or redis-sentinel://; write {SHAPE}, {UNIX_SHAPE} or {SENTINEL_SHAPE}"
+        "must begin with redis://, rediss:// (TLS), redis+unix://, redis-sentinel:// or redis-cluster://; write {SHAPE}, {UNIX_SHAPE}, {SENTINEL_SHAPE} or {CLUSTER_SHAPE}"
     )]
     OtherScheme,
     #[error("options behind ? or # are not understood; write {SHAPE}")]
@@ -224,15 +245,14 @@ pub fn backend(text: &str) -> Result<Backend, BackendUrlError> {
             false => BackendUrlError::NoUrl,
         });
     };
-    let named = scheme.to_owned();
+    let over_tls = |url| Backend::Redis(BackendUrl { tls: true, ..url });
     match scheme {
         "redis" => url(rest).map(Backend::Redis),
-        "rediss" => url(rest).map(|url| Backend::Redis(BackendUrl { tls: true, ..url })),
+        "rediss" => url(rest).map(over_tls),
         "redis-sentinel" | "redis+sentinel" => sentinel_url(rest).map(Backend::Redis),
-        "rediss-sentinel" | "rediss+sentinel" => {
-            sentinel_url(rest).map(|url| Backend::Redis(BackendUrl { tls: true, ..url }))
-        }
-        "redis-cluster" | "redis+cluster" => Err(BackendUrlError::Cluster(named)),
+        "rediss-sentinel" | "rediss+sentinel" => sentinel_url(rest).map(over_tls),
+        "redis-cluster" | "redis+cluster" => cluster_url(rest).map(Backend::Redis),
+        "rediss-cluster" | "rediss+cluster" => cluster_url(rest).map(over_tls),
         "redis+unix" | "unix" | "redis-socket" => unix_url(rest).map(Backend::Redis),
         "valkey" => Err(BackendUrlError::Valkey("redis")),
         "valkeys" => Err(BackendUrlError::Valkey("rediss")),
@@ -292,9 +312,8 @@ fn sentinel_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
     if name.is_empty() || name.len() > MAX_PRIMARY_NAME || !name.bytes().all(is_plain) {
         return Err(BackendUrlError::PrimaryName);
     }
-    let hosts = hosts.split(',').map(|host| host_and_port_or(host, SENTINEL_PORT));
-    let sentinels = hosts.collect::<Result<Vec<_>, _>>()?;
-    if sentinels.len() > MAX_SENTINELS {
+    let sentinels = hosts_and_ports(hosts, SENTINEL_PORT)?;
+    if sentinels.len() > MAX_HOSTS {
         return Err(BackendUrlError::ManySentinels);
     }
     let (user, password) = login.map_or(Ok((None, None)), credentials)?;
@@ -305,6 +324,28 @@ fn sentinel_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
         password,
         db,
     })
+}
+
+/// `n1,n2:7000`, behind an optional login to each node.
+fn cluster_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
+    let (login, hosts) = match rest.rsplit_once('@') {
+        Some((login, hosts)) => (Some(login), hosts),
+        None => (None, rest),
+    };
+    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
+    if hosts.contains(['/', '?', '#']) {
+        return Err(BackendUrlError::ClusterOptions);
+    }
+    let nodes = hosts_and_ports(hosts, REDIS_PORT)?;
+    if nodes.len() > MAX_HOSTS {
+        return Err(BackendUrlError::ManyNodes);
+    }
+    let (user, password) = login.map_or(Ok((None, None)), credentials)?;
+    Ok(BackendUrl { target: Target::Cluster(nodes), tls: false, user, password, db: 0 })
+}
+
+fn hosts_and_ports(hosts: &str, usual: u16) -> Result<Vec<(String, u16)>, BackendUrlError> {
+    hosts.split(',').map(|host| host_and_port_or(host, usual)).collect()
 }
 
 /// What stands before `?db=1`, and the database; any other option is `wrong`.

@@ -207,6 +207,7 @@ impl Draft {
             Backend::Private => "the backend is private, which is no cluster",
             Backend::Redis(url) => match url.target {
                 Target::Sentinel(_) => "sentinels look after no cluster",
+                Target::Cluster(_) => "the backend is a whole cluster (redis-cluster://), which goes without it",
                 Target::Tcp { .. } | Target::Unix(_) => return,
             },
         };

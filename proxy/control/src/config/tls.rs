@@ -168,7 +168,7 @@ type Ends = (Option<SystemTime>, Option<SystemTime>);
 fn connector(url: &BackendUrl, files: BackendFiles) -> Result<Ends, TlsError> {
     let host = match &url.target {
         Target::Tcp { host, .. } => Some(&**host),
-        Target::Sentinel(_) => None,
+        Target::Sentinel(_) | Target::Cluster(_) => None,
         Target::Unix(_) => return Ok((None, None)),
     };
     Connector::new(files, host, Arc::new(Unobserved)).map(|connector| connector.ends())

@@ -1,6 +1,7 @@
 //! What is known of a client before its first command.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::certificate_name::CertificateName;
 use super::peer::PeerAddress;
@@ -19,11 +20,20 @@ pub struct Arrival {
     pub certificate: Option<CertificateName>,
     /// It came in where clients need a certificate.
     pub needs_certificate: bool,
+    /// When it was accepted.
+    pub at: Instant,
 }
 
 impl Arrival {
     /// One whose connection comes from there, of whom nothing else is known.
     pub fn direct(peer: PeerAddress) -> Arrival {
-        Arrival { peer, origin: Origin::Direct, endpoint: None, certificate: None, needs_certificate: false }
+        Arrival {
+            peer,
+            origin: Origin::Direct,
+            endpoint: None,
+            certificate: None,
+            needs_certificate: false,
+            at: Instant::now(),
+        }
     }
 }

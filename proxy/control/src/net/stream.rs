@@ -1,6 +1,7 @@
 //! A connection, whatever it goes by: to a client or to the backend. It offers what sessions use, so that nothing above
 //! knows what a connection is made of.
 
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
@@ -12,6 +13,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::listener;
+use super::pipe::Pipe;
 use super::tls::stream::TlsStream;
 
 /// See the module.
@@ -21,6 +24,8 @@ pub enum Stream {
     Unix(UnixStream),
     /// TLS over TCP.
     Tls(Box<TlsStream>),
+    /// A part of a client's connection, in memory.
+    Pipe(Pipe),
 }
 
 /// A connection on its way from the runtime of one thread to that of another.
@@ -29,10 +34,11 @@ pub enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Does the same with the socket, whichever it is.
+/// Does the same with the socket, whichever it is, or that with a pipe, which has none.
 macro_rules! socket {
-    ($stream:expr, $it:ident => $does:expr) => {
+    ($stream:expr, $it:ident => $does:expr, $pipe:ident => $else:expr) => {
         match $stream {
+            Stream::Pipe($pipe) => $else,
             Stream::Tcp($it) => $does,
             Stream::Unix($it) => $does,
             Stream::Tls(stream) => {
@@ -50,6 +56,7 @@ macro_rules! bytes {
             Stream::Tcp($it) => $does,
             Stream::Unix($it) => $does,
             Stream::Tls($it) => $does,
+            Stream::Pipe($it) => $does,
         }
     };
 }
@@ -70,18 +77,18 @@ impl Stream {
         if self.has_read() {
             return Poll::Ready(Ok(()));
         }
-        socket!(self, stream => stream.poll_read_ready(cx))
+        socket!(self, stream => stream.poll_read_ready(cx), pipe => pipe.poll_read_ready(cx))
     }
 
     /// Ready when something can be written, or writing will say why not.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        socket!(self, stream => stream.poll_write_ready(cx))
+        socket!(self, stream => stream.poll_write_ready(cx), pipe => pipe.poll_write_ready(cx))
     }
 
     /// Whether something can be read without asking the socket.
     fn has_read(&self) -> bool {
         match self {
-            Stream::Tcp(_) | Stream::Unix(_) => false,
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Pipe(_) => false,
             Stream::Tls(stream) => stream.has_read(),
         }
     }
@@ -91,13 +98,23 @@ impl Stream {
         if interest.is_readable() && self.has_read() {
             return Ok(Ready::READABLE);
         }
-        socket!(self, stream => stream.ready(interest).await)
+        socket!(self, stream => stream.ready(interest).await, pipe => {
+            let readable = poll_fn(|cx| pipe.poll_read_ready(cx));
+            let writable = poll_fn(|cx| pipe.poll_write_ready(cx));
+            tokio::select! {
+                ready = readable, if interest.is_readable() => ready.map(|()| Ready::READABLE),
+                ready = writable, if interest.is_writable() => ready.map(|()| Ready::WRITABLE),
+                () = pipe.has_error(), if interest.is_error() => Ok(Ready::ERROR),
+            }
+        })
     }
 
     /// Ready with the byte that would be read next, which stays where it is; `None` at the end.
     pub fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
-        if let Stream::Tls(stream) = self {
-            return stream.poll_peek(cx);
+        match self {
+            Stream::Tls(stream) => return stream.poll_peek(cx),
+            Stream::Pipe(pipe) => return pipe.poll_peek(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => {}
         }
         let socket = &*self;
         loop {
@@ -111,7 +128,7 @@ impl Stream {
                 let [first] = first.map(|byte| unsafe { byte.assume_init() });
                 Ok((read > 0).then_some(first))
             };
-            match socket!(socket, stream => stream.try_io(Interest::READABLE, peek)) {
+            match socket!(socket, stream => stream.try_io(Interest::READABLE, peek), _pipe => Ok(None)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 peeked => return Poll::Ready(peeked),
             }
@@ -120,27 +137,60 @@ impl Stream {
 
     /// The IP address and port of this end, where it has them.
     pub fn local_ip(&self) -> Option<SocketAddr> {
-        self.tcp()?.local_addr().ok()
+        match self {
+            Stream::Pipe(pipe) => pipe.client().stream().local_ip(),
+            socket => socket.tcp()?.local_addr().ok(),
+        }
     }
 
     /// The TCP socket that it goes by, where it does.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Stream::Tcp(stream) => Some(stream),
-            Stream::Unix(_) => None,
+            Stream::Unix(_) | Stream::Pipe(_) => None,
             Stream::Tls(stream) => Some(stream.socket()),
         }
     }
 
     /// The error that the system holds for this connection, which it tells once.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        socket!(self, stream => stream.take_error())
+        socket!(self, stream => stream.take_error(), pipe => pipe.take_error())
+    }
+
+    /// How many bytes that were written to it its other end has not acknowledged; see [`listener::unacknowledged`].
+    pub fn unacknowledged(&self) -> u64 {
+        match self {
+            Stream::Pipe(pipe) => pipe.unacknowledged(),
+            socket => listener::unacknowledged(socket),
+        }
+    }
+
+    /// How many bytes have come by it that were not read yet.
+    pub fn unread(&self) -> u64 {
+        match self {
+            Stream::Pipe(pipe) => pipe.unread(),
+            socket => listener::unread(socket),
+        }
+    }
+
+    /// How many of the bytes that were written the other end had when it spoke last: `when_read`, which were written when that was
+    /// read, unless it came by a pipe.
+    pub fn heard(&self, when_read: u64) -> u64 {
+        match self {
+            Stream::Pipe(pipe) => pipe.heard(),
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Tls(_) => when_read,
+        }
     }
 
     /// Tells the other end that no more comes.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
-        if let Stream::Tls(stream) = self {
-            stream.say_goodbye();
+        match self {
+            Stream::Tls(stream) => stream.say_goodbye(),
+            Stream::Pipe(pipe) => {
+                pipe.close(None);
+                return Ok(());
+            }
+            Stream::Tcp(_) | Stream::Unix(_) => {}
         }
         SockRef::from(&*self).shutdown(Shutdown::Write)
     }
@@ -150,8 +200,8 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.into_std().map(Detached::Tcp),
             Stream::Unix(stream) => stream.into_std().map(Detached::Unix),
-            // Hands are shaken where the client is served.
-            Stream::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+            // Hands are shaken where the client is served, and a pipe is made there.
+            Stream::Tls(_) | Stream::Pipe(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -180,19 +230,24 @@ impl From<UnixStream> for Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        socket!(self, stream => stream.as_fd())
+        socket!(self, stream => stream.as_fd(), pipe => pipe.client().as_fd())
     }
 }
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        socket!(self, stream => stream.as_raw_fd())
+        socket!(self, stream => stream.as_raw_fd(), pipe => pipe.client().as_raw_fd())
     }
 }
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        bytes!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Pipe(pipe) => pipe.poll_read(cx, buffer),
+        }
     }
 }
 
@@ -202,6 +257,10 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Tls(stream) => stream.poll_write(cx, bytes),
+            Stream::Pipe(pipe) => {
+                ready!(pipe.poll_write_ready(cx))?;
+                Poll::Ready(pipe.try_write(bytes))
+            }
         }
     }
 

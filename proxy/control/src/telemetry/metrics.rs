@@ -170,6 +170,10 @@ metrics! {
         pub twin_logins: ByLabel<TwinLogin, IntCounter> = "lockwarden_twin_logins_total" { "result" };
         /// Replies by which a node of a cluster sends a client to another one, where one lockwarden stands before each (`cluster_node`).
         cluster_redirects: ByLabel<ClusterRedirect, IntCounter> = "lockwarden_cluster_redirects_total" { "kind" };
+        /// Slots of the cluster that no primary has which clients are served by; 0 where the backend's URL names no cluster.
+        pub cluster_slots_unserved: IntGauge = "lockwarden_cluster_slots_unserved" {};
+        /// Requests of clients before a cluster whose keys are in several slots, which no server carries out.
+        pub cluster_cross_slot: IntCounter = "lockwarden_cluster_cross_slot_total" {};
         /// Locks that a node had in part when their slot moved, and that lockwarden had it send after the rest.
         pub cluster_locks_sent_after: ByLabel<SentAfter, IntCounter> = "lockwarden_cluster_locks_sent_after_total" { "result" };
         /// Replies that lead a client to another server, and so past the proxy.

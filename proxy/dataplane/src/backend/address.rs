@@ -22,11 +22,12 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::authority::Authority;
+use super::cluster::{ClusterMap, ShardId};
 use super::conversation::{BackendError, Conversation, PATIENCE};
 use super::open_connections::{Connected, OpenConnections};
 use super::own_login::{Fresh, OwnLogin};
 use super::profile::{Login, Profile};
-use super::sentinel::{Named, Sentinels};
+use super::sentinel::{Named, Place, Sentinels};
 use super::server_info::role::{Role, RoleQuestion};
 
 /// Addresses of the backend's name that are tried.
@@ -52,7 +53,7 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Home {
     Tcp(SocketAddr),
-    /// The same where sentinels named this host.
+    /// The same where sentinels, or nodes of a cluster, named this host.
     Named(SocketAddr, Arc<Named>),
     Unix(PathBuf),
 }
@@ -69,9 +70,13 @@ impl From<io::Error> for ConnectError {
     }
 }
 
+/// As the configuration has it; a shard of a cluster by its primary, once that is known.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.url.fmt(f)
+        match self.authority.map().and_then(|(map, shard)| map.primary(shard)) {
+            Some(primary) => primary.place.fmt(f),
+            None => self.url.fmt(f),
+        }
     }
 }
 
@@ -85,7 +90,7 @@ impl Address {
     ) -> Result<Address, TlsError> {
         let host = match &url.target {
             Target::Tcp { host, .. } => Some(host.as_str()),
-            Target::Sentinel(_) | Target::Unix(_) => None,
+            Target::Sentinel(_) | Target::Cluster(_) | Target::Unix(_) => None,
         };
         let connector = match url.tls {
             true => {
@@ -96,6 +101,9 @@ impl Address {
         };
         let authority = match &url.target {
             Target::Sentinel(target) => Authority::Sentinels(Arc::new(Sentinels::new(target, connector.clone()))),
+            Target::Cluster(nodes) => {
+                Authority::Map(Arc::new(ClusterMap::new(nodes, connector.is_some())), ShardId::FIRST)
+            }
             Target::Tcp { .. } | Target::Unix(_) => Authority::Address,
         };
         Ok(Address {
@@ -106,6 +114,31 @@ impl Address {
             authority,
             open: Arc::default(),
         })
+    }
+
+    /// The same login and the same TLS with another shard of the cluster.
+    pub(crate) fn of_shard(&self, shard: ShardId) -> Address {
+        let authority = match self.authority.map() {
+            Some((map, _)) => Authority::Map(map.clone(), shard),
+            None => self.authority.clone(),
+        };
+        Address { authority, ..self.elsewhere(self.url.target.clone()) }
+    }
+
+    /// The same with one node of it, whatever that is.
+    pub(crate) fn of_node(&self, place: &Place) -> Address {
+        self.elsewhere(Target::Tcp { host: place.host.clone(), port: place.port })
+    }
+
+    fn elsewhere(&self, target: Target) -> Address {
+        Address {
+            url: BackendUrl { target, ..self.url.clone() },
+            login: self.login.clone(),
+            connector: self.connector.clone(),
+            primary: Arc::default(),
+            authority: Authority::Address,
+            open: Arc::default(),
+        }
     }
 
     /// How the backend is made sure of, where TLS is spoken with it.
@@ -131,11 +164,11 @@ impl Address {
                 Ok(found.into_iter().map(Home::Tcp).collect())
             }
             (Target::Unix(path), None) => Ok(vec![Home::Unix(path.clone())]),
-            (Target::Sentinel(_), None) => Ok(Vec::new()),
+            (Target::Sentinel(_) | Target::Cluster(_), None) => Ok(Vec::new()),
         }
     }
 
-    /// The same of a server that sentinels name.
+    /// The same of a server that sentinels or nodes of a cluster name.
     async fn homes_of(&self, named: Named) -> Result<Vec<Home>, BackendError> {
         let found = self.look_up(&named.place.host, named.place.port).await?;
         let named = Arc::new(named);
@@ -187,7 +220,7 @@ impl Address {
         let host = match (home, &self.url.target) {
             (Home::Named(_, named), _) => named.place.host.as_str(),
             (_, Target::Tcp { host, .. }) => host.as_str(),
-            (_, Target::Unix(_) | Target::Sentinel(_)) => "",
+            (_, Target::Unix(_) | Target::Sentinel(_) | Target::Cluster(_)) => "",
         };
         match timeout_at(end, connector.connect(socket, host)).await {
             Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
@@ -276,7 +309,7 @@ impl Address {
                     }
                     return Ok((own, question));
                 }
-                // What sentinels name has to say of itself that it is the primary.
+                // What was named has to say of itself that it is the primary.
                 Ok((_, Role::Unknown)) if self.authority.wants_proof() => {
                     failure = failure.or(Some(BackendError::NoPrimary));
                 }

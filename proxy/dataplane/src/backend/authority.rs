@@ -1,11 +1,13 @@
-//! Who says which server is the primary: the backend's name itself, or sentinels. Everything that follows from a change asks
-//! here, and knows of neither; only what shows or asks each sentinel takes [`Authority::sentinels`].
+//! Who says which server is the primary: the backend's name itself, sentinels, or the nodes of a cluster. Everything that follows
+//! from a change asks here, and knows of none of them; only what shows or asks each sentinel takes [`Authority::sentinels`], and
+//! what routes by slots [`Authority::map`].
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use lockwarden_lock::promise::Heard;
 
+use super::cluster::{ClusterMap, ShardId};
 use super::conversation::BackendError;
 use super::sentinel::{Named, Sentinels};
 
@@ -16,6 +18,9 @@ pub enum Authority {
     Address,
     /// Sentinels name it.
     Sentinels(Arc<Sentinels>),
+    /// It is the primary of this shard of a cluster. A node that is cut off from most others takes no writes after a while, and
+    /// says so itself; so it is not asked here who is heard.
+    Map(Arc<ClusterMap>, ShardId),
 }
 
 /// Whether most of the authority's members name the primary that is followed.
@@ -42,48 +47,68 @@ impl Authority {
     /// Those who are asked one by one, where there are such.
     pub fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match self {
-            Authority::Address => None,
+            Authority::Address | Authority::Map(..) => None,
             Authority::Sentinels(sentinels) => Some(sentinels),
+        }
+    }
+
+    /// The map of the cluster, and the shard in it, where there is one.
+    pub fn map(&self) -> Option<(&Arc<ClusterMap>, ShardId)> {
+        match self {
+            Authority::Address | Authority::Sentinels(_) => None,
+            Authority::Map(map, shard) => Some((map, *shard)),
         }
     }
 
     /// The primary that is to be followed; asks where that was not done yet. None where the backend's name is all there is.
     pub(crate) async fn find(&self) -> Result<Option<Named>, BackendError> {
-        let Authority::Sentinels(sentinels) = self else {
-            return Ok(None);
-        };
-        Ok(Some(match sentinels.named() {
-            Some(named) => named,
-            None => sentinels.find().await?,
+        Ok(Some(match self {
+            Authority::Address => return Ok(None),
+            Authority::Sentinels(sentinels) => match sentinels.named() {
+                Some(named) => named,
+                None => sentinels.find().await?,
+            },
+            Authority::Map(map, shard) => map.find(*shard).await?,
         }))
     }
 
     /// The primary that the proxy has turned to: whatever leads to the one before was cut.
     pub(crate) fn turned_to(&self) -> Option<Named> {
-        self.sentinels()?.turned_to()
+        match self {
+            Authority::Address => None,
+            Authority::Sentinels(sentinels) => sentinels.turned_to(),
+            Authority::Map(map, shard) => map.turned_to(*shard),
+        }
     }
 
     /// The proxy turns to this one.
     pub(crate) fn turns_to(&self, named: &Named) {
-        if let Authority::Sentinels(sentinels) = self {
-            sentinels.turns_to(named);
+        match self {
+            Authority::Address => {}
+            Authority::Sentinels(sentinels) => sentinels.turns_to(named),
+            Authority::Map(map, shard) => map.turns_to(*shard, named),
         }
     }
 
     /// Waits until another primary than this is to be followed.
     pub(crate) async fn changes(&self, from: Option<&Named>) -> Switch {
-        let (Authority::Sentinels(sentinels), Some(from)) = (self, from) else {
-            return std::future::pending().await;
+        let (name, from, to) = match (self, from) {
+            (Authority::Sentinels(sentinels), Some(from)) => {
+                (sentinels.name().to_owned(), from, sentinels.changes(from).await)
+            }
+            (Authority::Map(map, shard), Some(from)) => {
+                (format!("shard {shard} of the cluster"), from, map.changes(*shard, from).await)
+            }
+            (Authority::Address, _) | (_, None) => return std::future::pending().await,
         };
-        let to = sentinels.changes(from).await;
-        Switch { name: sentinels.name().to_owned(), from: from.clone(), to }
+        Switch { name, from: from.clone(), to }
     }
 
     /// Whether a server is only served that says of itself that it is the primary.
     pub(crate) fn wants_proof(&self) -> bool {
         match self {
             Authority::Address => false,
-            Authority::Sentinels(_) => true,
+            Authority::Sentinels(_) | Authority::Map(..) => true,
         }
     }
 
@@ -96,15 +121,17 @@ impl Authority {
 
     /// This one could not be reached, or did not say so.
     pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
-        if let Authority::Sentinels(sentinels) = self {
-            sentinels.is_not_primary(named, now);
+        match self {
+            Authority::Address => {}
+            Authority::Sentinels(sentinels) => sentinels.is_not_primary(named, now),
+            Authority::Map(map, _) => map.want(),
         }
     }
 
     /// When the authority was last heard naming the primary that is followed.
     pub fn heard(&self) -> Heard {
         match self {
-            Authority::Address => Heard::Needless,
+            Authority::Address | Authority::Map(..) => Heard::Needless,
             Authority::Sentinels(sentinels) => Heard::ByMost(sentinels.heard_by_most()),
         }
     }
@@ -112,7 +139,7 @@ impl Authority {
     /// Whether half of its members or fewer are heard: the others may have agreed on another primary.
     pub(crate) fn hears_too_few(&self, now: Instant) -> bool {
         match self {
-            Authority::Address => false,
+            Authority::Address | Authority::Map(..) => false,
             Authority::Sentinels(sentinels) => sentinels.are_few(now),
         }
     }

@@ -65,13 +65,16 @@ pub enum BackendError {
     /// No sentinel says where it is.
     #[error("{0}")]
     NoSentinel(String),
-    /// Sentinels named it.
-    #[error("the server that the sentinels name does not say of itself that it is the primary")]
+    /// No node of a cluster says who has which slots.
+    #[error("{0}")]
+    NoNode(String),
+    /// Sentinels or nodes of a cluster named it.
+    #[error("the server that was named as the primary does not say so of itself")]
     NoPrimary,
     /// Its name leads to it, and to the one that the proxy's own connection has.
     #[error("another server answers at the backend's address")]
     AnotherServer,
-    /// Sentinels name another one now.
+    /// Another one is named now.
     #[error("the primary of {name} has changed")]
     PrimaryChanged { name: String },
 }
@@ -115,6 +118,7 @@ impl BackendError {
             | BackendError::Replica
             | BackendError::WritableReplica
             | BackendError::NoSentinel(_)
+            | BackendError::NoNode(_)
             | BackendError::NoPrimary
             | BackendError::AnotherServer
             | BackendError::PrimaryChanged { .. } => None,

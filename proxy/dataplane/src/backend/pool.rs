@@ -1,5 +1,5 @@
 //! The connections of one thread: those that sessions share, two of each kind, and those that are kept
-//! for the next session that needs one of its own. What was not used for a while is closed, so that
+//! for the next session that needs one of its own. A kind is of one server: where there are several, each has its own. What was not used for a while is closed, so that
 //! a burst of clients does not go on costing the backend connections.
 
 use std::cell::RefCell;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cluster::ShardId;
 use super::profile::{Profile, Traffic};
 use super::shared_connection::SharedConnection;
 use super::{Backend, Link};
@@ -26,10 +27,13 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
 }
 
+/// Which server a connection leads to, and how it was opened.
+type Key = (ShardId, Profile);
+
 #[derive(Default)]
 struct Pool {
-    kinds: HashMap<Profile, Kind>,
-    spare: HashMap<Profile, Vec<Spare>>,
+    kinds: HashMap<Key, Kind>,
+    spare: HashMap<Key, Vec<Spare>>,
     /// A task looks after it.
     tended: bool,
 }
@@ -67,12 +71,13 @@ struct Spare {
 }
 
 /// A connection that no session needs as its own any more, and that is as it was when it was opened.
-pub(crate) fn keep_spare(profile: &Profile, link: Link) {
+pub(crate) fn keep_spare(shard: ShardId, profile: &Profile, link: Link) {
     POOL.with_borrow_mut(|pool| {
-        if pool.spare.len() >= MAX_KINDS && !pool.spare.contains_key(profile) {
+        let key = (shard, profile.clone());
+        if pool.spare.len() >= MAX_KINDS && !pool.spare.contains_key(&key) {
             return;
         }
-        let spare = pool.spare.entry(profile.clone()).or_default();
+        let spare = pool.spare.entry(key).or_default();
         if spare.len() < MAX_SPARE {
             spare.push(Spare { link, was_there: false });
             pool.tend();
@@ -81,9 +86,9 @@ pub(crate) fn keep_spare(profile: &Profile, link: Link) {
 }
 
 /// A connection of this era that is as it was when it was opened, if there is one.
-pub(crate) fn spare(profile: &Profile, era: u64) -> Option<Link> {
+pub(crate) fn spare(shard: ShardId, profile: &Profile, era: u64) -> Option<Link> {
     POOL.with_borrow_mut(|pool| {
-        let spare = pool.spare.get_mut(profile)?;
+        let spare = pool.spare.get_mut(&(shard, profile.clone()))?;
         // One that was closed meanwhile, or on which something was said, is dropped.
         std::iter::from_fn(|| spare.pop())
             .map(|spare| spare.link)
@@ -101,13 +106,11 @@ pub fn close_all() {
 pub(super) fn connection(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<SharedConnection>> {
     POOL.with_borrow_mut(|pool| {
         let era = backend.server.era();
-        if !pool.kinds.contains_key(profile) {
-            if pool.kinds.len() >= MAX_KINDS && !pool.make_place() {
-                return None;
-            }
-            pool.kinds.insert(profile.clone(), Kind::default());
+        let key = (backend.shard, profile.clone());
+        if !pool.kinds.contains_key(&key) && pool.kinds.len() >= MAX_KINDS && !pool.make_place() {
+            return None;
         }
-        let place = pool.kinds.get_mut(profile)?.place(traffic);
+        let place = pool.kinds.entry(key).or_default().place(traffic);
         let connection = match place {
             // One of an older era may lead to a server that takes no writes any more.
             Some(connection) if connection.era == era => connection.clone(),
@@ -134,7 +137,7 @@ pub(super) fn remove(connection: &Rc<SharedConnection>) {
 /// Nothing comes on this connection: newcomers get another, where not too many were set aside before.
 pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
     let is_new = POOL.with_borrow_mut(|pool| {
-        let kind = pool.kinds.get_mut(&connection.profile)?;
+        let kind = pool.kinds.get_mut(&connection.key())?;
         if kind.aside >= MAX_ASIDE || !connection.set_aside() {
             return None;
         }
@@ -153,7 +156,7 @@ pub(super) fn ended(connection: &Rc<SharedConnection>) {
         return;
     }
     POOL.with_borrow_mut(|pool| {
-        if let Some(kind) = pool.kinds.get_mut(&connection.profile) {
+        if let Some(kind) = pool.kinds.get_mut(&connection.key()) {
             kind.aside -= 1;
         }
         pool.remove(connection);
@@ -182,12 +185,13 @@ fn look() -> bool {
 
 impl Pool {
     fn remove(&mut self, connection: &Rc<SharedConnection>) {
-        let Some(kind) = self.kinds.get_mut(&connection.profile) else {
+        let key = connection.key();
+        let Some(kind) = self.kinds.get_mut(&key) else {
             return;
         };
         kind.place(connection.traffic).take_if(|now| Rc::ptr_eq(now, connection));
         if kind.is_empty() {
-            self.kinds.remove(&connection.profile);
+            self.kinds.remove(&key);
         }
     }
 
@@ -195,10 +199,10 @@ impl Pool {
     fn make_place(&mut self) -> bool {
         let is_unused = |kind: &Kind| kind.aside == 0 && kind.connections().all(|connection| connection.is_free());
         let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));
-        let Some(profile) = unused.map(|(profile, _)| profile.clone()) else {
+        let Some(key) = unused.map(|(key, _)| key.clone()) else {
             return false;
         };
-        if let Some(kind) = self.kinds.remove(&profile) {
+        if let Some(kind) = self.kinds.remove(&key) {
             kind.connections().for_each(|connection| connection.close());
         }
         true
@@ -247,10 +251,10 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let (near, _far) = link().await;
-                keep_spare(&profile(1), near);
-                assert!(spare(&profile(0), 0).is_none());
-                assert!(spare(&profile(1), 0).is_some());
-                assert!(spare(&profile(1), 0).is_none());
+                keep_spare(ShardId::FIRST, &profile(1), near);
+                assert!(spare(ShardId::FIRST, &profile(0), 0).is_none());
+                assert!(spare(ShardId::FIRST, &profile(1), 0).is_some());
+                assert!(spare(ShardId::FIRST, &profile(1), 0).is_none());
             })
             .await;
     }
@@ -268,11 +272,11 @@ mod tests {
                 talking.stream.ready(Interest::READABLE).await.unwrap();
                 closed.stream.ready(Interest::READABLE).await.unwrap();
                 for link in [quiet, talking, closed] {
-                    keep_spare(&profile(0), link);
+                    keep_spare(ShardId::FIRST, &profile(0), link);
                 }
-                let found = spare(&profile(0), 0).expect("the quiet one");
+                let found = spare(ShardId::FIRST, &profile(0), 0).expect("the quiet one");
                 assert_eq!(found.stream.local_ip(), port);
-                assert!(spare(&profile(0), 0).is_none());
+                assert!(spare(ShardId::FIRST, &profile(0), 0).is_none());
             })
             .await;
     }
@@ -282,14 +286,14 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let (near, _far) = link().await;
-                keep_spare(&profile(0), near);
+                keep_spare(ShardId::FIRST, &profile(0), near);
                 assert!(!look());
                 // Used: it counts as new.
-                let near = spare(&profile(0), 0).expect("it is still there");
-                keep_spare(&profile(0), near);
+                let near = spare(ShardId::FIRST, &profile(0), 0).expect("it is still there");
+                keep_spare(ShardId::FIRST, &profile(0), near);
                 assert!(!look());
                 assert!(look(), "nothing is left to look after");
-                assert!(spare(&profile(0), 0).is_none());
+                assert!(spare(ShardId::FIRST, &profile(0), 0).is_none());
             })
             .await;
     }
@@ -302,9 +306,9 @@ mod tests {
                 for _ in 0..MAX_SPARE + 1 {
                     let (near, other) = link().await;
                     far.push(other);
-                    keep_spare(&profile(0), near);
+                    keep_spare(ShardId::FIRST, &profile(0), near);
                 }
-                let kept = std::iter::from_fn(|| spare(&profile(0), 0)).count();
+                let kept = std::iter::from_fn(|| spare(ShardId::FIRST, &profile(0), 0)).count();
                 assert_eq!(kept, MAX_SPARE);
             })
             .await;

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
+use super::cluster::ShardId;
 use super::profile::{Profile, Traffic};
 use super::{Backend, pool};
 use window::Window;
@@ -35,6 +36,7 @@ const MAX_UNSENT: usize = 1024 * 1024;
 /// One shared connection.
 pub(super) struct SharedConnection {
     inner: RefCell<Inner>,
+    shard: ShardId,
     pub(super) profile: Profile,
     pub(super) traffic: Traffic,
     /// In which the backend's name was looked up for it.
@@ -93,6 +95,7 @@ impl SharedConnection {
     pub(super) fn open(profile: &Profile, traffic: Traffic, era: u64, backend: &Arc<Backend>) -> Rc<SharedConnection> {
         let connection = Rc::new(SharedConnection {
             inner: RefCell::default(),
+            shard: backend.shard,
             profile: profile.clone(),
             traffic,
             era,
@@ -100,6 +103,11 @@ impl SharedConnection {
         });
         tokio::task::spawn_local(pump::run(connection.clone(), backend.clone()));
         connection
+    }
+
+    /// By which the pool finds it.
+    pub(super) fn key(&self) -> (ShardId, Profile) {
+        (self.shard, self.profile.clone())
     }
 
     /// Marks it as one on which nothing comes. Returns whether it was in use until now.

@@ -29,7 +29,7 @@ pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> Ba
         from = %from.place,
         to = %to.place,
         epoch = to.epoch,
-        "the sentinels name another primary: connections to the old one are cut"
+        "another primary is named: connections to the old one are cut"
     );
     BackendError::PrimaryChanged { name }
 }

@@ -1,4 +1,4 @@
-//! Notices that this process stood still, and asks then who is the primary: each sentinel anew, or the server itself. Until
+//! Notices that this process stood still, and asks then who is the primary: each sentinel anew, or each server itself. Until
 //! then sessions forward nothing, and what leads to another server is cut before they do.
 
 use std::sync::Arc;
@@ -53,6 +53,9 @@ async fn ask_after_gaps(shared: &Arc<ProxyState>) {
 }
 
 async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
+    if let Some(map) = shared.shards.map() {
+        map.want();
+    }
     if let Some(sentinels) = shared.backend.address.authority.sentinels() {
         ask_sentinels(sentinels).await;
         // What leads to another server than they name is cut by then.
@@ -61,8 +64,11 @@ async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
         }
         return;
     }
-    shared.backend.server.doubt();
-    while !shared.backend.server.was_asked_since(begun) {
+    let servers = shared.shards.each();
+    for server in &servers {
+        server.backend.server.doubt();
+    }
+    while !servers.iter().all(|server| server.backend.server.was_asked_since(begun)) {
         sleep(LOOK_EVERY).await;
     }
 }

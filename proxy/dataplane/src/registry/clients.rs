@@ -82,7 +82,7 @@ impl ClientConnection {
         local: Option<SocketAddr>,
         naming: Arc<Naming>,
     ) -> ClientConnection {
-        let Arrival { peer: client, origin, endpoint, certificate, needs_certificate: _ } = arrival;
+        let Arrival { peer: client, origin, endpoint, certificate, needs_certificate: _, at: opened } = arrival;
         let (running, lineage) = (OnceLock::new(), OnceLock::new());
         let known_by = KnownBy::new(naming, certificate);
         let of_socket = match client {
@@ -111,7 +111,7 @@ impl ClientConnection {
             local,
             origin,
             endpoint,
-            opened: Instant::now(),
+            opened,
             known_by: Arc::new(known_by),
             running,
             lineage,

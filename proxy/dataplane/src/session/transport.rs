@@ -25,7 +25,6 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
-use lockwarden_control::net::listener::{unacknowledged, unread};
 use lockwarden_control::net::stream::Stream;
 use lockwarden_control::net::wakeup::Wakeup;
 use lockwarden_control::ruleset::Active;
@@ -210,15 +209,15 @@ impl<L> Transport<L> {
     /// How many bytes had been written to the client when it spoke last. What it said may have
     /// crossed them on the way, but what was written later it has not answered for sure.
     pub(crate) fn spoken_after(&self) -> u64 {
-        self.sent_when_spoken
+        self.client.heard(self.sent_when_spoken)
     }
 
     /// How far the client has taken its replies.
     pub(crate) fn delivery(&self, noticed: Instant) -> Delivery {
         // Having said that no more comes counts as a byte.
         let last_word = u64::from(self.said_goodbye);
-        let unacknowledged = unacknowledged(&self.client).saturating_sub(last_word);
-        Delivery { heard: self.sent_when_spoken, acknowledged: self.sent.saturating_sub(unacknowledged), noticed }
+        let unacknowledged = self.client.unacknowledged().saturating_sub(last_word);
+        Delivery { heard: self.spoken_after(), acknowledged: self.sent.saturating_sub(unacknowledged), noticed }
     }
 
     /// The redirections to other nodes that the backend gave since this was asked last.
@@ -278,7 +277,7 @@ impl<L> Transport<L> {
 
     /// Whether nothing has come from the client that was not read. What it has sent meanwhile is answered first.
     pub(crate) fn client_is_quiet(&self) -> bool {
-        unread(&self.client) == 0
+        self.client.unread() == 0
     }
 
     /// Says once more that the connection is old, when nothing is under way.

@@ -3,7 +3,6 @@
 //! connection is made again, a client waits for that.
 
 mod admission;
-mod entry;
 
 use std::io;
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use lockwarden_control::net::tls::{HandshakeError, NamedBy, Shown};
 use lockwarden_control::net::unix_listener::SocketFile;
 use lockwarden_control::net::{listener, proxy_protocol};
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
-use lockwarden_dataplane::backend::server_info::Standing;
+use lockwarden_dataplane::front::Front;
 use lockwarden_dataplane::presented;
 use lockwarden_dataplane::session::Session;
-use lockwarden_dataplane::session::transport::End;
+use lockwarden_dataplane::session::enter::enter;
 use lockwarden_dataplane::state::ProxyState;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
@@ -31,7 +30,6 @@ use tokio::task::JoinSet;
 use super::endpoints::{Gate, Listening, Security};
 use super::workers::{Seats, Workers};
 use admission::Admission;
-use entry::enter;
 
 /// Pause after accepting failed, for example because no file descriptor was left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -187,43 +185,36 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
 
 async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
     // On the heap, and only until the client is served: nothing of it lies beside an idle session.
-    let Some((mut session, said)) = Box::pin(begin(&shared, newcomer)).await else {
+    let Some((served, said)) = Box::pin(begin(&shared, newcomer)).await else {
         return;
     };
-    let peer = session.client.peer;
-    let end = session.serve(said).await;
-    if session.took_leave {
-        session.client.report_outlived();
+    let connections = &shared.metrics.client_connections;
+    connections.inc();
+    match served {
+        Served::BySession(session) => session.serve_to_end(said).await,
+        Served::ByFront(front) => front.run(said).await,
     }
-    drop(session);
-    match end {
-        End::Client | End::Done | End::Backend | End::Evicted => {
-            tracing::debug!(%peer, %end, "a client's session ended")
-        }
-        End::OutOfStep(_) | End::Framing(_) => {
-            let kind = match &end {
-                End::Framing(error) => error.kind().into(),
-                _ => ProtocolErrorKind::Unexpected,
-            };
-            let errors = shared.metrics.protocol_errors.at(Side::Backend);
-            errors.at(kind).inc();
-            tracing::error!(%peer, %end, "a client's connections were closed");
-        }
-    }
+    connections.dec();
+}
+
+/// Who serves a client.
+enum Served {
+    /// A session with the one server that there is.
+    BySession(Box<Session>),
+    /// A front with sessions for the shards of a cluster.
+    ByFront(Box<Front>),
 }
 
 /// What comes before a client is served: who it is, its handshake, its connection to the backend. Returns its session
 /// and what it has said already; a client of a presented sentinel is served here.
-async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Session, BytesMut)> {
+async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Served, BytesMut)> {
     let Newcomer { mut stream, peer, gate } = newcomer;
     if let Err(error) = listener::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return None;
     }
     // A sentinel needs no backend: it says where the proxy is while that waits for one.
-    if gate.sentinel.is_none()
-        && let Standing::NotServing(_) = &*shared.backend.server.settled_standing().await
-    {
+    if gate.sentinel.is_none() && !shared.settles_to_serve().await {
         return None;
     }
     let (mut arrival, mut said) = match introduction(shared, &mut stream, peer).await {
@@ -250,8 +241,14 @@ async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Session,
         presented::serve(shared, sentinel, stream, peer, said).await;
         return None;
     }
-    match enter(shared, &arrival).await {
-        Ok((backend_link, entry)) => Some((Session::new(shared.clone(), stream, backend_link, arrival, entry), said)),
+    let served = match shared.shards.map() {
+        Some(_) => Front::open(shared, stream, arrival).await.map(|front| Served::ByFront(Box::new(front))),
+        None => enter(shared, &arrival).await.map(|(link, entry)| {
+            Served::BySession(Box::new(Session::new(shared.clone(), stream, link, arrival, entry)))
+        }),
+    };
+    match served {
+        Ok(served) => Some((served, said)),
         Err(error) => {
             // The upkeep connection says once that the backend is down; here it is one client.
             tracing::debug!(%peer, %error, "a client was closed: no backend");
@@ -275,7 +272,7 @@ async fn introduction(
                 origin: told.origin,
                 endpoint: told.extensions.endpoint,
                 certificate: told.extensions.common_name.filter(|_| shared.takes_common_names),
-                needs_certificate: false,
+                ..Arrival::direct(peer)
             };
             Ok((arrival, told.rest))
         }

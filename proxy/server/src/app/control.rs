@@ -27,15 +27,14 @@ use lockwarden_control::telemetry::logging::LogFilter;
 use lockwarden_control::telemetry::metrics::PolicyUse;
 use lockwarden_control::text::numbers::counted;
 use lockwarden_control::{clock, config};
-use lockwarden_dataplane::backend::server_info::Standing;
 use lockwarden_dataplane::maintenance::break_lease;
-use lockwarden_dataplane::maintenance::break_lease::{BreakError, BreakOrder};
+use lockwarden_dataplane::maintenance::break_lease::BreakError;
+use lockwarden_dataplane::maintenance::upkeep::Upkeep;
 use lockwarden_dataplane::state::ProxyState;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;
-use tokio::sync::mpsc;
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {
@@ -63,8 +62,8 @@ pub(crate) struct Controller {
     shared: Arc<ProxyState>,
     host: PolicyHost,
     source: Source,
-    /// To the upkeep connection.
-    orders: mpsc::Sender<BreakOrder>,
+    /// Takes orders to break leases.
+    upkeep: Arc<Upkeep>,
     views: ViewService,
     log: LogFilter,
     /// What the proxy was started with.
@@ -81,14 +80,14 @@ impl Controller {
         host: PolicyHost,
         (source, config): (Source, Config),
         log: LogFilter,
-        orders: mpsc::Sender<BreakOrder>,
+        upkeep: Arc<Upkeep>,
         views: ViewService,
     ) -> Controller {
         let controller = Controller {
             shared,
             host,
             source,
-            orders,
+            upkeep,
             views,
             log,
             started: config.settings(),
@@ -256,10 +255,7 @@ impl Control for Controller {
         if *self.shared.drain.borrow() {
             return Err(NotReady::Stopping);
         }
-        match &*self.shared.backend.server.standing() {
-            Standing::Serving | Standing::Reconnecting(_) => Ok(()),
-            Standing::NotServing(why) => Err(NotReady::Backend(why.clone())),
-        }
+        self.shared.readiness().map_err(NotReady::Backend)
     }
 
     fn set_mode(
@@ -446,7 +442,12 @@ impl Control for Controller {
         }
         let key = DbKey::new(order.db, Bytes::copy_from_slice(key));
         let fence = FencingToken(order.fence);
-        let broken = break_lease::order(&self.orders, key, fence, &order.reason);
+        let shard = self.shared.shards.of_key(&key.key);
+        let orders = shard.and_then(|shard| self.upkeep.breaks(shard.backend.shard));
+        let broken = match orders {
+            Some(orders) => break_lease::order(&orders, key, fence, &order.reason),
+            None => Err(BreakError::Down),
+        };
         broken.map(in_words).map_err(|error| match error {
             BreakError::Unknown(_) => ControlError::Unknown(error.to_string()),
             BreakError::Down | BreakError::NoLogin | BreakError::Refused(_) => {

@@ -46,10 +46,12 @@ impl Fold {
 
     /// Takes a lease from the mirror, and returns whether it was there.
     fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
-        let mirror = &self.shared.mirror;
-        let is_there = mirror.lease(key).is_some_and(|lease| lease.fence.0 == fence);
+        let Some(shard) = self.shared.shards.of_key(&key.key) else {
+            return false;
+        };
+        let is_there = shard.mirror.lease(key).is_some_and(|lease| lease.fence.0 == fence);
         if is_there {
-            mirror.apply(key, LeaseEvent::Released, now);
+            shard.mirror.apply(key, LeaseEvent::Released, now);
         }
         is_there
     }

@@ -108,7 +108,8 @@ fn idle() -> Shown {
                 up: true,
                 problem: None,
                 primary_since: None,
-                sentinels: None,
+                shards: Vec::new(),
+            sentinels: None,
             },
             namespaces: vec![api::Namespace {
                 name: "orders".to_owned(),

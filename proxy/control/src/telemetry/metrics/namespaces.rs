@@ -155,6 +155,20 @@ pub struct NamespaceMirror {
     pub quarantine_until: u64,
 }
 
+impl NamespaceMirror {
+    /// Together with what another server holds of the same namespace.
+    pub fn and(self, other: &NamespaceMirror) -> NamespaceMirror {
+        let oldest = [self.oldest_unix_seconds, other.oldest_unix_seconds].into_iter().flatten();
+        NamespaceMirror {
+            held_finite: self.held_finite + other.held_finite,
+            held_none: self.held_none + other.held_none,
+            unknown: self.unknown + other.unknown,
+            oldest_unix_seconds: oldest.reduce(f64::min),
+            ..self
+        }
+    }
+}
+
 /// What a walk found in one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepCounts {

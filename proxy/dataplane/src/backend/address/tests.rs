@@ -31,7 +31,7 @@ async fn nobody() -> Home {
 fn home(own: &Conversation) -> Home {
     match own.stream() {
         Stream::Tcp(stream) => Home::Tcp(stream.peer_addr().unwrap()),
-        Stream::Unix(_) | Stream::Tls(_) => panic!("these servers have plain ports"),
+        Stream::Unix(_) | Stream::Tls(_) | Stream::Pipe(_) => panic!("these servers have plain ports"),
     }
 }
 

@@ -1,10 +1,11 @@
-//! What a node of a cluster says of itself and of the others, by `CLUSTER NODES`: which slots it has, in the lowest of which the
-//! proxies before it keep what is about no lock; and from where other nodes come that hand keys over to it.
+//! What a node of a cluster says of itself and of the others: which slots it has, in the lowest of which the proxies before it
+//! keep what is about no lock; and from where other nodes come that hand keys over to it.
 
 use std::net::IpAddr;
 
-use lockwarden_lock::companion::{Home, SLOTS};
+use lockwarden_lock::companion::Home;
 
+use crate::backend::cluster::nodes::{self, NodeLine};
 use crate::backend::conversation::{BackendError, Conversation};
 
 /// What a node says.
@@ -16,14 +17,22 @@ pub struct NodeView {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// Asks a node. An error is Redis's own, or says what is wrong with the answer.
-pub async fn ask_node(own: &mut Conversation) -> Result<Result<NodeView, String>, BackendError> {
+/// Asks a node for what it knows of all nodes. An error is Redis's own, or says what is wrong with the answer.
+pub(crate) async fn ask_nodes(own: &mut Conversation) -> Result<Result<Vec<NodeLine>, String>, BackendError> {
     let answer = own.ask(&["CLUSTER", "NODES"]).await?;
     if let Some(error) = answer.as_error() {
         return Ok(Err(String::from_utf8_lossy(error).into_owned()));
     }
-    let view = answer.as_bytes().and_then(|text| read(&String::from_utf8_lossy(text)));
-    Ok(view.ok_or_else(|| "CLUSTER NODES does not say which line is about the node itself".to_owned()))
+    let nodes = answer.as_bytes().and_then(|text| nodes::read(&String::from_utf8_lossy(text)));
+    Ok(nodes.ok_or_else(|| "CLUSTER NODES tells of no node".to_owned()))
+}
+
+/// Asks a node for what it says of itself.
+pub async fn ask_node(own: &mut Conversation) -> Result<Result<NodeView, String>, BackendError> {
+    let view = |nodes: Vec<NodeLine>| {
+        of(&nodes).ok_or_else(|| "CLUSTER NODES does not say which line is about the node itself".to_owned())
+    };
+    Ok(ask_nodes(own).await?.and_then(view))
 }
 
 /// Whether an error says no more than that the slot of a key is on its way to another node, or not served for a moment.
@@ -31,34 +40,17 @@ pub(crate) fn is_of_slot(error: &[u8]) -> bool {
     [&b"MOVED "[..], b"ASK ", b"TRYAGAIN", b"CLUSTERDOWN"].iter().any(|code| error.starts_with(code))
 }
 
-/// Reads the answer to `CLUSTER NODES`: a line a node, of its id, address, flags, the id of its primary, three numbers, the
-/// state of its link, and its slots. `None` where no line is about the node that was asked.
-fn read(nodes: &str) -> Option<NodeView> {
-    let is_own =
-        |line: &&str| line.split(' ').nth(2).is_some_and(|flags| flags.split(',').any(|flag| flag == "myself"));
-    let own = nodes.lines().find(is_own)?;
-    let addresses = nodes.lines().filter_map(|line| address(line.split(' ').nth(1)?)).collect();
-    Some(NodeView { home: lowest(own.split(' ').skip(8)).map(Home::of_slot), addresses })
+/// `None` where no line is about the node that was asked.
+fn of(nodes: &[NodeLine]) -> Option<NodeView> {
+    let own = nodes.iter().find(|node| node.is_asked)?;
+    let addresses = nodes.iter().filter_map(NodeLine::address).collect();
+    Some(NodeView { home: lowest(own).map(Home::of_slot), addresses })
 }
 
-/// The address in `10.0.0.1:7000@17000,host-1`.
-fn address(place: &str) -> Option<IpAddr> {
-    let before_bus = place.split('@').next()?;
-    let (ip, _) = before_bus.rsplit_once(':')?;
-    ip.parse().ok().map(|ip: IpAddr| ip.to_canonical())
-}
-
-/// The lowest slot of `0-5460 5462 [93->-id]` that does not move away, as 93 does here; one that does may be gone with its keys.
-fn lowest<'a>(words: impl Iterator<Item = &'a str> + Clone) -> Option<u16> {
-    let slot = |digits: &str| digits.parse().ok().filter(|slot| *slot < SLOTS);
-    let moving = |word: &str| slot(word.strip_prefix('[')?.split_once("->-")?.0);
-    let moving: Vec<u16> = words.clone().filter_map(moving).collect();
-    let range = |word: &str| {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        Some(slot(first)?..=slot(last)?)
-    };
-    let stays = |range: std::ops::RangeInclusive<u16>| range.into_iter().find(|slot| !moving.contains(slot));
-    words.filter_map(range).filter_map(stays).min()
+/// Its lowest slot that does not move away; one that does may be gone with its keys.
+fn lowest(node: &NodeLine) -> Option<u16> {
+    let stays = |range: &std::ops::RangeInclusive<u16>| range.clone().find(|slot| !node.leaving.contains(slot));
+    node.slots.iter().filter_map(stays).min()
 }
 
 #[cfg(test)]
@@ -85,8 +77,9 @@ mod tests {
         ] {
             let expected =
                 expected.map(|slot: Option<u16>| NodeView { home: slot.map(Home::of_slot), addresses: known.clone() });
-            assert_eq!(read(&[others, own].concat()), expected, "{own}");
-            assert_eq!(read(&[own, "\n", others].concat()), expected, "{own}");
+            for text in [[others, own].concat(), [own, "\n", others].concat()] {
+                assert_eq!(nodes::read(&text).and_then(|nodes| of(&nodes)), expected, "{own}");
+            }
         }
     }
 }

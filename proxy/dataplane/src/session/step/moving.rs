@@ -44,7 +44,7 @@ impl Session {
         let mut is_unclear = false;
         for tries in 0..TRIES {
             match Redirect::of(&answer) {
-                None => return Ok(answer),
+                None | Some(Redirect::Moved(..) | Redirect::Down) => return Ok(answer),
                 // Here is where the slot goes to.
                 Some(Redirect::TryAgain) if self.transport.asks() => {
                     return self.send_again(inbox, step, Form::Moving, wanted).await;

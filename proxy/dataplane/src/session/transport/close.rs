@@ -4,7 +4,6 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use lockwarden_control::net::listener::unacknowledged;
 use lockwarden_resp::{ReplyLimits, ReplyScanner};
 use tokio::io::Interest;
 
@@ -105,7 +104,7 @@ impl<L> Transport<L> {
             if matches!(tokio::time::timeout(LAST_WORD, error).await, Ok(Ok(_))) {
                 return true;
             }
-            if unacknowledged(&self.client) == 0 || Instant::now() > until {
+            if self.client.unacknowledged() == 0 || Instant::now() > until {
                 return !matches!(self.client.take_error(), Ok(None));
             }
         }

@@ -200,7 +200,10 @@ impl Session {
             let profile = self.client.profile();
             let spare = match self.client.is_stranger() {
                 true => None,
-                false => pool::spare(&profile, self.client.shared.backend.server.era()),
+                false => {
+                    let backend = &self.client.shared.backend;
+                    pool::spare(backend.shard, &profile, backend.server.era())
+                }
             };
             let link = match spare {
                 Some(link) => link,
@@ -272,7 +275,7 @@ impl Session {
             self.client.connection.trace = Trace::None;
             // One whose number the client knows, and may name later, is closed instead.
             if trace == Trace::None {
-                pool::keep_spare(&profile, link);
+                pool::keep_spare(self.client.shared.backend.shard, &profile, link);
             }
         }
     }

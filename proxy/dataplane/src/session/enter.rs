@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use lockwarden_control::config::{CertificateLogin, Sessions};
 use lockwarden_control::net::arrival::Arrival;
-use lockwarden_dataplane::backend::own_login::login_of;
-use lockwarden_dataplane::backend::profile::{Login, Profile};
-use lockwarden_dataplane::backend::shared_connection::Attachment;
-use lockwarden_dataplane::backend::{BackendError, Link};
-use lockwarden_dataplane::session::client::entry::Entry;
-use lockwarden_dataplane::session::transport::BackendLink;
-use lockwarden_dataplane::state::ProxyState;
+
+use crate::backend::own_login::login_of;
+use crate::backend::profile::{Login, Profile};
+use crate::backend::shared_connection::Attachment;
+use crate::backend::{BackendError, Link};
+use crate::session::client::entry::Entry;
+use crate::session::transport::BackendLink;
+use crate::state::ProxyState;
 
 /// See the module.
-pub(super) async fn enter(shared: &Arc<ProxyState>, arrival: &Arrival) -> Result<(BackendLink, Entry), BackendError> {
+pub async fn enter(shared: &Arc<ProxyState>, arrival: &Arrival) -> Result<(BackendLink, Entry), BackendError> {
     let logins = shared.active.load().certificate_logins.clone();
     let is_strict = arrival.needs_certificate && !logins.is_empty();
     let name = arrival.certificate.as_ref();

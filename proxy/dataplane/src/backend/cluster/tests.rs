@@ -1,0 +1,111 @@
+use super::*;
+
+/// The map after a node at `10.0.0.9:1` has told these lines: id, flags, primary, epoch and slots of each, at `10.0.0.<id>`.
+fn told(slots: &Slots, lines: &[(&str, &str, &str, u64, &str)]) -> Option<Slots> {
+    let line = |(id, flags, follows, epoch, slots): &(&str, &str, &str, u64, &str)| {
+        format!("{id} 10.0.0.{id}:7000@17000 {flags} {follows} 0 0 {epoch} connected {slots}\n")
+    };
+    let text: String = lines.iter().map(line).collect();
+    slots.taken_in(&nodes::read(&text).expect("nodes"), &Place { host: "10.0.0.9".to_owned(), port: 1 }, false)
+}
+
+fn homes(slots: &Slots, wanted: [u16; 3]) -> [Option<u32>; 3] {
+    wanted.map(|slot| slots.home(slot).map(|id| id.0))
+}
+
+fn primary(slots: &Slots, shard: u32) -> String {
+    slots.shards[&ShardId(shard)].primary.place.to_string()
+}
+
+const THREE: [(&str, &str, &str, u64, &str); 4] = [
+    ("1", "myself,master", "-", 1, "0-5460"),
+    ("2", "master", "-", 2, "5461-10922"),
+    ("3", "master", "-", 3, "10923-16383"),
+    ("4", "slave", "1", 1, ""),
+];
+const EACH: [u16; 3] = [0, 6000, 16_383];
+
+fn three() -> Slots {
+    told(&Slots::default(), &THREE).expect("it is new")
+}
+
+#[test]
+fn each_slot_has_the_shard_of_its_primary() {
+    let slots = three();
+    assert_eq!(homes(&slots, EACH), [Some(0), Some(1), Some(2)]);
+    assert_eq!((primary(&slots, 2), slots.served()), ("10.0.0.3:7000".to_owned(), 16_384));
+    assert_eq!(told(&slots, &THREE), None, "nothing is new");
+    assert_eq!(told(&slots, &[("9", "myself,master", "-", 0, "")]), None, "a node that was reset knows nobody");
+}
+
+#[test]
+fn a_replica_that_takes_over_is_the_same_shard() {
+    let mut lines = THREE;
+    lines[0] = ("1", "master,fail", "-", 1, "");
+    lines[3] = ("4", "master", "-", 4, "0-5460");
+    let slots = told(&three(), &lines).expect("it is new");
+    assert_eq!(homes(&slots, EACH), [Some(0), Some(1), Some(2)]);
+    assert_eq!(primary(&slots, 0), "10.0.0.4:7000");
+    assert_eq!(slots.shards[&ShardId(0)].primary.epoch, 4);
+    // One that has not heard of it yet changes nothing.
+    assert_eq!(told(&slots, &THREE).map(|slots| primary(&slots, 0)), None);
+    // The other way round it is another primary again, also where its address is the same as before.
+    let mut back = THREE;
+    back[0] = ("1", "master", "-", 5, "0-5460");
+    back[3] = ("4", "slave", "1", 5, "");
+    let slots = told(&slots, &back).expect("it is new");
+    assert_eq!((primary(&slots, 0), slots.shards[&ShardId(0)].primary.epoch), ("10.0.0.1:7000".to_owned(), 5));
+}
+
+#[test]
+fn who_was_not_known_as_a_replica_takes_the_shard_whose_slots_it_has() {
+    let mut lines = THREE;
+    lines[0] = ("5", "master", "-", 4, "0-5460");
+    let slots = told(&three(), &lines).expect("it is new");
+    assert_eq!((homes(&slots, EACH), primary(&slots, 0)), ([Some(0), Some(1), Some(2)], "10.0.0.5:7000".to_owned()));
+}
+
+#[test]
+fn slots_that_move_belong_to_the_claim_with_the_highest_epoch() {
+    let mut lines = THREE;
+    lines[0] = ("1", "myself,master", "-", 1, "1-5460");
+    lines[1] = ("2", "master", "-", 4, "0 5461-10922");
+    let moved = told(&three(), &lines).expect("it is new");
+    assert_eq!(homes(&moved, EACH), [Some(1), Some(1), Some(2)]);
+    assert_eq!(moved.shards[&ShardId(1)].primary, three().shards[&ShardId(1)].primary, "its connections stay");
+    // A node that has not heard of it.
+    let older = told(&moved, &THREE);
+    assert_eq!(older.map_or_else(|| homes(&moved, EACH), |slots| homes(&slots, EACH)), [Some(1), Some(1), Some(2)]);
+    // All of them go to a new node, which is a shard of its own; the one without slots stays until it is forgotten.
+    let mut lines = THREE;
+    lines[2] = ("3", "master", "-", 3, "16383");
+    lines[3] = ("4", "master", "-", 6, "10923-16382");
+    let slots = told(&three(), &lines).expect("it is new");
+    assert_eq!(homes(&slots, [0, 11_000, 16_383]), [Some(0), Some(3), Some(2)]);
+}
+
+#[test]
+fn a_slot_that_nobody_claims_is_served_by_nobody() {
+    let mut lines = THREE;
+    lines[2] = ("3", "master", "-", 3, "10923-16382");
+    let slots = told(&three(), &lines).expect("it is new");
+    assert_eq!((homes(&slots, EACH), slots.served()), ([Some(0), Some(1), None], 16_383));
+    // Who does not know the third node at all says nothing of its slots.
+    let slots = told(&three(), &THREE[..2]);
+    assert_eq!(slots.map_or(16_384, |slots| slots.served()), 16_384);
+}
+
+#[test]
+fn redirects_name_a_primary_by_its_place() {
+    let map = ClusterMap::new(&[("seed".to_owned(), 7000)], false);
+    let nodes = "1 :7000@17000,one.corp myself,master - 0 0 1 connected 0-16383\n";
+    let at = Place { host: "seed".to_owned(), port: 7000 };
+    assert!(map.told(&nodes::read(nodes).expect("nodes"), &at));
+    for (host, port, expected) in [("seed", 7000, Some(ShardId(0))), ("", 7000, Some(ShardId(0))), ("seed", 7001, None)] {
+        assert_eq!(map.at(host.as_bytes(), port), expected, "{host}:{port}");
+    }
+    let by_name = ClusterMap::new(&[("seed".to_owned(), 7000)], true);
+    assert!(by_name.told(&nodes::read(nodes).expect("nodes"), &at));
+    assert_eq!(by_name.at(b"one.corp", 7000), Some(ShardId(0)));
+    assert_eq!(by_name.places().len(), 2);
+}

@@ -1,0 +1,777 @@
+//! One client of a cluster that knows nothing of it. A front reads its requests, finds the shard that each is for, and hands it to a
+//! session with that shard: a *leg*, which is an ordinary session behind a pipe in memory. Replies come back to the client in the
+//! order of its requests. What a node says of slots that have moved is followed here (`follow`); no client sees it.
+//!
+//! What goes to one shard is handed on as it comes. Everything else waits until all before it is answered: the state of the
+//! connection (`connection`), blocks (`block`), subscriptions (`listen`), and what concerns several shards (`spread`).
+
+mod block;
+mod connection;
+mod follow;
+mod leg;
+mod listen;
+mod route;
+mod spread;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_control::net::arrival::Arrival;
+use lockwarden_control::net::buffer_pool::{give_back, poll_read, put};
+use lockwarden_control::net::peer::PeerAddress;
+use lockwarden_control::net::pipe::{ClientSocket, Pipe};
+use lockwarden_control::net::stream::Stream;
+use lockwarden_control::net::wakeup::Wakeup;
+use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
+use lockwarden_lock::classify::names_lock;
+use lockwarden_resp::{Protocol, ReplyError, Request, RequestError, RequestLimits};
+
+use crate::backend::BackendError;
+use crate::backend::cluster::ShardId;
+use crate::registry::buffer_memory::Account;
+use crate::registry::clients::Holder;
+use crate::session::client::entry::Entry;
+use crate::session::enter::enter;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::session::{Session, error_frame};
+use crate::state::ProxyState;
+use block::Block;
+use connection::{Reply, Said};
+use leg::{Came, Leg};
+use listen::Listening;
+use route::{Route, route};
+
+/// Replies that wait for the client to take them, in bytes; above that no more are taken from legs.
+const MAX_UNREAD: usize = 256 * 1024;
+/// Requests read ahead of those that are under way, in bytes.
+const READ_AHEAD: usize = 64 * 1024;
+/// Requests under way.
+const MAX_DUE: usize = 10_000;
+/// Bytes of requests that wait for one leg to take them; above that no more are read.
+const MAX_UNSENT: usize = 1024 * 1024;
+/// Bytes of requests under way that are kept, in case they have to be sent to another server.
+const MAX_KEPT: usize = 64 * 1024;
+/// How long a client gets to take some of its last replies before the connection is closed all the same.
+const LAST_REPLIES: Duration = Duration::from_secs(5);
+/// Between two looks whether a shard is served, and whether one that is gone still has leases of the client.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
+/// How long a slot may be without a primary, or on its way, before the client is told.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What Redis says of a slot that nobody serves.
+const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
+const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+
+/// See the module.
+pub struct Front {
+    /// The first shard, and all that is one for the process.
+    shared: Arc<ProxyState>,
+    arrival: Arrival,
+    peer: PeerAddress,
+    socket: Arc<ClientSocket>,
+    inbox: RequestBuffer,
+    /// The request at the front of the inbox waits until others are answered.
+    is_held: bool,
+    to_client: BytesMut,
+    /// Bytes written to the client.
+    sent: u64,
+    legs: Vec<Option<Leg>>,
+    /// The leg that takes what names no key.
+    home: Option<usize>,
+    /// Pipes to sessions whose server is gone, and that stay because of the client's leases.
+    left: Vec<Leg>,
+    due: VecDeque<Due>,
+    /// The requests that are due, one behind the other, as far as they are kept.
+    kept: BytesMut,
+    /// One was sent elsewhere: until all are answered no more are taken, so that none overtakes it.
+    is_settling: bool,
+    reply: Reply,
+    protocol: Protocol,
+    said: Said,
+    /// What is said to the session that gets the next request, ahead of it.
+    ahead: Option<Bytes>,
+    block: Option<Block>,
+    /// The leg on which keys are watched.
+    watching: Option<usize>,
+    listening: Option<Listening>,
+    account: Account,
+    wakeup: Arc<Wakeup>,
+}
+
+/// What the client gets next.
+enum Due {
+    /// The reply of a leg.
+    Leg {
+        at: usize,
+        /// Whether the client wants it.
+        shown: bool,
+        /// Bytes of the request, where it is kept; 0 where not.
+        kept: usize,
+        /// It belongs to a block, which goes to no other server.
+        in_block: bool,
+    },
+    /// An answer of the front's own.
+    Local(Bytes),
+}
+
+/// Why a client is not served any more.
+#[derive(Debug)]
+enum Over {
+    /// It is gone, or its connection broke.
+    Client(Option<io::ErrorKind>),
+    /// A server is gone from which it waits for something.
+    Backend,
+    /// It held more memory than others when there was too little.
+    Evicted,
+    /// All is said.
+    Done,
+}
+
+impl Front {
+    /// With a leg to some shard, by which it is found out whether clients are served at all.
+    pub async fn open(shared: &Arc<ProxyState>, stream: Stream, arrival: Arrival) -> Result<Front, BackendError> {
+        let own = Holder::new();
+        let mut front = Front {
+            shared: shared.clone(),
+            peer: arrival.peer,
+            arrival,
+            socket: ClientSocket::new(stream),
+            inbox: RequestBuffer::with(BytesMut::new()),
+            is_held: false,
+            to_client: BytesMut::new(),
+            sent: 0,
+            legs: Vec::new(),
+            home: None,
+            left: Vec::new(),
+            due: VecDeque::new(),
+            kept: BytesMut::new(),
+            is_settling: false,
+            reply: Reply::On,
+            protocol: Protocol::Resp2,
+            said: Said::default(),
+            ahead: None,
+            block: None,
+            watching: None,
+            listening: None,
+            account: shared.memory.account(own.session, own.wakeup.clone()),
+            wakeup: own.wakeup,
+        };
+        front.open_home().await?;
+        Ok(front)
+    }
+
+    /// Serves the client, who has said this much already, until one side is gone.
+    pub async fn run(mut self, said: BytesMut) {
+        self.inbox = RequestBuffer::with(said);
+        if self.said.must_log_in {
+            self.inbox.set_limits(RequestLimits::before_auth());
+        }
+        let over = loop {
+            if let Err(over) = self.turn().await {
+                break over;
+            }
+        };
+        tracing::debug!(peer = %self.peer, ?over, "a client of the cluster is not served any more");
+        Box::pin(self.finish(over)).await;
+    }
+
+    /// Hands on what has come, and waits for more.
+    async fn turn(&mut self) -> Result<(), Over> {
+        while let Some(redirect) = self.deliver()? {
+            Box::pin(self.follow_head(redirect)).await?;
+        }
+        self.is_settling &= !self.due.is_empty();
+        while self.takes_more() {
+            if !self.is_held {
+                match self.inbox.decode() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => return Err(Box::pin(self.malformed(error)).await),
+                }
+            }
+            self.is_held = !self.take().await?;
+            if self.is_held {
+                break;
+            }
+        }
+        self.socket.leaves_waiting(self.inbox.waiting());
+        if self.inbox.done && self.inbox.is_empty() && !self.is_held {
+            self.client_done();
+        }
+        if self.due.is_empty() && self.legs.iter().all(Option::is_none) {
+            // No session is there any more.
+            return Err(if self.left.is_empty() { Over::Done } else { Over::Backend });
+        }
+        let was_full = self.to_client.len() >= MAX_UNREAD;
+        let is_news = self.flush()?;
+        if is_news || self.may_deliver() || (was_full && self.to_client.len() < MAX_UNREAD) {
+            return Ok(());
+        }
+        self.wait().await
+    }
+
+    /// Takes the request at the front of the inbox. Returns whether it has, or it waits until others are answered.
+    async fn take(&mut self) -> Result<bool, Over> {
+        if self.listens_alone() {
+            return Box::pin(self.take_as_listener()).await;
+        }
+        if self.block.is_some() {
+            return Box::pin(self.take_in_block()).await.map(|()| true);
+        }
+        let route = self.route();
+        let at = match route {
+            Route::Slot(slot) => match self.leg_of(slot) {
+                Some(at) => Ok(at),
+                None => Box::pin(self.reach(slot)).await?,
+            },
+            Route::Any => Ok(self.home().await?),
+            _ if !self.due.is_empty() => return Ok(false),
+            _ => return Box::pin(self.take_alone(route)).await.map(|()| true),
+        };
+        match at {
+            // In one pipeline the release of a lock stands behind the writes that it guards, on whatever shard.
+            Ok(at) if self.waits_for_others(at) => return Ok(false),
+            Ok(at) => self.send(at),
+            Err(error) => self.answer(error_frame(error)),
+        }
+        Ok(true)
+    }
+
+    /// Takes a request for which all before it were answered.
+    async fn take_alone(&mut self, route: Route) -> Result<(), Over> {
+        match route {
+            Route::Slot(_) | Route::Any => {}
+            Route::AnyInfo => self.show_info().await?,
+            Route::Split(parts) => self.split(parts).await?,
+            Route::Cross => {
+                self.shared.metrics.cluster_cross_slot.inc();
+                self.answer(error_frame(CROSS_SLOT));
+            }
+            Route::Every(joined) => self.ask_every(joined).await?,
+            Route::Scan => self.scan().await?,
+            Route::Draw => self.draw().await?,
+            Route::Wait => self.wait_for_replicas().await?,
+            Route::Session(verb) => self.session_verb(verb).await?,
+            Route::Caching => self.caching(),
+            Route::Flag => self.set_flag().await?,
+            Route::Refused(error) => self.answer(error_frame(error)),
+        }
+        Ok(())
+    }
+
+    fn route(&self) -> Route {
+        self.route_of(&self.inbox.request())
+    }
+
+    fn route_of(&self, request: &Request<'_>) -> Route {
+        route(request, &|look| {
+            if let Some(table) = &*self.shared.backend.server.commands() {
+                look(table);
+            }
+        })
+    }
+
+    /// The leg to the shard that has this slot, where there is one.
+    fn leg_of(&self, slot: u16) -> Option<usize> {
+        self.leg_to(self.shared.shards.map()?.home(slot)?)
+    }
+
+    fn leg_to(&self, shard: ShardId) -> Option<usize> {
+        let is_it = |leg: &Option<Leg>| leg.as_ref().is_some_and(|leg| leg.shard.backend.shard == shard && !leg.ended);
+        self.legs.iter().position(is_it)
+    }
+
+    /// The leg to the shard that has this slot, which is waited for if need be. An error is for the client.
+    async fn reach(&mut self, slot: u16) -> Result<Result<usize, &'static str>, Over> {
+        let since = tokio::time::Instant::now();
+        loop {
+            let home = self.shared.shards.map().and_then(|map| map.home(slot));
+            if let Some(shard) = home.and_then(|id| self.shared.shards.get(id))
+                && let Some(at) = self.leg_for(&shard).await?
+            {
+                return Ok(Ok(at));
+            }
+            if since.elapsed() >= PATIENCE {
+                return Ok(Err(NOT_SERVED));
+            }
+            self.want_map();
+            self.rest(LOOK_EVERY).await?;
+        }
+    }
+
+    /// The leg to a shard, opened if need be; `None` while that is not served.
+    async fn leg_for(&mut self, shard: &Arc<ProxyState>) -> Result<Option<usize>, Over> {
+        if let Some(at) = self.leg_to(shard.backend.shard) {
+            return Ok(Some(at));
+        }
+        if !shard.is_served() {
+            return Ok(None);
+        }
+        match self.open_leg(shard).await {
+            Ok(at) => Ok(Some(at)),
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "a leg to a shard could not be opened");
+                Ok(None)
+            }
+        }
+    }
+
+    /// The leg that takes what names no key.
+    async fn home(&mut self) -> Result<usize, Over> {
+        let is_open = |at: &usize| self.legs[*at].as_ref().is_some_and(|leg| !leg.ended);
+        if let Some(at) = self.home.filter(is_open).or_else(|| (0..self.legs.len()).find(is_open)) {
+            self.home = Some(at);
+            return Ok(at);
+        }
+        self.open_home().await.map_err(|_| Over::Backend)
+    }
+
+    /// Opens one to a shard that is served and has slots; which of them differs from client to client.
+    async fn open_home(&mut self) -> Result<usize, BackendError> {
+        let map = self.shared.shards.map().map(|map| map.slots()).unwrap_or_default();
+        let mut served = self.shared.shards.each();
+        served.retain(|shard| shard.is_served() && map.has_slots(shard.backend.shard));
+        if served.is_empty() {
+            return Err(BackendError::NoNode("no primary of the cluster is served".to_owned()));
+        }
+        let [first, ..] = lockwarden_control::random::sixteen();
+        let mut last = BackendError::NoNode("no primary of the cluster is served".to_owned());
+        for step in 0..served.len() {
+            let shard = served[(usize::from(first) + step) % served.len()].clone();
+            match self.open_leg(&shard).await {
+                Ok(at) => {
+                    self.home = Some(at);
+                    return Ok(at);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Opens a leg, and has its session know what the client has said of itself.
+    async fn open_leg(&mut self, shard: &Arc<ProxyState>) -> Result<usize, BackendError> {
+        let (link, entry) = enter(shard, &self.arrival).await?;
+        if self.legs.iter().all(Option::is_none) && self.left.is_empty() {
+            let has_user = matches!(entry, Entry::User { .. });
+            self.said.must_log_in = !has_user && (entry.is_strict() || shard.backend.server.wants_password());
+        }
+        let (near, far) = Pipe::pair(&self.socket);
+        let session = Session::new(shard.clone(), Stream::Pipe(far), link, self.arrival.clone(), entry);
+        let leg = Leg::new(shard.clone(), session.client.number, near);
+        tokio::task::spawn_local(session.serve_to_end(BytesMut::new()));
+        let at = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());
+        match self.legs.get_mut(at) {
+            Some(place) => *place = Some(leg),
+            None => self.legs.push(Some(leg)),
+        }
+        let said: Vec<Bytes> = self.said.frames().cloned().collect();
+        for frame in said {
+            self.send_hidden(at, &frame);
+        }
+        Ok(at)
+    }
+
+    /// Whether the request at hand is about a lock while others of this client are under way on other shards.
+    fn waits_for_others(&self, at: usize) -> bool {
+        let is_other = |(other, leg): (usize, &Option<Leg>)| other != at && leg.as_ref().is_some_and(|leg| leg.due > 0);
+        self.legs.iter().enumerate().any(is_other)
+            && names_lock(&self.shared.active.load().namespaces, &self.inbox.request())
+    }
+
+    /// Hands the request at the front of the inbox to a leg.
+    fn send(&mut self, at: usize) {
+        if let Some(ahead) = self.ahead.take() {
+            self.send_hidden(at, &ahead);
+        }
+        let shown = self.reply.next();
+        let request = self.inbox.request();
+        let frame = request.frame();
+        let is_kept = self.block.is_none() && self.kept.len() + frame.len() <= MAX_KEPT;
+        let kept = if is_kept { frame.len() } else { 0 };
+        if is_kept {
+            put(&mut self.kept, frame);
+        }
+        if let Some(leg) = &mut self.legs[at] {
+            leg.send(frame);
+            leg.due += 1;
+        }
+        self.due.push_back(Due::Leg { at, shown, kept, in_block: self.block.is_some() });
+    }
+
+    /// Has a leg do something of which the client gets no reply.
+    fn send_hidden(&mut self, at: usize, request: &[u8]) {
+        if let Some(leg) = &mut self.legs[at] {
+            leg.send(request);
+            leg.due += 1;
+        }
+        self.due.push_back(Due::Leg { at, shown: false, kept: 0, in_block: false });
+    }
+
+    /// Answers the client when it is this answer's turn, unless it asked not to be answered.
+    fn answer(&mut self, reply: impl Into<Bytes>) {
+        if self.reply.next() {
+            self.due.push_back(Due::Local(reply.into()));
+        }
+    }
+
+    /// Hands replies to the client as far as it is their turn. Returns one that says that its request is for another server.
+    fn deliver(&mut self) -> Result<Option<Bytes>, Over> {
+        while self.to_client.len() < MAX_UNREAD {
+            match self.due.front() {
+                None => break,
+                Some(Due::Local(reply)) => {
+                    put(&mut self.to_client, reply);
+                    self.due.pop_front();
+                }
+                Some(&Due::Leg { at, shown, kept, in_block }) => {
+                    let Some(leg) = &mut self.legs[at] else {
+                        return Err(Over::Backend);
+                    };
+                    let came = leg.relay(&mut self.to_client, self.sent, (shown, kept > 0 || in_block));
+                    match came.map_err(out_of_step)? {
+                        Came::Whole => self.is_answered(),
+                        Came::Redirect(frame) => return Ok(Some(frame)),
+                        Came::Part if leg.ended && leg.from.is_empty() => return Err(Over::Backend),
+                        Came::Part => break,
+                    }
+                }
+            }
+        }
+        self.deliver_pushes()?;
+        self.drop_ended()?;
+        Ok(None)
+    }
+
+    /// The request at the head has its reply.
+    fn is_answered(&mut self) {
+        let Some(Due::Leg { at, kept, .. }) = self.due.pop_front() else {
+            return;
+        };
+        self.kept.advance(kept);
+        give_back(&mut self.kept);
+        if let Some(leg) = &mut self.legs[at] {
+            leg.due -= 1;
+        }
+    }
+
+    /// Hands on what nobody asked for, where no reply is handed on in parts.
+    fn deliver_pushes(&mut self) -> Result<(), Over> {
+        if self.legs.iter().flatten().any(|leg| !leg.is_between_frames()) {
+            return Ok(());
+        }
+        if self.listens_alone() {
+            return self.deliver_as_listener();
+        }
+        for leg in self.legs.iter_mut().flatten() {
+            while let Some(frame) = leg.take_push().map_err(out_of_step)? {
+                put(&mut self.to_client, &frame);
+                leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
+            }
+            if leg.due == 0 && !leg.from.is_empty() && leg.from[0] != b'>' && leg.from[0] != b'-' {
+                return Err(out_of_step(ReplyError::TooBig));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether more of what has come could be handed on at once.
+    fn may_deliver(&self) -> bool {
+        self.to_client.len() < MAX_UNREAD && matches!(self.due.front(), Some(Due::Local(_)))
+    }
+
+    /// Legs whose sessions have ended with nothing due are no more, where nothing was bound to them. Those that hold leases stay for
+    /// as long as the client does.
+    fn drop_ended(&mut self) -> Result<(), Over> {
+        for at in 0..self.legs.len() {
+            let is_over = |leg: &Leg| leg.ended && leg.due == 0 && leg.from.is_empty();
+            if !self.legs[at].as_ref().is_some_and(is_over) {
+                continue;
+            }
+            let is_bound = self.watching == Some(at)
+                || self.block.as_ref().is_some_and(|block| block.is_on(at))
+                || self.listening.as_ref().is_some_and(|listening| listening.is_on(at))
+                // Invalidations would be missed.
+                || self.said.tracks();
+            if is_bound {
+                return Err(Over::Backend);
+            }
+            if let Some(leg) = self.legs[at].take()
+                && !leg.pipe.is_alone()
+            {
+                self.left.push(leg);
+            }
+        }
+        self.left.retain(|leg| !leg.pipe.is_alone());
+        Ok(())
+    }
+
+    /// Whether a further request may be taken from the client.
+    fn takes_more(&self) -> bool {
+        !self.is_settling
+            && self.due.len() < MAX_DUE
+            && self.to_client.len() < MAX_UNREAD
+            && self.legs.iter().flatten().all(|leg| leg.to.len() < MAX_UNSENT)
+    }
+
+    /// Writes what can be taken now. Returns whether a session is gone to which something was to be said.
+    fn flush(&mut self) -> Result<bool, Over> {
+        while !self.to_client.is_empty() {
+            let written = self.socket.stream().try_write(&self.to_client);
+            match written {
+                Ok(written) => {
+                    self.sent += written as u64;
+                    self.socket.was_sent(written);
+                    self.to_client.advance(written);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(Over::Client(Some(error.kind()))),
+            }
+        }
+        give_back(&mut self.to_client);
+        let mut is_news = false;
+        for leg in self.legs.iter_mut().flatten().filter(|leg| !leg.to.is_empty() && !leg.ended) {
+            match leg.pipe.give(&mut leg.to) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    leg.to = BytesMut::new();
+                    leg.ended = true;
+                    is_news = true;
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(is_news)
+    }
+
+    /// The client sends no more; each session is told so once it has all that is for it.
+    fn client_done(&mut self) {
+        for leg in self.legs.iter_mut().flatten().filter(|leg| leg.to.is_empty()) {
+            leg.pipe.close(None);
+        }
+        for leg in &self.left {
+            leg.pipe.close(None);
+        }
+    }
+
+    /// Waits for so long, or until something happens.
+    async fn rest(&mut self, most: Duration) -> Result<(), Over> {
+        self.flush()?;
+        match tokio::time::timeout(most, self.wait()).await {
+            Ok(happened) => happened,
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Sleeps until the client or a leg can be written to or has something to read, and reads what there is.
+    async fn wait(&mut self) -> Result<(), Over> {
+        let of_legs: usize = self.legs.iter().flatten().map(|leg| leg.from.len() + leg.to.len()).sum();
+        self.account.holds(self.inbox.bytes.len() + self.to_client.len() + self.kept.len() + of_legs);
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
+        let mut woken = false;
+        for leg in self.legs.iter_mut().flatten().filter(|leg| !leg.ended) {
+            if leg.from.len() < MAX_UNREAD {
+                match leg.pipe.poll_take(&mut leg.from, cx) {
+                    Poll::Ready(Ok(1..)) => woken = true,
+                    Poll::Ready(Ok(0) | Err(_)) => (leg.ended, woken) = (true, true),
+                    Poll::Pending => {}
+                }
+            }
+            woken |= !leg.to.is_empty() && leg.pipe.poll_write_ready(cx).is_ready();
+        }
+        self.left.retain(|leg| leg.pipe.poll_alone(cx).is_pending());
+        // What has come of a request that is not whole may be as long as it says.
+        let reads = self.inbox.waiting() < READ_AHEAD || (self.takes_more() && !self.is_held);
+        if !self.inbox.done && reads {
+            match poll_read(&mut self.socket.stream(), &mut self.inbox.bytes, cx) {
+                Poll::Ready(Ok(0)) => (self.inbox.done, woken) = (true, true),
+                Poll::Ready(Ok(_)) => {
+                    self.socket.has_spoken();
+                    woken = true;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Over::Client(Some(error.kind())))),
+                Poll::Pending => {}
+            }
+        }
+        if !self.to_client.is_empty() {
+            match self.socket.stream().poll_write_ready(cx) {
+                Poll::Ready(Ok(())) => woken = true,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(Over::Client(Some(error.kind())))),
+                Poll::Pending => {}
+            }
+        }
+        if let Some(said) = self.wakeup.look(cx) {
+            if said.evict {
+                return Poll::Ready(Err(Over::Evicted));
+            }
+            woken = true;
+        }
+        if woken { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    async fn malformed(&mut self, error: RequestError) -> Over {
+        let kind = match error {
+            RequestError::Tls => ProtocolErrorKind::Tls,
+            _ => error.kind().into(),
+        };
+        self.shared.metrics.protocol_errors.at(Side::Client).at(kind).inc();
+        tracing::info!(client = %self.peer, %error, "closing a connection: not a request");
+        if let Some(line) = error.reply() {
+            self.due.push_back(Due::Local(error_frame(&line).freeze()));
+            if let Err(over) = self.settle().await {
+                return over;
+            }
+        }
+        Over::Done
+    }
+
+    /// Waits until everything that was sent has been answered.
+    async fn settle(&mut self) -> Result<(), Over> {
+        loop {
+            while let Some(redirect) = self.deliver()? {
+                Box::pin(self.follow_head(redirect)).await?;
+            }
+            if self.due.is_empty() {
+                return Ok(());
+            }
+            self.flush()?;
+            self.wait().await?;
+        }
+    }
+
+    /// Asks a leg on which nothing is under way, and returns its reply. Pushes that come meanwhile are handed on.
+    async fn ask(&mut self, at: usize, request: &[u8]) -> Result<Bytes, Over> {
+        if let Some(leg) = &mut self.legs[at] {
+            leg.send(request);
+        }
+        self.taken_frame(at).await
+    }
+
+    /// The next reply of a leg, which goes to the client as a whole or not at all.
+    async fn taken_frame(&mut self, at: usize) -> Result<Bytes, Over> {
+        let frame = self.next_frame(at).await?;
+        if let Some(leg) = &self.legs[at] {
+            let end = self.sent + (self.to_client.len() + frame.len()) as u64;
+            leg.pipe.goes_on(frame.len(), end, false);
+        }
+        Ok(frame)
+    }
+
+    async fn next_frame(&mut self, at: usize) -> Result<Bytes, Over> {
+        loop {
+            let Some(leg) = &mut self.legs[at] else {
+                return Err(Over::Backend);
+            };
+            while let Some(frame) = leg.take_frame().map_err(out_of_step)? {
+                if frame[0] != b'>' {
+                    return Ok(frame);
+                }
+                put(&mut self.to_client, &frame);
+                leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
+            }
+            if leg.ended {
+                return Err(Over::Backend);
+            }
+            self.flush()?;
+            self.wait().await?;
+        }
+    }
+
+    /// Ends the client's connection, and waits until its sessions have ended.
+    async fn finish(mut self, over: Over) {
+        match over {
+            Over::Client(why) => self.close_legs(why),
+            Over::Evicted => {
+                self.to_client = BytesMut::new();
+                self.close_legs(Some(io::ErrorKind::ConnectionAborted));
+            }
+            Over::Done => {
+                self.last_replies().await;
+                self.close_legs(None);
+            }
+            Over::Backend => {
+                self.last_replies().await;
+                // The client hears of it as it would from Redis; and for as long as it does not close its own end it is
+                // there, and its locks are kept alive.
+                self.socket.say_goodbye();
+                self.wait_for_holder().await;
+                self.close_legs(None);
+            }
+        }
+        let mut legs: Vec<Leg> = self.legs.drain(..).flatten().chain(self.left.drain(..)).collect();
+        let all_gone = poll_fn(|cx| {
+            legs.retain_mut(|leg| {
+                while let Poll::Ready(Ok(1..)) = leg.pipe.poll_take(&mut leg.from, cx) {
+                    leg.from.clear();
+                }
+                leg.pipe.poll_alone(cx).is_pending()
+            });
+            if legs.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        all_gone.await;
+    }
+
+    fn close_legs(&mut self, why: Option<io::ErrorKind>) {
+        for leg in self.legs.iter().flatten().chain(&self.left) {
+            leg.pipe.close(why);
+        }
+    }
+
+    /// Writes what is there for the client; what is due and has not come is lost.
+    async fn last_replies(&mut self) {
+        let writing = async {
+            while !self.to_client.is_empty() {
+                if self.flush().is_err() {
+                    return;
+                }
+                if !self.to_client.is_empty() && poll_fn(|cx| self.socket.stream().poll_write_ready(cx)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        // One that takes nothing any more is closed all the same.
+        let _ = tokio::time::timeout(LAST_REPLIES, writing).await;
+    }
+
+    /// Waits as long as sessions hold leases of a client that has said nothing more.
+    async fn wait_for_holder(&mut self) {
+        let mut drain = self.shared.drain.subscribe();
+        let mut legs: Vec<Leg> = self.legs.drain(..).flatten().chain(self.left.drain(..)).collect();
+        while !*drain.borrow() {
+            let (holding, others): (Vec<Leg>, Vec<Leg>) = legs.into_iter().partition(Leg::holds);
+            legs = holding;
+            for leg in others {
+                leg.pipe.close(None);
+                self.left.push(leg);
+            }
+            if legs.is_empty() {
+                return;
+            }
+            let stirs = poll_fn(|cx| self.socket.stream().poll_peek(cx));
+            tokio::select! {
+                _ = stirs => break,
+                _ = drain.changed() => {}
+                () = tokio::time::sleep(LOOK_FOR_LEASES) => {}
+            }
+        }
+        self.left.extend(legs);
+    }
+
+    fn want_map(&self) {
+        if let Some(map) = self.shared.shards.map() {
+            map.want();
+        }
+    }
+}
+
+fn out_of_step(error: ReplyError) -> Over {
+    tracing::error!(%error, "a session has answered what no Redis answers: its client is closed");
+    Over::Backend
+}

@@ -1,0 +1,208 @@
+//! `MULTI` blocks and `WATCH`. A block belongs to the shard of its first key, or of the keys that are watched; nothing is said to that
+//! before, so the client is answered here. A block over several shards is carried out by none.
+
+use lockwarden_lock::companion::slot;
+use lockwarden_lock::table::SessionVerb;
+
+use super::route::Route;
+use super::{CROSS_SLOT, Due, Front, NOT_SERVED, Over};
+use crate::session::error_frame;
+
+const OK: &[u8] = b"+OK\r\n";
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
+const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
+const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+/// A block that is being queued.
+#[derive(Default)]
+pub(super) struct Block {
+    /// Where it is queued, once that is known.
+    leg: Option<usize>,
+    /// The slot of its keys.
+    slot: Option<u16>,
+    /// The client was told an error of which that server does not know.
+    is_broken: bool,
+}
+
+impl Block {
+    pub(super) fn is_on(&self, leg: usize) -> bool {
+        self.leg == Some(leg)
+    }
+}
+
+impl Front {
+    /// `MULTI`.
+    pub(super) fn begin_block(&mut self) {
+        self.answer(OK);
+        self.block = Some(Block::default());
+    }
+
+    /// Takes a request inside of a block.
+    pub(super) async fn take_in_block(&mut self) -> Result<(), Over> {
+        match self.route() {
+            Route::Session(SessionVerb::Exec) => self.end_block(true).await,
+            Route::Session(SessionVerb::Discard) => self.end_block(false).await,
+            Route::Session(SessionVerb::Multi) => {
+                self.breaks("ERR MULTI calls can not be nested");
+                Ok(())
+            }
+            Route::Session(SessionVerb::Watch) => {
+                self.breaks("ERR WATCH inside MULTI is not allowed");
+                Ok(())
+            }
+            Route::Session(SessionVerb::Reset | SessionVerb::Quit) => {
+                self.drop_block().await?;
+                self.settle().await?;
+                self.watching = None;
+                let route = self.route();
+                Box::pin(self.take_alone(route)).await
+            }
+            Route::Session(SessionVerb::Unwatch) | Route::Any | Route::AnyInfo => self.queue(None).await,
+            Route::Slot(slot) => self.queue(Some(slot)).await,
+            Route::Cross | Route::Split(_) => {
+                self.shared.metrics.cluster_cross_slot.inc();
+                self.breaks(CROSS_SLOT);
+                Ok(())
+            }
+            Route::Refused(error) => {
+                self.breaks(error);
+                Ok(())
+            }
+            Route::Every(_) | Route::Scan | Route::Draw | Route::Wait | Route::Caching | Route::Flag | Route::Session(_) => {
+                self.breaks("ERR lockwarden stands before a whole cluster, and this command is not for one block of it");
+                Ok(())
+            }
+        }
+    }
+
+    async fn queue(&mut self, slot: Option<u16>) -> Result<(), Over> {
+        let (before, leg) = self.block.as_ref().map_or((None, None), |block| (block.slot, block.leg));
+        if before.is_some() && slot.is_some() && before != slot {
+            self.shared.metrics.cluster_cross_slot.inc();
+            self.breaks(CROSS_SLOT);
+            return Ok(());
+        }
+        let wanted = match slot.filter(|_| before.is_none()) {
+            Some(slot) => match self.reach(slot).await? {
+                Ok(at) => Some(at),
+                Err(error) => {
+                    self.breaks(error);
+                    return Ok(());
+                }
+            },
+            None => None,
+        };
+        let bound = leg.or(self.watching);
+        let at = match (bound, wanted) {
+            (Some(bound), Some(wanted)) if bound != wanted => {
+                self.shared.metrics.cluster_cross_slot.inc();
+                self.breaks(CROSS_SLOT);
+                return Ok(());
+            }
+            (Some(at), _) | (None, Some(at)) => at,
+            (None, None) => self.home().await?,
+        };
+        if leg.is_none() {
+            self.send_hidden(at, MULTI);
+        }
+        if let Some(block) = &mut self.block {
+            block.leg = Some(at);
+            block.slot = before.or(slot);
+        }
+        self.send(at);
+        Ok(())
+    }
+
+    /// An error inside of the block: it will not be carried out.
+    fn breaks(&mut self, error: &str) {
+        self.answer(error_frame(error));
+        if let Some(block) = &mut self.block {
+            block.is_broken = true;
+        }
+    }
+
+    /// `EXEC` or `DISCARD`.
+    async fn end_block(&mut self, carry_out: bool) -> Result<(), Over> {
+        let (leg, is_broken) = self.block.as_ref().map_or((None, false), |block| (block.leg, block.is_broken));
+        match leg {
+            Some(at) if !is_broken => self.send(at),
+            Some(_) => {
+                self.drop_block().await?;
+                self.answer(if carry_out { error_frame(ABORTED).freeze() } else { OK.into() });
+            }
+            // Nothing was queued; but keys may be watched.
+            None => {
+                let watched = self.watching.filter(|_| !is_broken);
+                match watched {
+                    Some(at) => {
+                        self.send_hidden(at, MULTI);
+                        self.send(at);
+                    }
+                    None if is_broken && carry_out => self.answer(error_frame(ABORTED)),
+                    None if carry_out => self.answer(&b"*0\r\n"[..]),
+                    None => self.answer(OK),
+                }
+            }
+        }
+        self.block = None;
+        self.watching = None;
+        Ok(())
+    }
+
+    /// Has the server forget what was queued.
+    async fn drop_block(&mut self) -> Result<(), Over> {
+        if let Some(at) = self.block.take().and_then(|block| block.leg) {
+            self.send_hidden(at, DISCARD);
+        }
+        Ok(())
+    }
+
+    /// `WATCH`.
+    pub(super) async fn watch(&mut self) -> Result<(), Over> {
+        let mut slots = self.words().into_iter().skip(1).map(|key| slot(&key));
+        let Some(slot) = slots.next() else {
+            let at = self.home().await?;
+            self.send(at);
+            return Ok(());
+        };
+        let at = match slots.all(|other| other == slot) {
+            true => self.reach(slot).await?,
+            false => Err(CROSS_SLOT),
+        };
+        match at {
+            Ok(at) if self.watching.is_none_or(|watching| watching == at) => {
+                self.settle().await?;
+                let frame = self.request_frame();
+                let reply = self.ask(at, &frame).await?;
+                let (at, reply) = self.follow(at, &frame, reply).await?;
+                if reply.starts_with(b"+") {
+                    self.watching = Some(at);
+                }
+                self.answer(reply);
+            }
+            Ok(_) | Err(CROSS_SLOT) => {
+                self.shared.metrics.cluster_cross_slot.inc();
+                self.answer(error_frame(CROSS_SLOT));
+            }
+            Err(_) => self.answer(error_frame(NOT_SERVED)),
+        }
+        Ok(())
+    }
+
+    /// `UNWATCH`.
+    pub(super) async fn unwatch(&mut self) -> Result<(), Over> {
+        match self.watching.take() {
+            Some(at) => self.send(at),
+            None => self.answer(OK),
+        }
+        Ok(())
+    }
+
+    /// What a client is told in a block whose slot moves: none of it is carried out.
+    pub(super) fn moved_in_block(&mut self) {
+        self.want_map();
+        self.is_answered();
+        let error = "TRYAGAIN lockwarden: the slot of this transaction moves to another server; none of it was done, try again";
+        self.due.push_front(Due::Local(error_frame(error).freeze()));
+    }
+}

@@ -1,0 +1,284 @@
+//! What clients set on their connections. Each shard's session has to know it, those that are opened later as well: what is said is kept,
+//! and is said to them first. The answer is that of one of them.
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::table::SessionVerb;
+use lockwarden_resp::{Protocol, RequestLimits};
+
+use super::{Front, Over};
+use crate::session::error_frame;
+
+const OK: &[u8] = b"+OK\r\n";
+/// What a client may have set at most; more is not said to sessions that are opened later.
+const MAX_SAID: usize = 16 * 1024;
+
+/// The kind of `CLIENT TRACKING`.
+const TRACKING: &[u8] = b"TRACKING";
+
+/// `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    On,
+    Off,
+    /// Not to the next request.
+    SkipNext,
+}
+
+impl Reply {
+    /// Whether the next request is answered.
+    pub(super) fn next(&mut self) -> bool {
+        match *self {
+            Reply::On => true,
+            Reply::Off => false,
+            Reply::SkipNext => {
+                *self = Reply::On;
+                false
+            }
+        }
+    }
+}
+
+/// What the client has said of itself, one request of a kind, in the order in which they were said last.
+#[derive(Default)]
+pub(super) struct Said {
+    frames: Vec<(Vec<u8>, Bytes)>,
+    /// Servers want a login, and there was none yet.
+    pub(super) must_log_in: bool,
+}
+
+impl Said {
+    pub(super) fn frames(&self) -> impl Iterator<Item = &Bytes> {
+        self.frames.iter().map(|(_, frame)| frame)
+    }
+
+    /// A server has taken this, which takes the place of what was said of the same kind.
+    fn note(&mut self, kind: &[u8], frame: &Bytes) {
+        self.frames.retain(|(other, _)| other != kind);
+        let so_far: usize = self.frames().map(Bytes::len).sum();
+        if so_far + frame.len() <= MAX_SAID {
+            self.frames.push((kind.to_owned(), frame.clone()));
+        }
+    }
+
+    /// Whether servers tell what was changed of what the client has read.
+    pub(super) fn tracks(&self) -> bool {
+        self.frames.iter().any(|(kind, _)| kind == TRACKING)
+    }
+
+    fn clear(&mut self) {
+        self.frames.clear();
+    }
+}
+
+impl Front {
+    /// The request at hand, in memory of its own.
+    pub(super) fn request_frame(&self) -> Bytes {
+        Bytes::copy_from_slice(self.inbox.request().frame())
+    }
+
+    /// Its arguments, the name among them.
+    pub(super) fn words(&self) -> Vec<Bytes> {
+        self.inbox.request().args().map(Bytes::copy_from_slice).collect()
+    }
+
+    pub(super) async fn session_verb(&mut self, verb: SessionVerb) -> Result<(), Over> {
+        match verb {
+            SessionVerb::Multi => self.begin_block(),
+            SessionVerb::Exec => self.answer(error_frame("ERR EXEC without MULTI")),
+            SessionVerb::Discard => self.answer(error_frame("ERR DISCARD without MULTI")),
+            SessionVerb::Watch => self.watch().await?,
+            SessionVerb::Unwatch => self.unwatch().await?,
+            SessionVerb::Subscribe(_) | SessionVerb::Unsubscribe(_) => self.subscribe(verb).await?,
+            SessionVerb::ClientReply => self.client_reply(),
+            SessionVerb::ClientTracking => self.track().await?,
+            SessionVerb::Reset => {
+                self.said.clear();
+                (self.watching, self.listening) = (None, None);
+                (self.reply, self.protocol) = (Reply::On, Protocol::Resp2);
+                self.tell_all(b"").await?;
+            }
+            SessionVerb::Quit => {
+                self.answer(OK);
+                self.settle().await?;
+                return Err(Over::Done);
+            }
+            SessionVerb::Auth => {
+                let reply = self.log_in(b"AUTH").await?;
+                self.answer(reply);
+            }
+            SessionVerb::Hello => self.hello().await?,
+            SessionVerb::Select => self.tell_all(b"SELECT").await?,
+            SessionVerb::ClientSetName => self.tell_all(b"SETNAME").await?,
+            SessionVerb::ClientSetInfo => {
+                let what = self.inbox.request().arg(2).to_ascii_uppercase();
+                self.tell_all(&what).await?;
+            }
+            SessionVerb::ClientMaintNotifications => self.tell_all(b"MAINT").await?,
+            // The way of these says already that they are for one server.
+            SessionVerb::Asking | SessionVerb::Monitor | SessionVerb::Replication => {}
+        }
+        Ok(())
+    }
+
+    /// `CLIENT NO-EVICT`, `CLIENT NO-TOUCH`.
+    pub(super) async fn set_flag(&mut self) -> Result<(), Over> {
+        let kind = self.inbox.request().arg(1).to_ascii_uppercase();
+        self.tell_all(&kind).await
+    }
+
+    /// Says the request to all sessions, and keeps it for later ones where it was taken. The client gets the reply of one.
+    async fn tell_all(&mut self, kind: &[u8]) -> Result<(), Over> {
+        let frame = self.request_frame();
+        let reply = self.told_to_all(kind, &frame).await?;
+        self.answer(reply);
+        Ok(())
+    }
+
+    async fn told_to_all(&mut self, kind: &[u8], frame: &Bytes) -> Result<Bytes, Over> {
+        let home = self.home().await?;
+        // One that was opened just now has replies due for what was said before.
+        self.settle().await?;
+        let reply = self.ask(home, frame).await?;
+        if reply.starts_with(b"-") {
+            return Ok(reply);
+        }
+        for at in 0..self.legs.len() {
+            if at != home && self.legs[at].as_ref().is_some_and(|leg| !leg.ended) {
+                // What one has taken the others take; one that is gone is none any more.
+                self.ask(at, frame).await?;
+            }
+        }
+        if !kind.is_empty() {
+            self.said.note(kind, frame);
+        }
+        Ok(reply)
+    }
+
+    async fn log_in(&mut self, kind: &[u8]) -> Result<Bytes, Over> {
+        let frame = self.request_frame();
+        let reply = self.told_to_all(kind, &frame).await?;
+        if !reply.starts_with(b"-") {
+            self.said.must_log_in = false;
+            self.inbox.set_limits(RequestLimits::default());
+        }
+        Ok(reply)
+    }
+
+    async fn hello(&mut self) -> Result<(), Over> {
+        let words = self.words();
+        let logs_in = words.iter().skip(2).any(|word| word.eq_ignore_ascii_case(b"AUTH"));
+        let reply = match logs_in {
+            true => self.log_in(b"HELLO AUTH").await?,
+            false => self.told_to_all(b"HELLO", &self.request_frame()).await?,
+        };
+        if !reply.starts_with(b"-") {
+            match words.get(1).map(|word| &word[..]) {
+                Some(b"3") => self.protocol = Protocol::Resp3,
+                Some(_) => self.protocol = Protocol::Resp2,
+                None => {}
+            }
+        }
+        self.answer(replaced(&reply, b"$7\r\ncluster\r\n", b"$10\r\nstandalone\r\n"));
+        Ok(())
+    }
+
+    fn client_reply(&mut self) {
+        let mode = self.inbox.request().arg(2).to_ascii_uppercase();
+        match &mode[..] {
+            b"ON" => {
+                self.reply = Reply::On;
+                self.answer(OK);
+            }
+            b"OFF" => self.reply = Reply::Off,
+            // After OFF nothing changes, as on Redis.
+            b"SKIP" => {
+                if self.reply != Reply::Off {
+                    self.reply = Reply::SkipNext;
+                }
+            }
+            _ => self.answer(error_frame("ERR syntax error")),
+        }
+    }
+
+    /// `CLIENT TRACKING`: invalidations come from each shard by its own connection, so they cannot be sent to another one.
+    async fn track(&mut self) -> Result<(), Over> {
+        let request = self.inbox.request();
+        if request.args().any(|word| word.eq_ignore_ascii_case(b"REDIRECT")) {
+            self.answer(error_frame(
+                "ERR lockwarden stands before a whole cluster: invalidations come by the connection itself, with HELLO 3",
+            ));
+            return Ok(());
+        }
+        self.tell_all(TRACKING).await
+    }
+
+    /// `CLIENT CACHING` is for the next command, and only one session gets that: it is said to whichever that is, ahead of it.
+    pub(super) fn caching(&mut self) {
+        self.ahead = Some(self.request_frame());
+        self.answer(OK);
+    }
+
+    /// `INFO` of one server, which says of itself that it is part of a cluster.
+    pub(super) async fn show_info(&mut self) -> Result<(), Over> {
+        let home = self.home().await?;
+        self.settle().await?;
+        let frame = self.request_frame();
+        let reply = self.ask(home, &frame).await?;
+        self.answer(as_standalone(&reply));
+        Ok(())
+    }
+}
+
+/// The text of `INFO` as an ordinary Redis gives it: clients turn to other nodes by themselves where it names a cluster.
+fn as_standalone(reply: &Bytes) -> Bytes {
+    let (Some(kind @ (b'$' | b'=')), Some(line)) = (reply.first(), memchr::memchr(b'\n', reply)) else {
+        return reply.clone();
+    };
+    let text = &reply[line + 1..reply.len() - 2];
+    let text = replaced(text, b"redis_mode:cluster", b"redis_mode:standalone");
+    let text = replaced(&text, b"server_mode:cluster", b"server_mode:standalone");
+    let text = replaced(&text, b"cluster_enabled:1", b"cluster_enabled:0");
+    let mut frame = BytesMut::new();
+    frame.extend_from_slice(&[*kind]);
+    frame.extend_from_slice(text.len().to_string().as_bytes());
+    frame.extend_from_slice(b"\r\n");
+    frame.extend_from_slice(&text);
+    frame.extend_from_slice(b"\r\n");
+    frame.freeze()
+}
+
+/// The same with the first of these words in place of the other, if it is there.
+fn replaced(text: &[u8], word: &[u8], other: &[u8]) -> Bytes {
+    match memchr::memmem::find(text, word) {
+        Some(at) => [&text[..at], other, &text[at + word.len()..]].concat().into(),
+        None => Bytes::copy_from_slice(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_a_cluster_reads_as_of_a_single_server() {
+        let text = "# Server\r\nredis_mode:cluster\r\ncluster_enabled:1\r\n";
+        let expected = "# Server\r\nredis_mode:standalone\r\ncluster_enabled:0\r\n";
+        for (kind, before) in [('$', ""), ('=', "txt:")] {
+            let frame = |text: &str| format!("{kind}{}\r\n{before}{text}\r\n", before.len() + text.len());
+            assert_eq!(as_standalone(&frame(text).into()), frame(expected));
+        }
+        for other in ["-NOPERM no\r\n", "$-1\r\n", "$0\r\n\r\n"] {
+            assert_eq!(as_standalone(&Bytes::from_static(other.as_bytes())), other);
+        }
+    }
+
+    #[test]
+    fn of_each_kind_what_was_said_last_counts() {
+        let mut said = Said::default();
+        for (kind, frame) in [("HELLO AUTH", "1"), ("SETNAME", "2"), ("HELLO", "3"), ("SETNAME", "4")] {
+            said.note(kind.as_bytes(), &Bytes::from_static(frame.as_bytes()));
+        }
+        said.note(b"LONG", &Bytes::from(vec![b'x'; MAX_SAID]));
+        assert_eq!(said.frames().collect::<Vec<_>>(), ["1", "3", "4"]);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a node says of a slot that is not its own, or not any more, is followed here: nothing of such a request was carried out, so it
+//! is sent to the server that has the slot.
+
+use bytes::Bytes;
+use lockwarden_resp::{Redirect, RequestDecoder, RequestLimits, Step};
+use tokio::time::Instant;
+
+use super::route::Route;
+use super::{Due, Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE};
+use crate::session::error_frame;
+
+const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
+
+/// So often a request is sent on at once.
+const MAX_HOPS: usize = 3;
+
+/// Where a request is sent next.
+enum Next {
+    /// There, for good or this once.
+    To { at: usize, asking: bool },
+    /// It is not known yet.
+    Unknown,
+}
+
+impl Front {
+    /// The request at the head was answered so: it gets its reply from elsewhere. Until all others are answered none is taken.
+    pub(super) async fn follow_head(&mut self, redirect: Bytes) -> Result<(), Over> {
+        let Some(&Due::Leg { at, shown, kept, in_block }) = self.due.front() else {
+            return Ok(());
+        };
+        if in_block {
+            self.moved_in_block();
+            return Ok(());
+        }
+        self.is_settling = true;
+        let request = Bytes::copy_from_slice(&self.kept[..kept]);
+        let (_, reply) = self.follow(at, &request, redirect).await?;
+        self.is_answered();
+        if shown {
+            self.due.push_front(Due::Local(reply));
+        }
+        Ok(())
+    }
+
+    /// The reply to a request that one leg was sent and that it answered so, and by which leg it came.
+    pub(super) async fn follow(
+        &mut self,
+        mut at: usize,
+        request: &[u8],
+        mut redirect: Bytes,
+    ) -> Result<(usize, Bytes), Over> {
+        let since = Instant::now();
+        let mut hops = 0;
+        loop {
+            let next = match Redirect::of(&redirect) {
+                None => return Ok((at, redirect)),
+                Some(Redirect::Moved(host, port)) => {
+                    self.want_map();
+                    self.next(host, port, false).await?
+                }
+                Some(Redirect::Ask(host, port)) => self.next(host, port, true).await?,
+                Some(Redirect::TryAgain) => {
+                    self.rest(LOOK_EVERY).await?;
+                    Next::To { at, asking: false }
+                }
+                // Another server may have it by now.
+                Some(Redirect::Down) => {
+                    self.want_map();
+                    self.rest(LOOK_EVERY).await?;
+                    match self.slot_of(request).and_then(|slot| self.leg_of(slot)) {
+                        Some(at) => Next::To { at, asking: false },
+                        None => Next::Unknown,
+                    }
+                }
+            };
+            if since.elapsed() >= PATIENCE {
+                let error = match Redirect::of(&redirect) {
+                    Some(Redirect::TryAgain | Redirect::Ask(..)) => TRY_AGAIN,
+                    _ => NOT_SERVED,
+                };
+                return Ok((at, error_frame(error).freeze()));
+            }
+            let Next::To { at: to, asking } = next else {
+                self.rest(LOOK_EVERY).await?;
+                continue;
+            };
+            // While a slot moves as a whole, both may send it to the other for a moment.
+            hops += 1;
+            if hops > MAX_HOPS {
+                self.rest(LOOK_EVERY).await?;
+            }
+            at = to;
+            self.take_early(at).await?;
+            if asking {
+                self.ask(at, ASKING).await?;
+            }
+            redirect = self.ask(at, request).await?;
+        }
+    }
+
+    /// The leg to the primary that a redirect names.
+    async fn next(&mut self, host: &[u8], port: u16, asking: bool) -> Result<Next, Over> {
+        let shard = self.shared.shards.map().and_then(|map| map.at(host, port));
+        let Some(shard) = shard.and_then(|id| self.shared.shards.get(id)) else {
+            self.want_map();
+            return Ok(Next::Unknown);
+        };
+        let at = self.leg_for(&shard).await?;
+        Ok(at.map_or(Next::Unknown, |at| Next::To { at, asking }))
+    }
+
+    /// The slot of a request that was sent before.
+    fn slot_of(&self, request: &[u8]) -> Option<u16> {
+        let mut decoder = RequestDecoder::new(RequestLimits::default());
+        match decoder.decode(request) {
+            Ok(Step::Request { .. }) => match self.route_of(&decoder.request(request)) {
+                Route::Slot(slot) => Some(slot),
+                _ => None,
+            },
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// What is under way on a leg is answered before anything else is sent there; those replies wait for their turn.
+    async fn take_early(&mut self, at: usize) -> Result<(), Over> {
+        loop {
+            let head_is_here = matches!(self.due.front(), Some(Due::Leg { at: head, .. }) if *head == at);
+            let Some(leg) = &self.legs[at] else {
+                return Err(Over::Backend);
+            };
+            // The reply of the one that is followed has come.
+            if leg.early() + usize::from(head_is_here) >= leg.due {
+                return Ok(());
+            }
+            let frame = self.next_frame(at).await?;
+            if let Some(leg) = &mut self.legs[at] {
+                leg.keep_early(frame);
+            }
+        }
+    }
+}

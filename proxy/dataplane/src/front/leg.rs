@@ -1,0 +1,171 @@
+//! One leg of a client: the pipe to its session with one shard, and the replies that come by it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_control::net::buffer_pool::{give_back, move_front, put};
+use lockwarden_control::net::pipe::Pipe;
+use lockwarden_control::telemetry::events::SessionNumber;
+use lockwarden_resp::{Redirect, ReplyError, ReplyLimits, ReplyScanner, Scan};
+
+use crate::state::ProxyState;
+
+/// See the module.
+pub(super) struct Leg {
+    pub(super) shard: Arc<ProxyState>,
+    /// Of its session.
+    pub(super) session: SessionNumber,
+    pub(super) pipe: Pipe,
+    /// Requests that the pipe had no room for.
+    pub(super) to: BytesMut,
+    /// What has come by the pipe.
+    pub(super) from: BytesMut,
+    /// How much of that belongs to a frame that is collected and was scanned.
+    scanned: usize,
+    scanner: ReplyScanner,
+    /// The frame at the front is one that nobody asked for.
+    in_push: bool,
+    /// Replies that were taken before it was their turn.
+    early: VecDeque<Bytes>,
+    /// Requests under way.
+    pub(super) due: usize,
+    /// No more comes.
+    pub(super) ended: bool,
+}
+
+/// What has come of the reply that is due.
+pub(super) enum Came {
+    /// All of it; it was handed on.
+    Whole,
+    /// All of it: the request is to be sent to another server, and this says why.
+    Redirect(Bytes),
+    /// Not all of it yet.
+    Part,
+}
+
+impl Leg {
+    pub(super) fn new(shard: Arc<ProxyState>, session: SessionNumber, pipe: Pipe) -> Leg {
+        Leg {
+            shard,
+            session,
+            pipe,
+            to: BytesMut::new(),
+            from: BytesMut::new(),
+            scanned: 0,
+            scanner: ReplyScanner::new(ReplyLimits::default()),
+            in_push: false,
+            early: VecDeque::new(),
+            due: 0,
+            ended: false,
+        }
+    }
+
+    /// Puts a request on its way.
+    pub(super) fn send(&mut self, request: &[u8]) {
+        put(&mut self.to, request);
+    }
+
+    /// Whether nothing of a frame has been handed on without the rest of it.
+    pub(super) fn is_between_frames(&self) -> bool {
+        self.scanner.at_frame_start() && self.scanned == 0
+    }
+
+    /// Hands on what has come of the reply that is due, and of pushes before it, to a client that has had `sent` bytes. A reply that
+    /// is not `shown` is dropped; `looks`: a redirect is not handed on.
+    pub(super) fn relay(
+        &mut self,
+        to_client: &mut BytesMut,
+        sent: u64,
+        (shown, looks): (bool, bool),
+    ) -> Result<Came, ReplyError> {
+        if let Some(frame) = self.early.pop_front() {
+            if looks && Redirect::of(&frame).is_some() {
+                self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, false);
+                return Ok(Came::Redirect(frame));
+            }
+            if shown {
+                put(to_client, &frame);
+            }
+            self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, shown);
+            return Ok(Came::Whole);
+        }
+        while !self.from.is_empty() {
+            if self.scanner.at_frame_start() {
+                self.in_push = self.from[0] == b'>';
+                if looks && self.from[0] == b'-' {
+                    // An error is one line, and is scanned as a whole.
+                    let Some(end) = memchr::memchr(b'\n', &self.from) else {
+                        return Ok(Came::Part);
+                    };
+                    if Redirect::of(&self.from[..=end]).is_some() {
+                        let frame = Bytes::copy_from_slice(&self.from[..=end]);
+                        self.from.advance(frame.len());
+                        give_back(&mut self.from);
+                        self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, false);
+                        return Ok(Came::Redirect(frame));
+                    }
+                }
+            }
+            let skipped = self.scanner.skip_frames(&self.from, 1)?;
+            let goes = shown || self.in_push;
+            match goes {
+                true => move_front(&mut self.from, skipped.bytes, to_client),
+                false => self.from.advance(skipped.bytes),
+            }
+            give_back(&mut self.from);
+            self.pipe.goes_on(skipped.bytes, sent + to_client.len() as u64, goes);
+            if skipped.frames > 0 && !self.in_push {
+                return Ok(Came::Whole);
+            }
+        }
+        Ok(Came::Part)
+    }
+
+    /// Takes a whole frame, where one has come; pushes as well.
+    pub(super) fn take_frame(&mut self) -> Result<Option<Bytes>, ReplyError> {
+        if self.scanned >= self.from.len() {
+            return Ok(None);
+        }
+        match self.scanner.scan(&self.from[self.scanned..])? {
+            Scan::Partial => {
+                self.scanned = self.from.len();
+                Ok(None)
+            }
+            Scan::Complete { consumed } => {
+                let end = self.scanned + consumed;
+                self.scanned = 0;
+                Ok(Some(self.from.split_to(end).freeze()))
+            }
+        }
+    }
+
+    /// Takes a frame that nobody asked for, where one has come as a whole: a push, or the error that Redis gives before it hangs
+    /// up. Not while a frame is handed on in parts.
+    pub(super) fn take_push(&mut self) -> Result<Option<Bytes>, ReplyError> {
+        let is_push = |first: u8| first == b'>' || first == b'-' && self.due == 0;
+        if !self.scanner.at_frame_start() || !self.from.first().copied().is_some_and(is_push) {
+            return Ok(None);
+        }
+        // Looked at afresh each time: pushes are short.
+        match ReplyScanner::new(ReplyLimits::default()).scan(&self.from)? {
+            Scan::Partial => Ok(None),
+            Scan::Complete { consumed } => Ok(Some(self.from.split_to(consumed).freeze())),
+        }
+    }
+
+    /// Keeps a reply until its turn.
+    pub(super) fn keep_early(&mut self, frame: Bytes) {
+        self.early.push_back(frame);
+    }
+
+    /// Replies that were taken early.
+    pub(super) fn early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Whether its session is to stay as long as the client does, because it holds a lease that is kept alive.
+    pub(super) fn holds(&self) -> bool {
+        self.shard.renewals.has(self.session)
+    }
+}

@@ -1,0 +1,252 @@
+//! Requests that concern several shards: each gets its part, all at the same time, and the client gets one reply. They are not atomic:
+//! the page about clusters says so.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_control::random;
+use lockwarden_lock::companion::slot;
+use lockwarden_resp::{Redirect, Value, parse_reply, put_error, put_integer, put_request, put_value};
+
+use super::route::{Joined, Parts};
+use super::{Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE};
+use crate::backend::cluster::ShardId;
+use crate::session::error_frame;
+
+/// From this bit on a cursor says at which shard it stands, by the lowest slot of that. No server has been seen to use more than
+/// 24 bits of it.
+const SHARD_BITS: u32 = 48;
+
+impl Front {
+    /// `DEL a b` and the like, taken apart by slots.
+    pub(super) async fn split(&mut self, parts: Parts) -> Result<(), Over> {
+        let words = self.words();
+        let step = if parts == Parts::Pairs { 2 } else { 1 };
+        let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for at in (1..words.len()).step_by(step) {
+            by_slot.entry(slot(&words[at])).or_default().push(at);
+        }
+        let mut requests = Vec::new();
+        for (slot, places) in &by_slot {
+            let at = match self.reach(*slot).await? {
+                Ok(at) => at,
+                Err(error) => {
+                    self.answer(error_frame(error));
+                    return Ok(());
+                }
+            };
+            let named = places.iter().flat_map(|place| &words[*place..*place + step]);
+            let mut frame = BytesMut::new();
+            put_request(&mut frame, &std::iter::once(&words[0]).chain(named).collect::<Vec<_>>());
+            requests.push((at, frame.freeze()));
+        }
+        let replies = self.ask_all(requests).await?;
+        let replies: Vec<Value> = replies.iter().map(|frame| self.read(frame)).collect();
+        let mut joined = BytesMut::new();
+        match (error_among(&replies), parts) {
+            (Some(error), _) => put_error(&mut joined, error),
+            (None, Parts::Sum) => put_integer(&mut joined, sum(&replies)),
+            (None, Parts::Pairs) => joined.extend_from_slice(b"+OK\r\n"),
+            (None, Parts::InOrder) => {
+                let mut values = vec![Value::Null; words.len() - 1];
+                for (places, reply) in by_slot.values().zip(&replies) {
+                    for (place, value) in places.iter().zip(reply.as_items().unwrap_or_default()) {
+                        values[*place - 1] = value.clone();
+                    }
+                }
+                put_value(&mut joined, &Value::Array(values), self.protocol);
+            }
+        }
+        self.answer(joined);
+        Ok(())
+    }
+
+    /// The request at hand on every shard.
+    pub(super) async fn ask_every(&mut self, joined: Joined) -> Result<(), Over> {
+        let frame = self.request_frame();
+        let Some(replies) = self.told_by_every(&frame).await? else {
+            return Ok(());
+        };
+        let values: Vec<Value> = replies.iter().map(|frame| self.read(frame)).collect();
+        if let Some(error) = error_among(&values) {
+            self.answer(error_frame(&String::from_utf8_lossy(error)));
+            return Ok(());
+        }
+        let mut reply = BytesMut::new();
+        match joined {
+            Joined::First => reply.extend_from_slice(replies.first().map_or(&b"+OK\r\n"[..], |first| first)),
+            Joined::Sum => put_integer(&mut reply, sum(&values)),
+            Joined::Names => {
+                let names = values.iter().flat_map(|value| value.as_items().unwrap_or_default()).cloned().collect();
+                put_value(&mut reply, &Value::Array(names), self.protocol);
+            }
+            Joined::Everywhere => put_value(&mut reply, &Value::Array(everywhere(&values)), self.protocol),
+        }
+        self.answer(reply);
+        Ok(())
+    }
+
+    /// The replies of all shards; `None` where one of them is not there, which the client was told.
+    async fn told_by_every(&mut self, frame: &Bytes) -> Result<Option<Vec<Bytes>>, Over> {
+        let mut requests = Vec::new();
+        for (_, id) in self.shards_in_order() {
+            match self.leg_to_shard(id).await? {
+                Some(at) => requests.push((at, frame.clone())),
+                None => {
+                    self.answer(error_frame(NOT_SERVED));
+                    return Ok(None);
+                }
+            }
+        }
+        self.ask_all(requests).await.map(Some)
+    }
+
+    /// `SCAN`: one shard after the other.
+    pub(super) async fn scan(&mut self) -> Result<(), Over> {
+        let mut words = self.words();
+        let cursor = std::str::from_utf8(&words[1]).ok().and_then(|digits| digits.parse::<u64>().ok());
+        let shards = self.shards_in_order();
+        let slot_of = |cursor: u64| u16::try_from(cursor >> SHARD_BITS).ok();
+        // Slots may have moved since: the shard that has this one now goes on.
+        let home = |slot: u16| self.shared.shards.map().and_then(|map| map.home(slot));
+        let place = cursor.and_then(|cursor| match slot_of(cursor)? {
+            0 => Some(0),
+            slot => shards.iter().position(|(_, id)| Some(*id) == home(slot)),
+        });
+        let (Some(cursor), Some(place)) = (cursor, place.filter(|place| *place < shards.len())) else {
+            self.answer(error_frame("ERR invalid cursor"));
+            return Ok(());
+        };
+        let (_, id) = shards[place];
+        let Some(at) = self.leg_to_shard(id).await? else {
+            self.answer(error_frame(NOT_SERVED));
+            return Ok(());
+        };
+        words[1] = (cursor & ((1 << SHARD_BITS) - 1)).to_string().into();
+        let mut frame = BytesMut::new();
+        put_request(&mut frame, &words);
+        self.settle().await?;
+        let reply = self.ask(at, &frame).await?;
+        let value = self.read(&reply);
+        let Some([next, names]) = value.as_items() else {
+            self.answer(reply);
+            return Ok(());
+        };
+        let next = next.as_bytes().and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
+        let at_shard = |place: usize| shards.get(place).map_or(0, |(slot, _)| u64::from(*slot) << SHARD_BITS);
+        let next = match next {
+            Some(0) | None => at_shard(place + 1),
+            Some(next) => at_shard(place) | next,
+        };
+        let mut joined = BytesMut::new();
+        put_value(&mut joined, &Value::Array(vec![Value::Bulk(next.to_string().into()), names.clone()]), self.protocol);
+        self.answer(joined);
+        Ok(())
+    }
+
+    /// `RANDOMKEY`: of one shard, drawn anew; of another, where that has none.
+    pub(super) async fn draw(&mut self) -> Result<(), Over> {
+        let frame = self.request_frame();
+        let shards = self.shards_in_order();
+        let [first, ..] = random::sixteen();
+        let mut last = error_frame(NOT_SERVED).freeze();
+        for step in 0..shards.len() {
+            let (_, id) = shards[(usize::from(first) + step) % shards.len()];
+            if let Some(at) = self.leg_to_shard(id).await? {
+                self.settle().await?;
+                last = self.ask(at, &frame).await?;
+                if !self.read(&last).is_null() {
+                    break;
+                }
+            }
+        }
+        self.answer(last);
+        Ok(())
+    }
+
+    /// `WAIT`: on every shard that this client has a session with, as those have its writes. The fewest replicas count.
+    pub(super) async fn wait_for_replicas(&mut self) -> Result<(), Over> {
+        let frame = self.request_frame();
+        let open = (0..self.legs.len()).filter(|at| self.legs[*at].as_ref().is_some_and(|leg| !leg.ended));
+        let requests = open.map(|at| (at, frame.clone())).collect();
+        let replies = self.ask_all(requests).await?;
+        let values: Vec<Value> = replies.iter().map(|frame| self.read(frame)).collect();
+        let fewest = replies.iter().zip(&values).min_by_key(|(_, value)| match value {
+            Value::Error(_) => i64::MIN,
+            value => value.as_integer().or_else(|| value.as_items()?.iter().filter_map(Value::as_integer).min()).unwrap_or(0),
+        });
+        let reply = fewest.map_or_else(|| error_frame(NOT_SERVED).freeze(), |(reply, _)| reply.clone());
+        self.answer(reply);
+        Ok(())
+    }
+
+    /// Sends all of these at the same time, and returns their replies; what was sent to the wrong server is sent to the right one.
+    async fn ask_all(&mut self, requests: Vec<(usize, Bytes)>) -> Result<Vec<Bytes>, Over> {
+        // A session that was opened just now is told first what the client has said of itself.
+        self.settle().await?;
+        for (at, frame) in &requests {
+            if let Some(leg) = &mut self.legs[*at] {
+                leg.send(frame);
+            }
+        }
+        let mut replies = Vec::new();
+        for (at, _) in &requests {
+            replies.push(self.taken_frame(*at).await?);
+        }
+        for ((at, frame), reply) in requests.iter().zip(&mut replies) {
+            if Redirect::of(reply).is_some() {
+                (_, *reply) = self.follow(*at, frame, reply.clone()).await?;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// All shards that have slots, in the order of the lowest one of each.
+    fn shards_in_order(&self) -> Vec<(u16, ShardId)> {
+        let Some(map) = self.shared.shards.map() else {
+            return Vec::new();
+        };
+        let mut shards: Vec<(u16, ShardId)> = Vec::new();
+        let slots = map.slots();
+        for (slot, id) in slots.homes() {
+            if !shards.iter().any(|(_, known)| *known == id) {
+                shards.push((slot, id));
+            }
+        }
+        shards
+    }
+
+    async fn leg_to_shard(&mut self, id: ShardId) -> Result<Option<usize>, Over> {
+        let since = tokio::time::Instant::now();
+        loop {
+            if let Some(shard) = self.shared.shards.get(id)
+                && let Some(at) = self.leg_for(&shard).await?
+            {
+                return Ok(Some(at));
+            }
+            if since.elapsed() >= PATIENCE {
+                return Ok(None);
+            }
+            self.rest(LOOK_EVERY).await?;
+        }
+    }
+
+    fn read(&self, frame: &Bytes) -> Value {
+        parse_reply(frame, self.protocol).unwrap_or(Value::Null)
+    }
+}
+
+fn error_among(replies: &[Value]) -> Option<&Bytes> {
+    replies.iter().find_map(Value::as_error)
+}
+
+fn sum(replies: &[Value]) -> i64 {
+    replies.iter().filter_map(Value::as_integer).fold(0, i64::saturating_add)
+}
+
+/// Of arrays of 0 and 1: 1 where all have it.
+fn everywhere(replies: &[Value]) -> Vec<Value> {
+    let places = replies.first().and_then(Value::as_items).map_or(0, <[Value]>::len);
+    let at = |place: usize| replies.iter().filter_map(move |reply| reply.as_items()?.get(place)?.as_integer()).min();
+    (0..places).map(|place| Value::Integer(at(place).unwrap_or(0))).collect()
+}

@@ -1,0 +1,149 @@
+//! What is done for each server behind the process, from when it is met until it is gone: its own connection, its chores, its
+//! renewals. Where there is a cluster, its servers come and go with the map.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::break_lease::BreakOrder;
+use super::renewals::RenewAll;
+use super::{Judgement, chores, renewals};
+use crate::backend::cluster::ShardId;
+use crate::state::ProxyState;
+
+/// A shard that has had no slots for so long is over. Until then what its clients have there is looked after.
+const WITHOUT_SLOTS: Duration = Duration::from_secs(60);
+/// Between two looks whether one is, and for changes of the map that were missed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long all leases may take to be renewed before the process ends.
+const RENEWED_WITHIN: Duration = Duration::from_secs(2);
+/// Few give orders, and they wait for what comes of them.
+const MAX_ORDERS: usize = 4;
+
+/// See the module.
+pub struct Upkeep {
+    judgement: Judgement,
+    servers: Mutex<BTreeMap<ShardId, Kept>>,
+}
+
+/// One server that is looked after.
+struct Kept {
+    /// Ends what is done for it.
+    _tasks: JoinSet<()>,
+    breaking: mpsc::Sender<BreakOrder>,
+    renewing: mpsc::Sender<RenewAll>,
+    /// Since when it has no slots.
+    idle: Option<Instant>,
+}
+
+impl Upkeep {
+    /// Which serves what this says.
+    pub fn new(judgement: Judgement) -> Arc<Upkeep> {
+        Arc::new(Upkeep { judgement, servers: Mutex::default() })
+    }
+
+    /// Looks after this server, until it is over. Called in a runtime.
+    pub fn begin(&self, shared: &Arc<ProxyState>) {
+        let (breaking, inbox) = mpsc::channel(MAX_ORDERS);
+        let (renewing, orders) = mpsc::channel(1);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(super::run(shared.clone(), self.judgement.clone()));
+        tasks.spawn(chores::run(shared.clone(), inbox));
+        tasks.spawn(renewals::run(shared.clone(), orders));
+        // The password is the same for all of them.
+        if shared.backend.shard == ShardId::FIRST {
+            let refreshing = shared.clone();
+            tasks.spawn(async move {
+                let address = &refreshing.backend.address;
+                address.keep_login_fresh(&refreshing.metrics).await;
+            });
+        }
+        let kept = Kept { _tasks: tasks, breaking, renewing, idle: None };
+        self.servers().insert(shared.backend.shard, kept);
+    }
+
+    /// Takes orders to break a lease of this lock's server.
+    pub fn breaks(&self, shard: ShardId) -> Option<mpsc::Sender<BreakOrder>> {
+        self.servers().get(&shard).map(|server| server.breaking.clone())
+    }
+
+    /// Renews every lease to its full TTL: holders can come back through another proxy within that.
+    pub async fn renew_all(&self) {
+        let orders: Vec<_> = self.servers().values().map(|server| server.renewing.clone()).collect();
+        let mut renewing = JoinSet::new();
+        for orders in orders {
+            renewing.spawn(async move {
+                let (done, renewed) = oneshot::channel();
+                orders.send(done).await.is_err() || renewed.await.is_ok()
+            });
+        }
+        if timeout(RENEWED_WITHIN, renewing.join_all()).await.is_err() {
+            tracing::warn!("the leases that are kept alive could not be renewed before stopping");
+        }
+    }
+
+    /// Looks after the servers of a cluster as they come and go. Runs until the process ends; returns at once where there is none.
+    pub async fn follow_map(&self, first: Arc<ProxyState>) {
+        let Some(map) = first.shards.map().cloned() else {
+            return;
+        };
+        let mut news = map.news();
+        loop {
+            let slots = map.slots();
+            for (id, shard) in slots.shards() {
+                if first.shards.get(id).is_none() {
+                    tracing::info!(shard = %id, primary = %shard.primary.place, slots = shard.slots, "a shard of the cluster was met");
+                    self.begin(&first.of_shard(id));
+                }
+                self.look_at_slots(id, shard.slots);
+            }
+            for id in self.over() {
+                tracing::info!(shard = %id, "a shard of the cluster has had no slots for a while, and is left");
+                self.servers().remove(&id);
+                first.shards.leave(id);
+                map.forget(id);
+            }
+            first.metrics.cluster_slots_unserved.set(unserved(&first));
+            tokio::select! {
+                _ = news.changed() => {}
+                () = sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    fn look_at_slots(&self, id: ShardId, slots: u16) {
+        if let Some(server) = self.servers().get_mut(&id) {
+            match slots {
+                0 => drop(server.idle.get_or_insert_with(Instant::now)),
+                _ => server.idle = None,
+            }
+        }
+    }
+
+    /// Those that have had no slots for long. What is not one server's is the first one's affair, so that stays.
+    fn over(&self) -> Vec<ShardId> {
+        let servers = self.servers();
+        let is_over = |server: &Kept| server.idle.is_some_and(|since| since.elapsed() >= WITHOUT_SLOTS);
+        let over = servers.iter().filter(|(id, server)| **id != ShardId::FIRST && is_over(server));
+        over.map(|(id, _)| *id).collect()
+    }
+
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<ShardId, Kept>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many slots of the cluster have no primary that is served.
+fn unserved(first: &ProxyState) -> i64 {
+    let Some(map) = first.shards.map() else {
+        return 0;
+    };
+    let slots = map.slots();
+    let served = slots.shards().filter(|(id, _)| first.shards.get(*id).is_some_and(|shard| shard.is_served()));
+    let served: i64 = served.map(|(_, shard)| i64::from(shard.slots)).sum();
+    i64::from(lockwarden_lock::companion::SLOTS) - served
+}

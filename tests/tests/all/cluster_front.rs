@@ -1,0 +1,449 @@
+//! One lockwarden before a whole cluster, `redis-cluster://`, whose clients know nothing of it.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
+use std::time::Duration;
+
+use lockwarden_tests::{Client, Cluster, ProxyBuilder, Redis, holds_for, wait_for};
+
+fn front(cluster: &Cluster) -> ProxyBuilder {
+    ProxyBuilder::for_backend(&cluster.url())
+}
+
+/// Keys of each shard, one behind the other.
+#[track_caller]
+fn one_of_each(cluster: &Cluster, prefix: &str) -> [String; 3] {
+    [0, 1, 2].map(|at| {
+        let mut names = (0..).map(|number| format!("{prefix}{number}"));
+        names.find(|name| cluster.home_of(name) == at).expect("each shard has some")
+    })
+}
+
+#[test]
+fn a_client_that_knows_no_cluster_sees_one_redis() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let client = proxy.client();
+    let [a, b, c] = one_of_each(&cluster, "key:");
+    for (key, value) in [(&a, 1), (&b, 2), (&c, 3)] {
+        client.sends(format!("SET {key} {value}")).gets("+OK");
+        client.sends(format!("GET {key}")).gets(format!("$1 {value}"));
+    }
+    // What concerns several shards is put together.
+    client.sends(format!("MGET {a} none {c} {b} {a}")).gets("[$1 1, nil, $1 3, $1 2, $1 1]");
+    client.sends(format!("EXISTS {a} {b} {c} {c} none")).gets(":4");
+    client.sends(format!("MSET {a} 4 {b} 5 {c} 6")).gets("+OK");
+    client.sends(format!("DEL {b} none {a}")).gets(":2");
+    client.sends(format!("MSET {a} 4 {b} 5")).gets("+OK");
+    client.sends(format!("RENAME {a} {b}")).gets_error("CROSSSLOT Keys in request don't hash to the same slot");
+    client.sends(format!("MSET {a}")).gets_error("ERR wrong number of arguments for 'mset' command");
+    // No record of a lock is counted by KEYS and SCAN, all keys are.
+    let mut keys = names(&client.sends("KEYS key:*").reply());
+    let mut scanned = Vec::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let page = client.sends(format!("SCAN {cursor} MATCH key:* COUNT 1000")).reply();
+        scanned.extend(names(&page.elements()[1]));
+        cursor = page.elements()[0].clone().text();
+        if cursor == "0" {
+            break;
+        }
+    }
+    (keys.sort(), scanned.sort());
+    let mut all = [a.clone(), b.clone(), c.clone()];
+    all.sort();
+    assert_eq!((keys.as_slice(), scanned.as_slice()), (&all[..], &all[..]));
+    client.sends("SCAN 7x").gets_error("ERR invalid cursor");
+    assert!(all.contains(&client.sends("RANDOMKEY").text()));
+    client.sends("DBSIZE").gets(":3");
+    let sha = client.sends("SCRIPT LOAD return(redis.call('get',KEYS[1]))").text();
+    for (key, value) in [(&a, 4), (&b, 5), (&c, 6)] {
+        client.sends(format!("EVALSHA {sha} 1 {key}")).gets(format!("$1 {value}"));
+    }
+    client.sends(format!("SCRIPT EXISTS {sha} {}", "0".repeat(40))).gets("[:1, :0]");
+    client.sends("FLUSHALL").gets("+OK");
+    client.sends(format!("MGET {a} {b} {c}")).gets("[nil, nil, nil]");
+    // Nothing says that it is a cluster.
+    let info = client.sends("INFO").text();
+    assert!(info.contains("redis_mode:standalone") && info.contains("cluster_enabled:0"), "{info}");
+    client.sends("CLUSTER NODES").gets_error("ERR This instance has cluster support disabled");
+    client.sends("READONLY").gets_error("ERR This instance has cluster support disabled");
+    client.sends("MONITOR").gets_error("ERR lockwarden stands before a whole cluster");
+    let hello = client.sends("HELLO 3").reply().to_string();
+    assert!(hello.contains("standalone") && !hello.contains("cluster"), "{hello}");
+}
+
+#[track_caller]
+fn names(reply: &lockwarden_tests::Reply) -> Vec<String> {
+    reply.elements().iter().map(|name| name.clone().text()).collect()
+}
+
+#[test]
+fn replies_come_in_the_order_of_their_requests_from_whatever_shard() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let client = proxy.client();
+    let lines: Vec<String> = (0..1000).map(|number| format!("SET key:{number} {number}")).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    client.pipelines(&lines, &vec!["+OK"; lines.len()]);
+    let mut lines = Vec::new();
+    let mut replies = Vec::new();
+    for number in 0..1000 {
+        lines.push(format!("GET key:{number}"));
+        replies.push(format!("${} {number}", number.to_string().len()));
+        if number % 100 == 0 {
+            lines.extend(["PING".to_owned(), "CLUSTER INFO".to_owned(), format!("MGET key:{number} key:1")]);
+            let own = format!("${} {number}", number.to_string().len());
+            let error = "-ERR This instance has cluster support disabled".to_owned();
+            replies.extend(["+PONG".to_owned(), error, format!("[{own}, $1 1]")]);
+        }
+    }
+    let (lines, replies): (Vec<&str>, Vec<&str>) =
+        (lines.iter().map(String::as_str).collect(), replies.iter().map(String::as_str).collect());
+    client.pipelines(&lines, &replies);
+    // A long reply does not keep those behind it.
+    let long = "x".repeat(3_000_000);
+    let [a, b, _] = one_of_each(&cluster, "long:");
+    client.sends_arguments(&["SET", &a, &long]).gets("+OK");
+    client.sends(format!("SET {b} 1")).gets("+OK");
+    client.pipelines(
+        &[&format!("GET {b}"), &format!("GET {a}"), &format!("GET {b}")],
+        &["$1 1", &format!("$3000000 {long}"), "$1 1"],
+    );
+    // Who wants no reply gets none.
+    client.write(b"CLIENT REPLY SKIP\r\nSET key:1 x\r\nGET key:1\r\n");
+    client.then().gets("$1 x");
+    client.write(b"CLIENT REPLY OFF\r\nSET key:1 y\r\nMGET key:1 key:2\r\nCLIENT REPLY ON\r\nGET key:1\r\n");
+    client.then().gets("+OK");
+    client.then().gets("$1 y");
+}
+
+#[test]
+fn locks_of_every_shard_are_governed() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).default_ttl("1s").start();
+    let (alice, bob) = (proxy.client_from("127.44.0.1"), proxy.client_from("127.44.0.2"));
+    let locks = one_of_each(&cluster, "lock:");
+    for (at, lock) in locks.iter().enumerate() {
+        alice.sends(format!("SETNX {lock} 1")).gets(":1");
+        bob.sends(format!("SETNX {lock} 1")).gets(":0");
+        bob.sends(format!("DEL {lock}")).gets(":0");
+        assert!(cluster.node(at).fence(lock) > 0, "{lock}");
+    }
+    // They are kept alive beyond their TTL, on each of them.
+    holds_for(Duration::from_secs(3), "all are held", || {
+        let held = bob.sends(format!("EXISTS {}", locks.join(" "))).integer();
+        held == 3
+    });
+    // The API has all of them, and knows the shards.
+    let listed = proxy.api("locks");
+    assert_eq!(listed["locks"].as_array().map(Vec::len), Some(3), "{listed}");
+    let overview = proxy.api("overview");
+    assert_eq!(overview["backend"]["shards"].as_array().map(Vec::len), Some(3), "{overview}");
+    proxy.counts("lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}", 3.0);
+    proxy.counts("lockwarden_client_connections", 2.0);
+    alice.sends(format!("DEL {}", locks.join(" "))).gets(":3");
+    // An operator breaks one wherever it is.
+    alice.sends(format!("SETNX {} 1", locks[2])).gets(":1");
+    let fence = cluster.node(2).fence(&locks[2]);
+    let body = format!("{{\"db\":0,\"fence\":{fence},\"reason\":\"test\"}}");
+    let (status, text) = proxy.post_with(Some(lockwarden_tests::ADMIN_TOKEN), &format!("/api/v1/locks/{}/break", locks[2]), &body);
+    assert_eq!(status, 200, "{text}");
+    bob.sends(format!("SETNX {} 1", locks[2])).gets(":1");
+}
+
+#[test]
+fn a_client_that_goes_leaves_its_locks_on_all_shards() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).default_ttl("1s").start();
+    let locks = one_of_each(&cluster, "lock:");
+    let (alice, bob) = (proxy.client_from("127.44.1.1"), proxy.client_from("127.44.1.2"));
+    for lock in &locks {
+        alice.sends(format!("SETNX {lock} 1")).gets(":1");
+    }
+    drop(alice);
+    for lock in &locks {
+        wait_for("the lock to run out", || bob.sends(format!("SETNX {lock} 2")).integer() == 1);
+    }
+}
+
+#[test]
+fn a_block_belongs_to_one_shard() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let client = proxy.client();
+    let [a, b, _] = one_of_each(&cluster, "key:");
+    let beside = format!("{{{a}}}");
+    client.pipelines(
+        &["MULTI", "PING", "EXEC", "MULTI", &format!("SET {a} 1"), &format!("INCR {a}"), &format!("GET {beside}"), "EXEC"],
+        &["+OK", "+QUEUED", "[+PONG]", "+OK", "+QUEUED", "+QUEUED", "+QUEUED", "[+OK, :2, nil]"],
+    );
+    client.pipelines(&["MULTI", "EXEC", "MULTI", "DISCARD"], &["+OK", "[]", "+OK", "+OK"]);
+    client.sends("EXEC").gets_error("ERR EXEC without MULTI");
+    // Over two it is carried out by neither.
+    client.sends("MULTI").gets("+OK");
+    client.sends(format!("SET {a} 9")).gets("+QUEUED");
+    client.sends(format!("SET {b} 9")).gets_error("CROSSSLOT");
+    client.sends("EXEC").gets_error("EXECABORT");
+    client.sends(format!("MGET {a} {b}")).gets("[$1 2, nil]");
+    // What is watched and what is written are on the same one.
+    client.sends(format!("WATCH {a} {b}")).gets_error("CROSSSLOT");
+    client.sends(format!("WATCH {a}")).gets("+OK");
+    client.sends(format!("WATCH {b}")).gets_error("CROSSSLOT");
+    client.sends(format!("GET {b}")).gets("nil");
+    proxy.client().sends(format!("SET {a} 5")).gets("+OK");
+    client.pipelines(&["MULTI", &format!("SET {a} 6"), "EXEC"], &["+OK", "+QUEUED", "nil-array"]);
+    client.sends(format!("WATCH {a}")).gets("+OK");
+    client.pipelines(&["MULTI", &format!("SET {a} 6"), "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
+    client.sends(format!("WATCH {a}")).gets("+OK");
+    client.sends("UNWATCH").gets("+OK");
+    client.sends(format!("WATCH {b}")).gets("+OK");
+    client.pipelines(&["MULTI", &format!("SET {a} 6"), "EXEC"], &["+OK", "-CROSSSLOT Keys in request don't hash to the same slot", "-EXECABORT Transaction discarded because of previous errors."]);
+    proxy.counts("lockwarden_cluster_cross_slot_total", 4.0);
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_known_on_every_shard() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let [a, b, c] = one_of_each(&cluster, "key:");
+    for at in 0..3 {
+        let node = cluster.node(at).client();
+        node.sends("ACL SETUSER app on >secret ~* &* +@all").gets("+OK");
+        node.sends("ACL SETUSER default resetpass >other").gets("+OK");
+    }
+    let url = cluster.url().replace("://", "://default:other@");
+    let proxy = ProxyBuilder::for_backend(&url).start();
+    let client = proxy.client();
+    client.sends(format!("GET {a}")).gets_error("NOAUTH");
+    client.sends("AUTH app wrong").gets_error("WRONGPASS");
+    client.sends("CLIENT SETNAME worker-1").gets_error("NOAUTH");
+    client.sends("AUTH app secret").gets("+OK");
+    client.sends("CLIENT SETNAME worker-1").gets("+OK");
+    for key in [&a, &b, &c] {
+        client.sends(format!("SET {key} 1")).gets("+OK");
+        client.sends("ACL WHOAMI").gets("$3 app");
+        client.sends(format!("EVAL return(redis.call('get',KEYS[1])) 1 {key}")).gets("$1 1");
+    }
+    let admin = cluster.node(1).client();
+    admin.sends("AUTH other").gets("+OK");
+    assert!(admin.sends("CLIENT LIST").text().contains("name=worker-1"), "the name is known on every shard");
+    // What is said later is said to those that are open.
+    client.sends("HELLO 3 AUTH default other SETNAME worker-2").reply();
+    for key in [&a, &b, &c] {
+        client.sends(format!("EVAL return(redis.setresp(3)) 1 {key}")).reply();
+    }
+    client.sends("ACL WHOAMI").gets("$7 default");
+    wait_for("the new name to be known", || admin.sends("CLIENT LIST").text().contains("name=worker-2"));
+    client.sends("RESET").gets("+RESET");
+    client.sends(format!("GET {b}")).gets_error("NOAUTH");
+}
+
+#[test]
+fn what_is_published_is_heard_from_any_shard() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let (listener, talker) = (proxy.client(), proxy.client());
+    let [a, ..] = one_of_each(&cluster, "key:");
+    listener.sends("SUBSCRIBE news").gets("[$9 subscribe, $4 news, :1]");
+    listener.sends("PSUBSCRIBE n*").gets("[$10 psubscribe, $2 n*, :2]");
+    listener.sends(format!("GET {a}")).gets_error("ERR Can't execute 'get'");
+    talker.sends("PUBLISH news hello").reply();
+    listener.then().gets("[$7 message, $4 news, $5 hello]");
+    listener.then().gets("[$8 pmessage, $2 n*, $4 news, $5 hello]");
+    listener.sends("UNSUBSCRIBE").gets("[$11 unsubscribe, $4 news, :1]");
+    listener.write(format!("PUNSUBSCRIBE n*\r\nSET {a} 1\r\nGET {a}\r\n").as_bytes());
+    listener.then().gets("[$12 punsubscribe, $2 n*, :0]");
+    listener.then().gets("+OK");
+    listener.then().gets("$1 1");
+    listener.sends("SSUBSCRIBE news").gets_error("ERR lockwarden stands before a whole cluster");
+    // With RESP3 what is published comes between replies.
+    listener.sends("HELLO 3").reply();
+    listener.write(b"SUBSCRIBE news\r\nPING\r\n");
+    let first = listener.then().reply().to_string();
+    assert!(first.contains("subscribe"), "{first}");
+    listener.then().gets("+PONG");
+    talker.sends("PUBLISH news again").reply();
+    let message = listener.then().reply().to_string();
+    assert!(message.contains("again"), "{message}");
+    listener.sends(format!("GET {a}")).gets("$1 1");
+}
+
+/// A client that asks as a legacy program does.
+#[track_caller]
+fn takes(client: &Client, lock: &str, token: &str) -> bool {
+    client.sends(format!("SET {lock} {token} NX PX 20000")).reply().to_string() == "+OK"
+}
+
+#[test]
+fn no_client_sees_that_slots_move() {
+    const CLIENTS: usize = 4;
+
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let locks = cluster.locks_of(0, 3);
+    let held: Vec<AtomicUsize> = locks.iter().map(|_| AtomicUsize::new(0)).collect();
+    let (granted, twice, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let client = proxy.client_from(&format!("127.45.0.{}", number + 1));
+            let (locks, held, granted, twice, is_over) = (&locks, &held, &granted, &twice, &is_over);
+            scope.spawn(move || {
+                let mut turn = number;
+                while !is_over.load(Relaxed) {
+                    turn += 1;
+                    let at = turn % locks.len();
+                    let (lock, data) = (&locks[at], format!("{{{}}}:data", locks[at]));
+                    if !takes(&client, lock, &format!("c{number}")) {
+                        continue;
+                    }
+                    granted.fetch_add(1, Relaxed);
+                    twice.fetch_add(held[at].fetch_add(1, Relaxed), Relaxed);
+                    client.pipelines(&[&format!("INCR {data}x"), &format!("EXISTS {data}y")], &[&client_counts(&client, &data), ":0"]);
+                    held[at].fetch_sub(1, Relaxed);
+                    client.sends(format!("DEL {lock}")).gets(":1");
+                }
+            });
+        }
+        for round in 0..6 {
+            let (from, to) = (round % 2, (round + 1) % 2);
+            for lock in &locks {
+                let slot = cluster.slot(lock);
+                cluster.opens_slot(slot, from, to);
+                let before = granted.load(Relaxed);
+                wait_for("locks to be taken while the slot is open", || granted.load(Relaxed) > before + 5);
+                cluster.moves_keys(slot, from, to);
+                cluster.closes_slot(slot, to);
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+    assert_eq!(twice.load(Relaxed), 0);
+    assert!(granted.load(Relaxed) > 100, "{granted:?}");
+}
+
+/// What the next `INCR` of a counter that only the holder counts gives.
+#[track_caller]
+fn client_counts(client: &Client, data: &str) -> String {
+    let before = client.sends(format!("GET {data}x")).reply().to_string();
+    let before = before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0);
+    format!(":{}", before + 1)
+}
+
+#[test]
+fn locks_of_a_shard_whose_primary_fails_over_are_found_again_and_the_others_go_on() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::with_replicas();
+    let proxy = front(&cluster).namespace("quarantine", "\"1500ms\"").default_ttl("1s").start();
+    let [first, other, _] = one_of_each(&cluster, "lock:");
+    let free = cluster.locks_of(0, 3).pop().expect("three were asked for");
+    let (alice, bob) = (proxy.client_from("127.46.0.1"), proxy.client_from("127.46.0.2"));
+    for lock in [&first, &other] {
+        wait_for("the first quarantine to be over", || alice.sends(format!("SETNX {lock} 1")).integer() == 1);
+    }
+    cluster.hands_over_to(3);
+    // The connection of who holds something there may be cut, as it would be by a Redis that fails over.
+    let carol = proxy.client_from("127.46.0.2");
+    wait_for("the lock to be known on the new primary", || {
+        let client = proxy.client_from("127.46.0.2");
+        let reply = client.sends(format!("SETNX {first} 2")).reply().to_string();
+        reply == ":0"
+    });
+    let found = proxy.client_from("127.46.0.2").sends(format!("SETNX {free} 2")).integer();
+    assert_eq!(found, 0, "what was held may have been lost");
+    // The other shards know nothing of it.
+    carol.sends(format!("SETNX {other} 2")).gets(":0");
+    wait_for("the quarantine to be over", || {
+        proxy.client_from("127.46.0.2").sends(format!("SETNX {free} 2")).integer() == 1
+    });
+    proxy.counts("lockwarden_backend_era_changes_total{backend=\"default\"}", 1.0);
+    drop(bob);
+}
+
+#[test]
+fn a_shard_that_is_down_is_said_to_be_and_the_others_are_served() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    for at in 0..3 {
+        cluster.node(at).client().sends("CONFIG SET cluster-require-full-coverage no").gets("+OK");
+    }
+    let proxy = front(&cluster).start();
+    let [a, b, c] = one_of_each(&cluster, "key:");
+    let client = proxy.client();
+    client.sends(format!("MSET {a} 1 {b} 2 {c} 3")).gets("+OK");
+    cluster.kill(1);
+    wait_for("the shard to be noticed", || proxy.metric("lockwarden_cluster_slots_unserved") > 5_000.0);
+    assert_eq!(proxy.ready(), Some(200));
+    let client = proxy.client();
+    client.sends(format!("GET {a}")).gets("$1 1");
+    client.sends(format!("GET {b}")).gets_error("CLUSTERDOWN Hash slot not served");
+    client.sends(format!("GET {c}")).gets("$1 3");
+    client.sends(format!("MGET {a} {b}")).gets_error("CLUSTERDOWN Hash slot not served");
+    client.sends("KEYS *").gets_error("CLUSTERDOWN Hash slot not served");
+    let backend = &proxy.api("overview")["backend"];
+    assert!(backend["problem"].as_str().is_some_and(|problem| problem.starts_with("shard 127.0.0.1:")), "{backend}");
+    // Back again, it is served again.
+    cluster.restart(1);
+    wait_for("all to be served", || proxy.metric("lockwarden_cluster_slots_unserved") == 0.0);
+    client.sends(format!("SET {b} 4")).gets("+OK");
+    client.sends(format!("GET {b}")).gets("$1 4");
+}
+
+#[test]
+fn a_grant_that_a_client_did_not_hear_of_is_noticed_through_the_front() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let locks = one_of_each(&cluster, "lock:");
+    for lock in &locks {
+        let client = proxy.client_from("127.44.2.1");
+        client.write(format!("SET {lock} 5c9e2f70-alice NX PX 9000\r\n").as_bytes());
+        client.leaves_a_reply_unread();
+        client.resets();
+    }
+    proxy.counts("lockwarden_undelivered_grants_total{namespace=\"locks\",outcome=\"marked\"}", 3.0);
+    // Without the mark it would block itself until the TTL.
+    let again = proxy.client_from("127.44.2.1");
+    for lock in &locks {
+        again.sends(format!("SET {lock} 5c9e2f70-alice NX PX 9000")).gets("+OK");
+    }
+}
+
+#[test]
+fn a_server_that_is_no_node_is_not_served_as_a_cluster() {
+    let single = Redis::start();
+    let proxy = ProxyBuilder::for_backend(&format!("redis-cluster://{}", single.address())).without_waiting().start();
+    proxy.logs(&["ERROR", "no client is served", "no node of the cluster tells who has which slots", "cluster support disabled"]);
+    assert_eq!(proxy.ready(), Some(503));
+    proxy.client().sends("SETNX lock:job a1").gets_close();
+}
