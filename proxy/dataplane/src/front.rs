@@ -6,11 +6,13 @@
 //! connection (`connection`), blocks (`block`), subscriptions (`listen`), and what concerns several shards (`spread`).
 
 mod block;
+mod bound;
 mod connection;
 mod follow;
 mod leg;
 mod listen;
 mod route;
+mod said;
 mod spread;
 
 use std::collections::VecDeque;
@@ -22,14 +24,15 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_control::net::arrival::Arrival;
-use lockwarden_control::net::buffer_pool::{give_back, poll_read, put};
+use lockwarden_control::net::buffer_pool::{give_back, put};
 use lockwarden_control::net::peer::PeerAddress;
 use lockwarden_control::net::pipe::{ClientSocket, Pipe};
-use lockwarden_control::net::stream::Stream;
+use lockwarden_control::net::stream::{Stream, poll_read};
 use lockwarden_control::net::wakeup::Wakeup;
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use lockwarden_lock::classify::names_lock;
-use lockwarden_resp::{Protocol, ReplyError, Request, RequestError, RequestLimits};
+use lockwarden_lock::table::{Lookup, lookup};
+use lockwarden_resp::{Protocol, ReplyError, Request, RequestDecoder, RequestError, RequestLimits, Step};
 
 use crate::backend::BackendError;
 use crate::backend::cluster::ShardId;
@@ -40,11 +43,10 @@ use crate::session::enter::enter;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::{Session, error_frame};
 use crate::state::ProxyState;
-use block::Block;
-use connection::{Reply, Said};
+use bound::{Block, Listening};
 use leg::{Came, Leg};
-use listen::Listening;
 use route::{Route, route};
+use said::{Reply, Said};
 
 /// Replies that wait for the client to take them, in bytes; above that no more are taken from legs.
 const MAX_UNREAD: usize = 256 * 1024;
@@ -63,7 +65,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
 /// How long a slot may be without a primary, or on its way, before the client is told.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What Redis says of a slot that nobody serves.
+/// What Redis says of a slot that no node serves.
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
@@ -73,7 +75,7 @@ pub struct Front {
     shared: Arc<ProxyState>,
     arrival: Arrival,
     peer: PeerAddress,
-    socket: Arc<ClientSocket>,
+    socket: Arc<ClientSocket<Stream>>,
     inbox: RequestBuffer,
     /// The request at the front of the inbox waits until others are answered.
     is_held: bool,
@@ -90,6 +92,8 @@ pub struct Front {
     kept: BytesMut,
     /// One was sent elsewhere: until all are answered no more are taken, so that none overtakes it.
     is_settling: bool,
+    /// What is asked now may keep the client waiting.
+    waits: bool,
     reply: Reply,
     protocol: Protocol,
     said: Said,
@@ -151,6 +155,7 @@ impl Front {
             due: VecDeque::new(),
             kept: BytesMut::new(),
             is_settling: false,
+            waits: false,
             reply: Reply::On,
             protocol: Protocol::Resp2,
             said: Said::default(),
@@ -186,11 +191,15 @@ impl Front {
             Box::pin(self.follow_head(redirect)).await?;
         }
         self.is_settling &= !self.due.is_empty();
+        let mut is_drained = false;
         while self.takes_more() {
             if !self.is_held {
                 match self.inbox.decode() {
                     Ok(true) => {}
-                    Ok(false) => break,
+                    Ok(false) => {
+                        is_drained = true;
+                        break;
+                    }
                     Err(error) => return Err(Box::pin(self.malformed(error)).await),
                 }
             }
@@ -200,7 +209,8 @@ impl Front {
             }
         }
         self.socket.leaves_waiting(self.inbox.waiting());
-        if self.inbox.done && self.inbox.is_empty() && !self.is_held {
+        // What stands behind a command that waits has no answer where the client is gone, as on Redis itself.
+        if self.inbox.done && (is_drained || self.is_held && self.head_waits()) {
             self.client_done();
         }
         if self.due.is_empty() && self.legs.iter().all(Option::is_none) {
@@ -460,7 +470,7 @@ impl Front {
         }
     }
 
-    /// Hands on what nobody asked for, where no reply is handed on in parts.
+    /// Hands on what no request asked for, where no reply is handed on in parts.
     fn deliver_pushes(&mut self) -> Result<(), Over> {
         if self.legs.iter().flatten().any(|leg| !leg.is_between_frames()) {
             return Ok(());
@@ -556,6 +566,15 @@ impl Front {
         for leg in &self.left {
             leg.pipe.close(None);
         }
+    }
+
+    /// Whether the request whose reply is due next may keep its client waiting.
+    fn head_waits(&self) -> bool {
+        let Some(&Due::Leg { kept, .. }) = self.due.front() else {
+            return false;
+        };
+        decoded(&self.kept[..kept], |request| matches!(lookup(request), Lookup::Known(spec) if spec.blocking))
+            .unwrap_or(false)
     }
 
     /// Waits for so long, or until something happens.
@@ -679,6 +698,9 @@ impl Front {
             if leg.ended {
                 return Err(Over::Backend);
             }
+            if self.waits && self.inbox.done {
+                self.client_done();
+            }
             self.flush()?;
             self.wait().await?;
         }
@@ -700,7 +722,8 @@ impl Front {
                 self.last_replies().await;
                 // The client hears of it as it would from Redis; and for as long as it does not close its own end it is
                 // there, and its locks are kept alive.
-                self.socket.say_goodbye();
+                let _ = self.socket.stream().shutdown_write();
+                self.socket.was_told_goodbye();
                 self.wait_for_holder().await;
                 self.close_legs(None);
             }
@@ -731,7 +754,8 @@ impl Front {
                 if self.flush().is_err() {
                     return;
                 }
-                if !self.to_client.is_empty() && poll_fn(|cx| self.socket.stream().poll_write_ready(cx)).await.is_err() {
+                if !self.to_client.is_empty() && poll_fn(|cx| self.socket.stream().poll_write_ready(cx)).await.is_err()
+                {
                     return;
                 }
             }
@@ -768,6 +792,15 @@ impl Front {
         if let Some(map) = self.shared.shards.map() {
             map.want();
         }
+    }
+}
+
+/// What this says of a request that was sent before.
+fn decoded<T>(frame: &[u8], look: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+    let mut decoder = RequestDecoder::new(RequestLimits::default());
+    match decoder.decode(frame) {
+        Ok(Step::Request { .. }) => Some(look(&decoder.request(frame))),
+        Ok(_) | Err(_) => None,
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use lockwarden_control::net::buffer_pool;
 use lockwarden_control::net::peer::PeerAddress;
-use lockwarden_control::net::stream::Stream;
+use lockwarden_control::net::stream::{Stream, poll_read};
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use lockwarden_resp::{RequestDecoder, RequestError, RequestLimits, Step, put_error};
 use prometheus::IntGauge;
@@ -120,7 +120,7 @@ impl Conversation<'_> {
             if is_full {
                 continue;
             }
-            match poll_fn(|cx| buffer_pool::poll_read(stream, &mut self.inbox, cx)).await {
+            match poll_fn(|cx| poll_read(stream, &mut self.inbox, cx)).await {
                 Ok(0) => return End::Client,
                 Ok(_) => {}
                 Err(error) => return End::Io(error),

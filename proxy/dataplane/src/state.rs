@@ -23,7 +23,7 @@ use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::applications::Naming;
 use lockwarden_control::telemetry::audit::Audit;
 use lockwarden_control::telemetry::discovery::Discovery;
-use lockwarden_control::telemetry::events::EventLog;
+use lockwarden_control::telemetry::events::{EventLog, SessionNumber};
 use lockwarden_control::telemetry::logging::{ObservationFolder, RepeatFolder};
 use lockwarden_control::telemetry::metrics::{Metrics, NamespaceMirror};
 use lockwarden_lock::companion::slot;
@@ -302,6 +302,12 @@ impl ProxyState {
             }
         }
         false
+    }
+
+    /// Whether a lease of this session is kept alive. In a cluster its slot may have moved since it was taken.
+    pub(crate) fn keeps_leases_of(&self, session: SessionNumber) -> bool {
+        let elsewhere = || self.shards.each().iter().any(|shard| shard.renewals.has(session));
+        self.renewals.has(session) || (self.shards.map().is_some() && elsewhere())
     }
 
     /// Whether clients of this server are served.

@@ -402,6 +402,26 @@ impl LeaseTable {
         debug_assert_eq!(self.check_invariants(), Ok(()));
     }
 
+    /// Takes the leases of these locks away, which are another server's from now on.
+    pub fn take_away(&mut self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
+        let keys: Vec<DbKey> = self.leases.keys().filter(|key| of(key)).cloned().collect();
+        let taken = keys.into_iter().filter_map(|key| {
+            let Placed { lease, place } = self.leases.remove(&key)?;
+            self.leave((lease.ends, place));
+            Some((key, lease))
+        });
+        let taken = taken.collect();
+        debug_assert_eq!(self.check_invariants(), Ok(()));
+        taken
+    }
+
+    /// Takes in a lease that was another server's before, unless a newer one of the lock is known here.
+    pub fn take_in(&mut self, key: &DbKey, lease: Lease) {
+        if self.get(key).is_none_or(|known| known.fence < lease.fence) {
+            self.begin(key, lease);
+        }
+    }
+
     /// Adds what each namespace holds at `now`. Which one a lock belongs to is asked anew: a reload may have changed it.
     pub fn held(&self, namespaces: &Namespaces, held: &mut [Held], now: Instant) {
         let live = |(_, lease): &(&DbKey, &Lease)| lease.ends.is_none_or(|ends| ends > now);
@@ -552,6 +572,30 @@ mod tests {
         table.doubt();
         table.is_there(&key(1), Grant([1; 16]), Some(ms(100)), start);
         table
+    }
+
+    #[test]
+    fn leases_of_a_slot_that_moves_go_from_one_table_to_another() {
+        let now = Instant::now();
+        let ttl = Some(Duration::from_secs(9));
+        let granted = |number: u8, fence| LeaseEvent::Granted {
+            grant: Grant([number; 16]),
+            fence: FencingToken(fence),
+            session: SessionId([1; 16]),
+            ttl,
+        };
+        let (mut source, mut target) = (LeaseTable::default(), LeaseTable::default());
+        for number in 0..4 {
+            source.apply(&key(number), granted(number, 10), now);
+        }
+        target.apply(&key(2), granted(9, 20), now);
+        for (key, lease) in source.take_away(|key| key.key[0] >= 2) {
+            target.take_in(&key, lease);
+        }
+        assert_eq!((held(&source, now).finite, held(&target, now).finite), (2, 2));
+        assert_eq!(target.get(&key(2)).map(|lease| lease.grant), Some(Grant([9; 16])), "the newer one stays");
+        let over = target.expire(now + Duration::from_secs(9));
+        assert_eq!(over.len(), 2);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub enum Redirect<'a> {
     Ask(&'a [u8], u16),
     /// `-TRYAGAIN`: the slot moves, and some of the keys are here.
     TryAgain,
-    /// `-CLUSTERDOWN`: for now nobody serves the slot.
+    /// `-CLUSTERDOWN`: for now no node serves the slot.
     Down,
 }
 

@@ -178,8 +178,14 @@ fn a_node_and_a_server_that_is_none_are_told_apart() {
     }
     let (cluster, single) = (Cluster::start(), Redis::start());
     for (builder, words) in [
-        (Proxy::builder(cluster.node(0)), "say cluster_node = true where one lockwarden stands before each node"),
-        (sidecar(&single), "the backend is not in cluster mode, although cluster_node = true says so"),
+        (
+            Proxy::builder(cluster.node(0)),
+            "write redis-cluster:// for all of it, say cluster_node = true where one lockwarden stands before each node",
+        ),
+        (
+            sidecar(&single),
+            "the backend is not in cluster mode, although cluster_node = true or redis-cluster:// says so",
+        ),
     ] {
         let end = builder.check_backend();
         assert!(end.code == Some(1) && end.stdout.contains(words), "{end:?}");

@@ -18,7 +18,10 @@ const CRATES: &[Layers] = &[
         "control",
         &[&["sync"], &["clock", "net", "random", "text"], &["config"], &["delivery", "telemetry"], &["ruleset"]],
     ),
-    ("dataplane", &[&["backend"], &["registry"], &["state"], &["holders"], &["maintenance", "presented", "session"]]),
+    (
+        "dataplane",
+        &[&["backend"], &["registry"], &["state"], &["holders"], &["maintenance", "presented", "session"], &["front"]],
+    ),
     ("console", &[&["view"], &["admin"]]),
     ("server", &[&["terminal"], &["app"], &["cli"]]),
 ];

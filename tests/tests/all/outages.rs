@@ -178,7 +178,7 @@ fn a_backend_in_cluster_mode_is_refused_also_where_the_proxy_may_not_use_info() 
     let redis = Redis::with_arguments(&["--cluster-enabled", "yes"]);
     redis.client().sends("ACL SETUSER default -info").gets("+OK");
     let proxy = Proxy::builder(&redis).without_waiting().start();
-    proxy.logs(&["ERROR", "no client is served", "the backend is a node of a cluster: say cluster_node = true"]);
+    proxy.logs(&["ERROR", "no client is served", "the backend is a node of a cluster: write redis-cluster://"]);
     assert_eq!(proxy.ready(), Some(503));
     proxy.client().sends("SETNX lock:job a1").gets_close();
 }

@@ -136,7 +136,7 @@ impl Views for Fake {
                 problem: None,
                 primary_since: None,
                 shards: Vec::new(),
-            sentinels: None,
+                sentinels: None,
             },
             namespaces: Vec::new(),
             policies: Vec::new(),

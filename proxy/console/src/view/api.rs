@@ -180,7 +180,7 @@ pub struct Backend {
     pub shards: Vec<Shard>,
 }
 
-/// A primary of a cluster, and whoever takes its place.
+/// A primary of a cluster, or the replica that has taken its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shard {
     /// A number that this process has given it.

@@ -3,14 +3,8 @@
 //! connection costs none, and busy ones read into memory that is in the processor's cache still.
 
 use std::cell::RefCell;
-use std::io;
-use std::pin::pin;
-use std::task::{Context, Poll, ready};
-use tokio::io::AsyncReadExt;
 
 use bytes::{Buf, BytesMut};
-
-use super::stream::Stream;
 
 /// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
 pub const READ_CHUNK: usize = 64 * 1024;
@@ -27,7 +21,7 @@ thread_local! {
 }
 
 /// Makes room for a read.
-pub(crate) fn make_room(buffer: &mut BytesMut) {
+pub(super) fn make_room(buffer: &mut BytesMut) {
     open(buffer);
     if buffer.capacity() - buffer.len() < READ_CHUNK / 2 {
         buffer.reserve(READ_CHUNK);
@@ -74,20 +68,6 @@ pub fn give_back(buffer: &mut BytesMut) {
             spare.push(buffer);
         }
     });
-}
-
-/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
-/// learns from a short read that there is no more yet, which spares a system call.
-pub fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-    if let Err(error) = ready!(socket.poll_read_ready(cx)) {
-        return Poll::Ready(Err(error));
-    }
-    make_room(buffer);
-    let read = pin!(socket.read_buf(buffer)).poll(cx);
-    if !matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
-        give_back(buffer);
-    }
-    read
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! A connection in memory, with two ends in one process. Behind one of them is a client whose requests are handed on by this and other
-//! pipes, and whose replies come together from all of them. Whoever has the other end asks through the pipe how far that client has
+//! pipes, and whose replies come together from all of them. At the other end it is asked through the pipe how far that client has
 //! taken them: what the socket says is about the bytes of all pipes, and is reckoned back to those of this one.
 
 use std::collections::VecDeque;
@@ -14,8 +14,7 @@ use socket2::SockRef;
 use tokio::io::ReadBuf;
 
 use super::buffer_pool::{give_back, move_front, open};
-use super::listener::{unacknowledged, unread};
-use super::stream::Stream;
+use super::socket_queues::{unacknowledged, unread};
 
 /// Bytes that wait in one direction; above that no more are taken.
 const ROOM: usize = 256 * 1024;
@@ -26,9 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The client's socket, and what has gone by it.
 #[derive(Debug)]
-pub struct ClientSocket {
+pub struct ClientSocket<S> {
     fd: RawFd,
-    stream: Mutex<Stream>,
+    stream: Mutex<S>,
     counts: Mutex<Counts>,
 }
 
@@ -43,14 +42,14 @@ struct Counts {
     said_goodbye: bool,
 }
 
-impl ClientSocket {
-    pub fn new(stream: Stream) -> Arc<ClientSocket> {
+impl<S: AsRawFd> ClientSocket<S> {
+    pub fn new(stream: S) -> Arc<ClientSocket<S>> {
         let fd = stream.as_raw_fd();
         Arc::new(ClientSocket { fd, stream: Mutex::new(stream), counts: Mutex::default() })
     }
 
     /// The socket, for a moment.
-    pub fn stream(&self) -> MutexGuard<'_, Stream> {
+    pub fn stream(&self) -> MutexGuard<'_, S> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,9 +74,8 @@ impl ClientSocket {
         self.counts().sent
     }
 
-    /// Tells it that no more comes.
-    pub fn say_goodbye(&self) {
-        let _ = self.stream().shutdown_write();
+    /// It was told that no more comes.
+    pub fn was_told_goodbye(&self) {
         self.counts().said_goodbye = true;
     }
 
@@ -93,14 +91,14 @@ impl ClientSocket {
     }
 }
 
-impl AsFd for ClientSocket {
+impl<S> AsFd for ClientSocket<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is that of the stream, which is ours and open for as long as we are.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 }
 
-impl AsRawFd for ClientSocket {
+impl<S> AsRawFd for ClientSocket<S> {
     fn as_raw_fd(&self) -> RawFd {
         self.fd
     }
@@ -108,12 +106,12 @@ impl AsRawFd for ClientSocket {
 
 /// One end.
 #[derive(Debug)]
-pub struct Pipe {
+pub struct Pipe<S> {
     from: Arc<Mutex<Half>>,
     to: Arc<Mutex<Half>>,
     /// How what is written at the end away from the client goes on to it.
     relayed: Arc<Mutex<Relayed>>,
-    client: Arc<ClientSocket>,
+    client: Arc<ClientSocket<S>>,
 }
 
 /// One direction.
@@ -124,7 +122,7 @@ struct Half {
     written: u64,
     /// No more come, because of this error where there is one.
     closed: Option<Option<io::ErrorKind>>,
-    /// Nobody reads any more.
+    /// The other end reads no more.
     is_gone: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -191,9 +189,9 @@ impl Relayed {
     }
 }
 
-impl Pipe {
+impl<S: AsRawFd> Pipe<S> {
     /// The end at the side of this client, and the other one.
-    pub fn pair(client: &Arc<ClientSocket>) -> (Pipe, Pipe) {
+    pub fn pair(client: &Arc<ClientSocket<S>>) -> (Pipe<S>, Pipe<S>) {
         let halves = [Arc::<Mutex<Half>>::default(), Arc::default()];
         let relayed = Arc::<Mutex<Relayed>>::default();
         let end = |from: &Arc<Mutex<Half>>, to: &Arc<Mutex<Half>>| Pipe {
@@ -267,7 +265,7 @@ impl Pipe {
         Poll::Pending
     }
 
-    /// Ready when there is room, or writing will say that nobody reads.
+    /// Ready when there is room, or writing will say that the other end reads no more.
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let mut half = lock(&self.to);
         if half.bytes.len() < ROOM || half.is_gone {
@@ -297,9 +295,7 @@ impl Pipe {
 
     /// No more is written; `why` is what the other end is told in place of an end.
     pub fn close(&self, why: Option<io::ErrorKind>) {
-        let mut half = lock(&self.to);
-        half.closed.get_or_insert(why);
-        wake(&mut half.reader);
+        lock(&self.to).close(why);
     }
 
     /// Whether the other end is gone.
@@ -341,7 +337,7 @@ impl Pipe {
     }
 
     /// The client's socket.
-    pub(super) fn client(&self) -> &ClientSocket {
+    pub(super) fn client(&self) -> &ClientSocket<S> {
         &self.client
     }
 
@@ -364,9 +360,9 @@ impl Pipe {
     }
 }
 
-impl Drop for Pipe {
+impl<S> Drop for Pipe<S> {
     fn drop(&mut self) {
-        self.close(None);
+        lock(&self.to).close(None);
         let mut half = lock(&self.from);
         half.is_gone = true;
         half.bytes = BytesMut::new();
@@ -378,6 +374,11 @@ impl Drop for Pipe {
 }
 
 impl Half {
+    fn close(&mut self, why: Option<io::ErrorKind>) {
+        self.closed.get_or_insert(why);
+        wake(&mut self.reader);
+    }
+
     /// What reading gives where there are no bytes: an error once, as a socket does, and the end from then on.
     fn end(&mut self) -> io::Result<usize> {
         match self.closed.replace(None) {
@@ -430,32 +431,31 @@ fn wake(sleeper: &mut Option<Waker>) {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
     use tokio::net::UnixStream;
 
     use super::*;
 
-    fn pair() -> (Pipe, Pipe, UnixStream) {
+    fn pair() -> (Pipe<UnixStream>, Pipe<UnixStream>, UnixStream) {
         let (near, far) = UnixStream::pair().unwrap();
-        let (front, leg) = Pipe::pair(&ClientSocket::new(near.into()));
+        let (front, leg) = Pipe::pair(&ClientSocket::new(near));
         (front, leg, far)
     }
 
     #[tokio::test]
     async fn what_is_written_at_one_end_is_read_at_the_other_up_to_its_end() {
         let (front, leg, _client) = pair();
-        let mut near = Stream::Pipe(front);
         let mut into = [0; 8];
         assert_eq!(leg.try_read(&mut into).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(near.try_write(b"PING").unwrap(), 4);
+        assert_eq!(front.try_write(b"PING").unwrap(), 4);
         assert_eq!((leg.try_read(&mut into).unwrap(), &into[..4]), (4, &b"PING"[..]));
         assert_eq!(leg.try_write(b"+PONG").unwrap(), 5);
         leg.close(None);
-        let mut all = Vec::new();
-        near.read_to_end(&mut all).await.unwrap();
-        assert_eq!(all, b"+PONG");
-        assert!(leg.try_write(b"x").is_err());
-        drop(near);
+        let mut all = BytesMut::new();
+        let mut take = async || std::future::poll_fn(|cx| front.poll_take(&mut all, cx)).await.unwrap();
+        assert_eq!((take().await, take().await), (5, 0));
+        assert_eq!(all, b"+PONG"[..]);
+        assert!(leg.try_write(b"x").is_err() && !leg.is_alone());
+        drop(front);
         assert!(leg.is_alone());
         assert_eq!(leg.try_read(&mut into).unwrap(), 0);
     }

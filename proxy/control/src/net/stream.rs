@@ -6,15 +6,17 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
+use bytes::BytesMut;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::listener;
+use super::buffer_pool::{give_back, make_room};
 use super::pipe::Pipe;
+use super::socket_queues;
 use super::tls::stream::TlsStream;
 
 /// See the module.
@@ -25,7 +27,7 @@ pub enum Stream {
     /// TLS over TCP.
     Tls(Box<TlsStream>),
     /// A part of a client's connection, in memory.
-    Pipe(Pipe),
+    Pipe(Pipe<Stream>),
 }
 
 /// A connection on its way from the runtime of one thread to that of another.
@@ -157,11 +159,11 @@ impl Stream {
         socket!(self, stream => stream.take_error(), pipe => pipe.take_error())
     }
 
-    /// How many bytes that were written to it its other end has not acknowledged; see [`listener::unacknowledged`].
+    /// How many bytes that were written to it its other end has not acknowledged; see [`socket_queues::unacknowledged`].
     pub fn unacknowledged(&self) -> u64 {
         match self {
             Stream::Pipe(pipe) => pipe.unacknowledged(),
-            socket => listener::unacknowledged(socket),
+            socket => socket_queues::unacknowledged(socket),
         }
     }
 
@@ -169,7 +171,7 @@ impl Stream {
     pub fn unread(&self) -> u64 {
         match self {
             Stream::Pipe(pipe) => pipe.unread(),
-            socket => listener::unread(socket),
+            socket => socket_queues::unread(socket),
         }
     }
 
@@ -204,6 +206,20 @@ impl Stream {
             Stream::Tls(_) | Stream::Pipe(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
+/// learns from a short read that there is no more yet, which spares a system call.
+pub fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    if let Err(error) = ready!(socket.poll_read_ready(cx)) {
+        return Poll::Ready(Err(error));
+    }
+    make_room(buffer);
+    let read = pin!(socket.read_buf(buffer)).poll(cx);
+    if !matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
+        give_back(buffer);
+    }
+    read
 }
 
 impl Detached {

@@ -172,6 +172,8 @@ metrics! {
         cluster_redirects: ByLabel<ClusterRedirect, IntCounter> = "lockwarden_cluster_redirects_total" { "kind" };
         /// Slots of the cluster that no primary has which clients are served by; 0 where the backend's URL names no cluster.
         pub cluster_slots_unserved: IntGauge = "lockwarden_cluster_slots_unserved" {};
+        /// Leases that are kept alive and whose slot has moved: they are renewed where it is now.
+        pub cluster_leases_rehomed: IntCounter = "lockwarden_cluster_leases_rehomed_total" {};
         /// Requests of clients before a cluster whose keys are in several slots, which no server carries out.
         pub cluster_cross_slot: IntCounter = "lockwarden_cluster_cross_slot_total" {};
         /// Locks that a node had in part when their slot moved, and that lockwarden had it send after the rest.

@@ -1,6 +1,6 @@
 //! The map of a cluster: which server is the primary of which slots. It is put together from what nodes tell (`nodes`), as they
-//! decide it among themselves: for a slot the claim with the highest config epoch counts. A primary and whoever takes its place
-//! are one shard, for as long as this process runs. Who asks the nodes is `maintenance::cluster_map`.
+//! decide it among themselves: for a slot the claim with the highest config epoch counts. A primary and the replica that
+//! takes its place are one shard, for as long as this process runs. Who asks the nodes is `maintenance::cluster_map`.
 
 pub(crate) mod nodes;
 #[cfg(test)]
@@ -21,10 +21,10 @@ use super::conversation::BackendError;
 use super::sentinel::{Named, Place};
 use nodes::NodeLine;
 
-/// How long whoever needs the primary of a shard waits for the nodes to name one.
+/// How long the first connection to a shard waits for the nodes to name its primary.
 const KNOWN_WITHIN: Duration = Duration::from_millis(500);
 
-/// A primary and whoever takes its place. Given once in a process.
+/// A primary and the replica that takes its place. Given once in a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardId(u32);
 
@@ -169,12 +169,13 @@ impl Slots {
             let shard = before.and_then(|id| Some((id, self.shards.get(&id)?)));
             match (claim, shard) {
                 (Some(line), Some((id, shard))) => {
-                    let is_older = told[line].epoch < shard.epoch && of_id(&shard.node).is_none_or(|node| node.is_primary);
+                    let is_older =
+                        told[line].epoch < shard.epoch && of_id(&shard.node).is_none_or(|node| node.is_primary);
                     let is_another = told[line].id != shard.node;
                     Some(if is_another && is_older { Owner::Kept(id) } else { Owner::Told(line) })
                 }
                 (Some(line), None) => Some(Owner::Told(line)),
-                // Whoever had it says so no more; or the node that was asked has not met it.
+                // The node that had it says so no more; or the node that was asked has not met it.
                 (None, Some((id, shard))) => of_id(&shard.node).is_none().then_some(Owner::Kept(id)),
                 (None, None) => None,
             }
@@ -188,7 +189,8 @@ impl Slots {
         if let Some((id, _)) = own {
             return Some(*id);
         }
-        let is_line = |owner: &Option<Owner>, id: &str| matches!(owner, Some(Owner::Told(line)) if told[*line].id == id);
+        let is_line =
+            |owner: &Option<Owner>, id: &str| matches!(owner, Some(Owner::Told(line)) if told[*line].id == id);
         let left = |id: ShardId, shard: &Shard| {
             !owners.iter().any(|owner| *owner == Some(Owner::Kept(id)) || is_line(owner, &shard.node))
         };

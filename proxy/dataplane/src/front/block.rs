@@ -4,6 +4,7 @@
 use lockwarden_lock::companion::slot;
 use lockwarden_lock::table::SessionVerb;
 
+use super::bound::Block;
 use super::route::Route;
 use super::{CROSS_SLOT, Due, Front, NOT_SERVED, Over};
 use crate::session::error_frame;
@@ -12,23 +13,6 @@ const OK: &[u8] = b"+OK\r\n";
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
-
-/// A block that is being queued.
-#[derive(Default)]
-pub(super) struct Block {
-    /// Where it is queued, once that is known.
-    leg: Option<usize>,
-    /// The slot of its keys.
-    slot: Option<u16>,
-    /// The client was told an error of which that server does not know.
-    is_broken: bool,
-}
-
-impl Block {
-    pub(super) fn is_on(&self, leg: usize) -> bool {
-        self.leg == Some(leg)
-    }
-}
 
 impl Front {
     /// `MULTI`.
@@ -57,7 +41,10 @@ impl Front {
                 let route = self.route();
                 Box::pin(self.take_alone(route)).await
             }
-            Route::Session(SessionVerb::Unwatch) | Route::Any | Route::AnyInfo => self.queue(None).await,
+            // Only one database can be selected, so no other shard needs to know.
+            Route::Session(SessionVerb::Unwatch | SessionVerb::Select) | Route::Any | Route::AnyInfo => {
+                self.queue(None).await
+            }
             Route::Slot(slot) => self.queue(Some(slot)).await,
             Route::Cross | Route::Split(_) => {
                 self.shared.metrics.cluster_cross_slot.inc();
@@ -68,8 +55,16 @@ impl Front {
                 self.breaks(error);
                 Ok(())
             }
-            Route::Every(_) | Route::Scan | Route::Draw | Route::Wait | Route::Caching | Route::Flag | Route::Session(_) => {
-                self.breaks("ERR lockwarden stands before a whole cluster, and this command is not for one block of it");
+            Route::Every(_)
+            | Route::Scan
+            | Route::Draw
+            | Route::Wait
+            | Route::Caching
+            | Route::Flag
+            | Route::Session(_) => {
+                self.breaks(
+                    "ERR lockwarden stands before a whole cluster, and this command is not for one block of it",
+                );
                 Ok(())
             }
         }
@@ -202,7 +197,8 @@ impl Front {
     pub(super) fn moved_in_block(&mut self) {
         self.want_map();
         self.is_answered();
-        let error = "TRYAGAIN lockwarden: the slot of this transaction moves to another server; none of it was done, try again";
+        let error =
+            "TRYAGAIN lockwarden: the slot of this transaction moves to another server; none of it was done, try again";
         self.due.push_front(Due::Local(error_frame(error).freeze()));
     }
 }

@@ -5,70 +5,12 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::table::SessionVerb;
 use lockwarden_resp::{Protocol, RequestLimits};
 
+use super::said::{Reply, TRACKING};
 use super::{Front, Over};
 use crate::session::error_frame;
 
 const OK: &[u8] = b"+OK\r\n";
-/// What a client may have set at most; more is not said to sessions that are opened later.
-const MAX_SAID: usize = 16 * 1024;
-
-/// The kind of `CLIENT TRACKING`.
-const TRACKING: &[u8] = b"TRACKING";
-
-/// `CLIENT REPLY`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
-    On,
-    Off,
-    /// Not to the next request.
-    SkipNext,
-}
-
-impl Reply {
-    /// Whether the next request is answered.
-    pub(super) fn next(&mut self) -> bool {
-        match *self {
-            Reply::On => true,
-            Reply::Off => false,
-            Reply::SkipNext => {
-                *self = Reply::On;
-                false
-            }
-        }
-    }
-}
-
-/// What the client has said of itself, one request of a kind, in the order in which they were said last.
-#[derive(Default)]
-pub(super) struct Said {
-    frames: Vec<(Vec<u8>, Bytes)>,
-    /// Servers want a login, and there was none yet.
-    pub(super) must_log_in: bool,
-}
-
-impl Said {
-    pub(super) fn frames(&self) -> impl Iterator<Item = &Bytes> {
-        self.frames.iter().map(|(_, frame)| frame)
-    }
-
-    /// A server has taken this, which takes the place of what was said of the same kind.
-    fn note(&mut self, kind: &[u8], frame: &Bytes) {
-        self.frames.retain(|(other, _)| other != kind);
-        let so_far: usize = self.frames().map(Bytes::len).sum();
-        if so_far + frame.len() <= MAX_SAID {
-            self.frames.push((kind.to_owned(), frame.clone()));
-        }
-    }
-
-    /// Whether servers tell what was changed of what the client has read.
-    pub(super) fn tracks(&self) -> bool {
-        self.frames.iter().any(|(kind, _)| kind == TRACKING)
-    }
-
-    fn clear(&mut self) {
-        self.frames.clear();
-    }
-}
+const CLIENT_REPLY_ON: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n";
 
 impl Front {
     /// The request at hand, in memory of its own.
@@ -84,12 +26,15 @@ impl Front {
     pub(super) async fn session_verb(&mut self, verb: SessionVerb) -> Result<(), Over> {
         match verb {
             SessionVerb::Multi => self.begin_block(),
-            SessionVerb::Exec => self.answer(error_frame("ERR EXEC without MULTI")),
-            SessionVerb::Discard => self.answer(error_frame("ERR DISCARD without MULTI")),
+            // Outside of a block, any server says what is wrong with them.
+            SessionVerb::Exec | SessionVerb::Discard => {
+                let home = self.home().await?;
+                self.send(home);
+            }
             SessionVerb::Watch => self.watch().await?,
             SessionVerb::Unwatch => self.unwatch().await?,
             SessionVerb::Subscribe(_) | SessionVerb::Unsubscribe(_) => self.subscribe(verb).await?,
-            SessionVerb::ClientReply => self.client_reply(),
+            SessionVerb::ClientReply => self.client_reply().await?,
             SessionVerb::ClientTracking => self.track().await?,
             SessionVerb::Reset => {
                 self.said.clear();
@@ -182,22 +127,25 @@ impl Front {
         Ok(())
     }
 
-    fn client_reply(&mut self) {
+    /// Sessions answer always. One is asked whether the user may do this at all.
+    async fn client_reply(&mut self) -> Result<(), Over> {
         let mode = self.inbox.request().arg(2).to_ascii_uppercase();
+        let home = self.home().await?;
+        self.settle().await?;
+        let may = self.ask(home, CLIENT_REPLY_ON).await?;
         match &mode[..] {
+            _ if may.starts_with(b"-") => self.answer(may),
             b"ON" => {
                 self.reply = Reply::On;
                 self.answer(OK);
             }
             b"OFF" => self.reply = Reply::Off,
             // After OFF nothing changes, as on Redis.
-            b"SKIP" => {
-                if self.reply != Reply::Off {
-                    self.reply = Reply::SkipNext;
-                }
-            }
+            b"SKIP" if self.reply == Reply::Off => {}
+            b"SKIP" => self.reply = Reply::SkipNext,
             _ => self.answer(error_frame("ERR syntax error")),
         }
+        Ok(())
     }
 
     /// `CLIENT TRACKING`: invalidations come from each shard by its own connection, so they cannot be sent to another one.
@@ -270,15 +218,5 @@ mod tests {
         for other in ["-NOPERM no\r\n", "$-1\r\n", "$0\r\n\r\n"] {
             assert_eq!(as_standalone(&Bytes::from_static(other.as_bytes())), other);
         }
-    }
-
-    #[test]
-    fn of_each_kind_what_was_said_last_counts() {
-        let mut said = Said::default();
-        for (kind, frame) in [("HELLO AUTH", "1"), ("SETNAME", "2"), ("HELLO", "3"), ("SETNAME", "4")] {
-            said.note(kind.as_bytes(), &Bytes::from_static(frame.as_bytes()));
-        }
-        said.note(b"LONG", &Bytes::from(vec![b'x'; MAX_SAID]));
-        assert_eq!(said.frames().collect::<Vec<_>>(), ["1", "3", "4"]);
     }
 }

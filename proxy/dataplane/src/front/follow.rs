@@ -2,11 +2,11 @@
 //! is sent to the server that has the slot.
 
 use bytes::Bytes;
-use lockwarden_resp::{Redirect, RequestDecoder, RequestLimits, Step};
+use lockwarden_resp::Redirect;
 use tokio::time::Instant;
 
 use super::route::Route;
-use super::{Due, Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE};
+use super::{Due, Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE, decoded};
 use crate::session::error_frame;
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
@@ -112,14 +112,11 @@ impl Front {
 
     /// The slot of a request that was sent before.
     fn slot_of(&self, request: &[u8]) -> Option<u16> {
-        let mut decoder = RequestDecoder::new(RequestLimits::default());
-        match decoder.decode(request) {
-            Ok(Step::Request { .. }) => match self.route_of(&decoder.request(request)) {
-                Route::Slot(slot) => Some(slot),
-                _ => None,
-            },
-            Ok(_) | Err(_) => None,
-        }
+        decoded(request, |request| match self.route_of(request) {
+            Route::Slot(slot) => Some(slot),
+            _ => None,
+        })
+        .flatten()
     }
 
     /// What is under way on a leg is answered before anything else is sent there; those replies wait for their turn.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_control::net::buffer_pool::{give_back, move_front, put};
 use lockwarden_control::net::pipe::Pipe;
+use lockwarden_control::net::stream::Stream;
 use lockwarden_control::telemetry::events::SessionNumber;
 use lockwarden_resp::{Redirect, ReplyError, ReplyLimits, ReplyScanner, Scan};
 
@@ -16,7 +17,7 @@ pub(super) struct Leg {
     pub(super) shard: Arc<ProxyState>,
     /// Of its session.
     pub(super) session: SessionNumber,
-    pub(super) pipe: Pipe,
+    pub(super) pipe: Pipe<Stream>,
     /// Requests that the pipe had no room for.
     pub(super) to: BytesMut,
     /// What has come by the pipe.
@@ -24,7 +25,7 @@ pub(super) struct Leg {
     /// How much of that belongs to a frame that is collected and was scanned.
     scanned: usize,
     scanner: ReplyScanner,
-    /// The frame at the front is one that nobody asked for.
+    /// The frame at the front is one that no request asked for.
     in_push: bool,
     /// Replies that were taken before it was their turn.
     early: VecDeque<Bytes>,
@@ -45,7 +46,7 @@ pub(super) enum Came {
 }
 
 impl Leg {
-    pub(super) fn new(shard: Arc<ProxyState>, session: SessionNumber, pipe: Pipe) -> Leg {
+    pub(super) fn new(shard: Arc<ProxyState>, session: SessionNumber, pipe: Pipe<Stream>) -> Leg {
         Leg {
             shard,
             session,
@@ -140,7 +141,7 @@ impl Leg {
         }
     }
 
-    /// Takes a frame that nobody asked for, where one has come as a whole: a push, or the error that Redis gives before it hangs
+    /// Takes a frame that no request asked for, where one has come as a whole: a push, or the error that Redis gives before it hangs
     /// up. Not while a frame is handed on in parts.
     pub(super) fn take_push(&mut self) -> Result<Option<Bytes>, ReplyError> {
         let is_push = |first: u8| first == b'>' || first == b'-' && self.due == 0;
@@ -166,6 +167,6 @@ impl Leg {
 
     /// Whether its session is to stay as long as the client does, because it holds a lease that is kept alive.
     pub(super) fn holds(&self) -> bool {
-        self.shard.renewals.has(self.session)
+        self.shard.keeps_leases_of(self.session)
     }
 }

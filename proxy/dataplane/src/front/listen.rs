@@ -1,33 +1,17 @@
 //! Subscriptions. The nodes of a cluster tell one another what is published, so one session hears everything. With RESP2 a client that
 //! listens can say little else, and all of it goes to that session; with RESP3 what is published comes between replies.
 
-use bytes::Bytes;
 use lockwarden_control::net::buffer_pool::put;
 use lockwarden_lock::table::{Channel, SessionVerb};
-use lockwarden_resp::{Protocol, Value, parse_reply};
+use lockwarden_resp::Protocol;
 
+use super::bound::Listening;
 use super::route::Route;
 use super::{Front, Over, out_of_step};
 use crate::session::error_frame;
 
 /// What Redis says to other commands.
-const ALLOWED: &str =
-    "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
-
-/// A client that listens.
-pub(super) struct Listening {
-    at: usize,
-    channels: i64,
-    patterns: i64,
-    /// Confirmations that are to come before it is known whether it still listens.
-    awaited: i64,
-}
-
-impl Listening {
-    pub(super) fn is_on(&self, leg: usize) -> bool {
-        self.at == leg
-    }
-}
+const ALLOWED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 
 impl Front {
     /// Whether the client listens by a protocol that lets it say little else.
@@ -38,7 +22,8 @@ impl Front {
     /// `SUBSCRIBE`, `UNSUBSCRIBE` and their like, of a client that does not listen yet or listens by RESP3.
     pub(super) async fn subscribe(&mut self, verb: SessionVerb) -> Result<(), Over> {
         if let SessionVerb::Subscribe(Channel::Shard) | SessionVerb::Unsubscribe(Channel::Shard) = verb {
-            let error = "ERR lockwarden stands before a whole cluster, and does not serve sharded channels: SUBSCRIBE to them";
+            let error =
+                "ERR lockwarden stands before a whole cluster, and does not serve sharded channels: SUBSCRIBE to them";
             self.answer(error_frame(error));
             return Ok(());
         }
@@ -90,7 +75,9 @@ impl Front {
             return Ok(false);
         }
         match self.route() {
-            Route::Session(SessionVerb::Quit) => return Box::pin(self.session_verb(SessionVerb::Quit)).await.map(|()| true),
+            Route::Session(SessionVerb::Quit) => {
+                return Box::pin(self.session_verb(SessionVerb::Quit)).await.map(|()| true);
+            }
             Route::Session(SessionVerb::Reset) => {
                 self.listening = None;
                 Box::pin(self.session_verb(SessionVerb::Reset)).await?;
@@ -142,51 +129,5 @@ impl Front {
             }
         }
         Ok(())
-    }
-}
-
-impl Listening {
-    /// Takes in a confirmation, another reply, or an error in place of all that is due; what is published is none of these.
-    fn hears(&mut self, frame: &Bytes) {
-        if frame[0] == b'-' {
-            self.awaited = 0;
-            return;
-        }
-        let value = parse_reply(frame, Protocol::Resp3).unwrap_or(Value::Null);
-        match value.as_items() {
-            Some([Value::Bulk(kind), _, Value::Integer(count)]) if kind.ends_with(b"subscribe") => {
-                match kind.starts_with(b"p") {
-                    true => self.patterns = count - self.channels,
-                    false => self.channels = count - self.patterns,
-                }
-            }
-            Some([Value::Bulk(kind), ..]) if kind.ends_with(b"message") => return,
-            Some(_) | None => {}
-        }
-        self.awaited -= 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_client_listens_until_the_last_subscription_is_confirmed_to_be_over() {
-        let mut listening = Listening { at: 0, channels: 0, patterns: 0, awaited: 2 };
-        for (kind, count, awaited, all) in [
-            ("subscribe", 1, 1, 1),
-            ("psubscribe", 2, 0, 2),
-            ("message", 2, 0, 2),
-            ("unsubscribe", 1, -1, 1),
-            ("punsubscribe", 0, -2, 0),
-        ] {
-            let frame = format!("*3\r\n${}\r\n{kind}\r\n$1\r\nc\r\n:{count}\r\n", kind.len());
-            listening.hears(&Bytes::from(frame));
-            assert_eq!((listening.awaited, listening.channels + listening.patterns), (awaited, all), "{kind}");
-        }
-        listening.awaited = 3;
-        listening.hears(&Bytes::from_static(b"-NOPERM no\r\n"));
-        assert_eq!(listening.awaited, 0);
     }
 }

@@ -2,8 +2,8 @@
 
 use lockwarden_lock::companion::slot;
 use lockwarden_lock::table::{
-    CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, ScriptVerb, SessionVerb, arity_ok, for_each_foreign_key,
-    for_each_key, lookup,
+    CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, ScriptVerb, SessionVerb, arity_ok,
+    for_each_foreign_key, for_each_key, lookup,
 };
 use lockwarden_resp::Request;
 

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_control::random;
+use lockwarden_lock::classify::named_locks;
 use lockwarden_lock::companion::slot;
+use lockwarden_lock::op::Target;
+use lockwarden_lock::rules::{Mode, OnViolation};
 use lockwarden_resp::{Redirect, Value, parse_reply, put_error, put_integer, put_request, put_value};
 
 use super::route::{Joined, Parts};
-use super::{Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE};
+use super::{CROSS_SLOT, Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE};
 use crate::backend::cluster::ShardId;
 use crate::session::error_frame;
 
@@ -20,6 +23,11 @@ const SHARD_BITS: u32 = 48;
 impl Front {
     /// `DEL a b` and the like, taken apart by slots.
     pub(super) async fn split(&mut self, parts: Parts) -> Result<(), Over> {
+        if self.is_all_or_nothing(parts) {
+            self.shared.metrics.cluster_cross_slot.inc();
+            self.answer(error_frame(CROSS_SLOT));
+            return Ok(());
+        }
         let words = self.words();
         let step = if parts == Parts::Pairs { 2 } else { 1 };
         let mut by_slot: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
@@ -59,6 +67,18 @@ impl Front {
         }
         self.answer(joined);
         Ok(())
+    }
+
+    /// Whether the request at hand names a lock, and is to be refused as a whole where one of its keys is refused: an `MSET`, and
+    /// whatever is answered with an error.
+    fn is_all_or_nothing(&self, parts: Parts) -> bool {
+        let active = self.shared.active.load();
+        let locks = named_locks(&active.namespaces, &self.inbox.request());
+        let refuses = |lock: &Target| {
+            let rules = active.rules(lock.namespace);
+            rules.mode == Mode::Enforce && (parts == Parts::Pairs || rules.on_violation == OnViolation::Error)
+        };
+        parts != Parts::InOrder && locks.iter().any(refuses)
     }
 
     /// The request at hand on every shard.
@@ -169,11 +189,16 @@ impl Front {
         let frame = self.request_frame();
         let open = (0..self.legs.len()).filter(|at| self.legs[*at].as_ref().is_some_and(|leg| !leg.ended));
         let requests = open.map(|at| (at, frame.clone())).collect();
-        let replies = self.ask_all(requests).await?;
+        self.waits = true;
+        let replies = self.ask_all(requests).await;
+        self.waits = false;
+        let replies = replies?;
         let values: Vec<Value> = replies.iter().map(|frame| self.read(frame)).collect();
         let fewest = replies.iter().zip(&values).min_by_key(|(_, value)| match value {
             Value::Error(_) => i64::MIN,
-            value => value.as_integer().or_else(|| value.as_items()?.iter().filter_map(Value::as_integer).min()).unwrap_or(0),
+            value => {
+                value.as_integer().or_else(|| value.as_items()?.iter().filter_map(Value::as_integer).min()).unwrap_or(0)
+            }
         });
         let reply = fewest.map_or_else(|| error_frame(NOT_SERVED).freeze(), |(reply, _)| reply.clone());
         self.answer(reply);

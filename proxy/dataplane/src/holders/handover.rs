@@ -68,8 +68,17 @@ struct Wanted {
 }
 
 /// A session is gone: another connection of its client keeps its leases alive from now on, or they are
-/// left to other proxies.
+/// left to other proxies. In a cluster their slots may have moved since it took them.
 pub(crate) fn end_session(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended) {
+    end_session_on(shared, session, ended);
+    if shared.shards.map().is_some() {
+        for other in shared.shards.each().iter().filter(|other| !Arc::ptr_eq(other, shared)) {
+            end_session_on(other, session, ended);
+        }
+    }
+}
+
+fn end_session_on(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended) {
     let mut left = Vec::new();
     for (key, lease) in shared.renewals.end_session(session) {
         if let Some(job) = shared.jobs.holder(&key, &lease) {

@@ -31,8 +31,12 @@ pub(crate) fn client_left(shared: &Arc<ProxyState>, key: DbKey, grant: Grant, en
 }
 
 fn is_held(shared: &ProxyState, key: &DbKey, grant: Grant) -> bool {
-    let current = shared.mirror.current(key);
-    current.is_some_and(|(current, _)| current == grant) || shared.renewals.keeps(key, grant)
+    let is_on = |shard: &ProxyState| {
+        let current = shard.mirror.current(key);
+        current.is_some_and(|(current, _)| current == grant) || shard.renewals.keeps(key, grant)
+    };
+    // In a cluster its slot may have moved since it was taken.
+    is_on(shared) || shared.shards.of_key(&key.key).is_some_and(|home| is_on(&home))
 }
 
 /// Looks whether the job lives, until it does not or the lock is no longer its.

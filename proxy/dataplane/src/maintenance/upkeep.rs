@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lockwarden_lock::companion::{SLOTS, slot};
+use lockwarden_lock::db_key::DbKey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -12,13 +14,16 @@ use tokio::time::{sleep, timeout};
 use super::break_lease::BreakOrder;
 use super::renewals::RenewAll;
 use super::{Judgement, chores, renewals};
-use crate::backend::cluster::ShardId;
+use crate::backend::cluster::{ShardId, Slots};
+use crate::registry::clients::Holder;
 use crate::state::ProxyState;
 
 /// A shard that has had no slots for so long is over. Until then what its clients have there is looked after.
 const WITHOUT_SLOTS: Duration = Duration::from_secs(60);
 /// Between two looks whether one is, and for changes of the map that were missed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After the map has changed, leases are looked at again for so long.
+const REHOMED_WITHIN: Duration = Duration::from_secs(5);
 /// How long all leases may take to be renewed before the process ends.
 const RENEWED_WITHIN: Duration = Duration::from_secs(2);
 /// Few give orders, and they wait for what comes of them.
@@ -92,8 +97,17 @@ impl Upkeep {
             return;
         };
         let mut news = map.news();
+        let mut changed = Instant::now();
+        let mut before = map.slots();
         loop {
             let slots = map.slots();
+            if !Arc::ptr_eq(&slots, &before) {
+                (before, changed) = (slots.clone(), Instant::now());
+            }
+            // What was granted before is accounted a little later.
+            if changed.elapsed() <= REHOMED_WITHIN {
+                rehome(&first, &slots);
+            }
             for (id, shard) in slots.shards() {
                 if first.shards.get(id).is_none() {
                     tracing::info!(shard = %id, primary = %shard.primary.place, slots = shard.slots, "a shard of the cluster was met");
@@ -137,6 +151,28 @@ impl Upkeep {
     }
 }
 
+/// Leases whose slots have moved are looked after where those are now.
+fn rehome(first: &ProxyState, slots: &Slots) {
+    for shard in first.shards.each() {
+        let id = shard.backend.shard;
+        let new_home = |key: &DbKey| slots.home(slot(&key.key)).filter(|home| *home != id);
+        let has_left = |key: &DbKey| new_home(key).is_some_and(|home| first.shards.get(home).is_some());
+        let home_of = |key: &DbKey| new_home(key).and_then(|home| first.shards.get(home));
+        for (key, lease) in shard.mirror.take_away(has_left) {
+            if let Some(home) = home_of(&key) {
+                home.mirror.take_in(&key, lease);
+            }
+        }
+        for (key, lease) in shard.renewals.take_away(has_left) {
+            if let Some(home) = home_of(&key) {
+                first.metrics.cluster_leases_rehomed.inc();
+                let holder = Holder { session: lease.session, wakeup: lease.wakeup.clone() };
+                home.renewals.adopt(&holder, key, lease, Instant::now());
+            }
+        }
+    }
+}
+
 /// How many slots of the cluster have no primary that is served.
 fn unserved(first: &ProxyState) -> i64 {
     let Some(map) = first.shards.map() else {
@@ -145,5 +181,5 @@ fn unserved(first: &ProxyState) -> i64 {
     let slots = map.slots();
     let served = slots.shards().filter(|(id, _)| first.shards.get(*id).is_some_and(|shard| shard.is_served()));
     let served: i64 = served.map(|(_, shard)| i64::from(shard.slots)).sum();
-    i64::from(lockwarden_lock::companion::SLOTS) - served
+    i64::from(SLOTS) - served
 }

@@ -222,6 +222,17 @@ impl LeaseMirror {
         lock(self.shard(key)).is_not_there(key, grant, end, at)
     }
 
+    /// The leases of these locks, which are another server's from now on.
+    pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, Lease)> {
+        self.shards.iter().flat_map(|shard| lock(shard).take_away(&of)).collect()
+    }
+
+    /// Takes in a lease that was another server's before.
+    pub(crate) fn take_in(&self, key: &DbKey, lease: Lease) {
+        self.has_granted.store(true, Ordering::Relaxed);
+        lock(self.shard(key)).take_in(key, lease);
+    }
+
     /// Forgets what a FLUSH of a database, or of all, has erased.
     pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
         self.has_granted.store(false, Ordering::Relaxed);

@@ -75,6 +75,20 @@ impl Renewals {
         self.put(register, key, lease, now);
     }
 
+    /// The leases of these locks, which are another server's from now on: there they stay those of their sessions.
+    pub(crate) fn take_away(&self, of: impl Fn(&DbKey) -> bool) -> Vec<(DbKey, KeptLease)> {
+        let mut register = self.lock();
+        let keys: Vec<DbKey> = register.leases.keys().filter(|key| of(key)).cloned().collect();
+        let taken = keys.into_iter().filter_map(|key| {
+            let lease = register.leases.get(&key)?.clone();
+            register.end(&key);
+            Some((key, lease))
+        });
+        let taken = taken.collect();
+        self.counted(&register);
+        taken
+    }
+
     /// A lease is left to other proxies; when its connection was ended by its client, if it was.
     pub(crate) fn offer(&self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
         self.lock().listing.offer(key, lease, ended);

@@ -181,7 +181,7 @@ impl Client {
 
     pub(super) fn holds_a_lease(&self, now: Instant) -> bool {
         let lives = |own: &Own| own.ends.is_none_or(|ends| ends > now);
-        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.renewals.has(self.number)
+        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.keeps_leases_of(self.number)
     }
 
     /// The configuration in force, as this client sees it.

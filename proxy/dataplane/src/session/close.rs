@@ -38,7 +38,7 @@ impl Session {
     pub(super) async fn wait_for_holder(&mut self) {
         let mut drain = self.client.shared.drain.subscribe();
         self.transport.say_goodbye();
-        while self.client.shared.renewals.has(self.client.number) && !*drain.borrow() {
+        while self.client.shared.keeps_leases_of(self.client.number) && !*drain.borrow() {
             tokio::select! {
                 () = self.transport.client_stirs() => return,
                 _ = drain.changed() => {}

@@ -109,7 +109,7 @@ fn idle() -> Shown {
                 problem: None,
                 primary_since: None,
                 shards: Vec::new(),
-            sentinels: None,
+                sentinels: None,
             },
             namespaces: vec![api::Namespace {
                 name: "orders".to_owned(),

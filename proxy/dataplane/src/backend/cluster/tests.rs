@@ -101,7 +101,8 @@ fn redirects_name_a_primary_by_its_place() {
     let nodes = "1 :7000@17000,one.corp myself,master - 0 0 1 connected 0-16383\n";
     let at = Place { host: "seed".to_owned(), port: 7000 };
     assert!(map.told(&nodes::read(nodes).expect("nodes"), &at));
-    for (host, port, expected) in [("seed", 7000, Some(ShardId(0))), ("", 7000, Some(ShardId(0))), ("seed", 7001, None)] {
+    for (host, port, expected) in [("seed", 7000, Some(ShardId(0))), ("", 7000, Some(ShardId(0))), ("seed", 7001, None)]
+    {
         assert_eq!(map.at(host.as_bytes(), port), expected, "{host}:{port}");
     }
     let by_name = ClusterMap::new(&[("seed".to_owned(), 7000)], true);

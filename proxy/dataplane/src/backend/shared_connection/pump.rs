@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use lockwarden_control::net::buffer_pool::{give_back, move_front, poll_read};
+use lockwarden_control::net::buffer_pool::{give_back, move_front};
+use lockwarden_control::net::stream::poll_read;
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
 use tokio::io::AsyncWrite;

@@ -5,8 +5,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use lockwarden_control::net::buffer_pool::poll_read;
-use lockwarden_control::net::stream::Stream;
+use lockwarden_control::net::stream::{Stream, poll_read};
 
 use crate::backend::Link;
 use crate::backend::profile::Traffic;

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Buf;
-use lockwarden_control::net::buffer_pool::{READ_CHUNK, give_back, poll_read, put};
+use lockwarden_control::net::buffer_pool::{READ_CHUNK, give_back, put};
+use lockwarden_control::net::stream::poll_read;
 
 use super::request_buffer::RequestBuffer;
 use super::{End, Event, Farewell, MAX_UNREAD, Reply, Transport};

@@ -1,0 +1,80 @@
+//! What binds a client to one of its legs for a while: a block, subscriptions.
+
+use bytes::Bytes;
+use lockwarden_resp::{Protocol, Value, parse_reply};
+
+/// A block that is being queued.
+#[derive(Default)]
+pub(super) struct Block {
+    /// Where it is queued, once that is known.
+    pub(super) leg: Option<usize>,
+    /// The slot of its keys.
+    pub(super) slot: Option<u16>,
+    /// The client was told an error of which that server does not know.
+    pub(super) is_broken: bool,
+}
+
+impl Block {
+    pub(super) fn is_on(&self, leg: usize) -> bool {
+        self.leg == Some(leg)
+    }
+}
+
+/// A client that listens.
+pub(super) struct Listening {
+    pub(super) at: usize,
+    pub(super) channels: i64,
+    pub(super) patterns: i64,
+    /// Confirmations that are to come before it is known whether it still listens.
+    pub(super) awaited: i64,
+}
+
+impl Listening {
+    pub(super) fn is_on(&self, leg: usize) -> bool {
+        self.at == leg
+    }
+
+    /// Takes in a confirmation, another reply, or an error in place of all that is due; what is published is none of these.
+    pub(super) fn hears(&mut self, frame: &Bytes) {
+        if frame[0] == b'-' {
+            self.awaited = 0;
+            return;
+        }
+        let value = parse_reply(frame, Protocol::Resp3).unwrap_or(Value::Null);
+        match value.as_items() {
+            Some([Value::Bulk(kind), _, Value::Integer(count)]) if kind.ends_with(b"subscribe") => {
+                match kind.starts_with(b"p") {
+                    true => self.patterns = count - self.channels,
+                    false => self.channels = count - self.patterns,
+                }
+            }
+            Some([Value::Bulk(kind), ..]) if kind.ends_with(b"message") => return,
+            Some(_) | None => {}
+        }
+        self.awaited -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_listens_until_the_last_subscription_is_confirmed_to_be_over() {
+        let mut listening = Listening { at: 0, channels: 0, patterns: 0, awaited: 2 };
+        for (kind, count, awaited, all) in [
+            ("subscribe", 1, 1, 1),
+            ("psubscribe", 2, 0, 2),
+            ("message", 2, 0, 2),
+            ("unsubscribe", 1, -1, 1),
+            ("punsubscribe", 0, -2, 0),
+        ] {
+            let frame = format!("*3\r\n${}\r\n{kind}\r\n$1\r\nc\r\n:{count}\r\n", kind.len());
+            listening.hears(&Bytes::from(frame));
+            assert_eq!((listening.awaited, listening.channels + listening.patterns), (awaited, all), "{kind}");
+        }
+        listening.awaited = 3;
+        listening.hears(&Bytes::from_static(b"-NOPERM no\r\n"));
+        assert_eq!(listening.awaited, 0);
+    }
+}
