@@ -8,6 +8,7 @@
 mod block;
 mod bound;
 mod connection;
+mod face;
 mod follow;
 mod leg;
 mod listen;
@@ -23,6 +24,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_control::config::Advertise;
 use lockwarden_control::net::arrival::Arrival;
 use lockwarden_control::net::buffer_pool::{give_back, put};
 use lockwarden_control::net::peer::PeerAddress;
@@ -44,6 +46,7 @@ use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::{Session, error_frame};
 use crate::state::ProxyState;
 use bound::{Block, Listening};
+use face::Face;
 use leg::{Came, Leg};
 use route::{Route, route};
 use said::{Reply, Said};
@@ -75,6 +78,8 @@ pub struct Front {
     shared: Arc<ProxyState>,
     arrival: Arrival,
     peer: PeerAddress,
+    /// What it says of itself where it is the only node of a cluster.
+    face: Option<Face>,
     socket: Arc<ClientSocket<Stream>>,
     inbox: RequestBuffer,
     /// The request at the front of the inbox waits until others are answered.
@@ -138,12 +143,19 @@ enum Over {
 
 impl Front {
     /// With a leg to some shard, by which it is found out whether clients are served at all.
-    pub async fn open(shared: &Arc<ProxyState>, stream: Stream, arrival: Arrival) -> Result<Front, BackendError> {
+    pub async fn open(
+        shared: &Arc<ProxyState>,
+        stream: Stream,
+        arrival: Arrival,
+        advertise: Option<&Advertise>,
+    ) -> Result<Front, BackendError> {
         let own = Holder::new();
+        let face = advertise.map(|advertise| Face::of(advertise, stream.local_ip()));
         let mut front = Front {
             shared: shared.clone(),
             peer: arrival.peer,
             arrival,
+            face,
             socket: ClientSocket::new(stream),
             inbox: RequestBuffer::with(BytesMut::new()),
             is_held: false,
@@ -270,12 +282,16 @@ impl Front {
             Route::Caching => self.caching(),
             Route::Flag => self.set_flag().await?,
             Route::Refused(error) => self.answer(error_frame(error)),
+            Route::Okay => self.answer(&b"+OK\r\n"[..]),
+            Route::Face => self.answer_as_node(),
         }
         Ok(())
     }
 
     fn route(&self) -> Route {
-        self.route_of(&self.inbox.request())
+        let request = self.inbox.request();
+        let presented = self.face.as_ref().and_then(|_| face::route(&request));
+        presented.unwrap_or_else(|| self.route_of(&request))
     }
 
     fn route_of(&self, request: &Request<'_>) -> Route {

@@ -315,11 +315,11 @@ impl ProxyState {
         matches!(*self.backend.server.standing(), Standing::Serving)
     }
 
-    /// Says on the metrics page whether the server answers: of several all must.
+    /// Says on the metrics page whether the server answers: of several one is enough, as clients are served then.
     pub(crate) fn shows_up(&self, is_up: bool) {
         self.backend.is_up.store(is_up, Ordering::Relaxed);
-        let all = self.shards.each().iter().all(|shard| shard.backend.is_up.load(Ordering::Relaxed));
-        self.metrics.backend_up.set(all.into());
+        let any = self.shards.each().iter().any(|shard| shard.backend.is_up.load(Ordering::Relaxed));
+        self.metrics.backend_up.set(any.into());
     }
 
     /// The same of whether it drops locks that are held when its memory is full: one is enough. Returns whether it did before.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 
-use lockwarden_tests::{Client, Cluster, ProxyBuilder, Redis, holds_for, wait_for};
+use lockwarden_tests::{Client, Cluster, Proxy, ProxyBuilder, Redis, holds_for, wait_for};
 
 fn front(cluster: &Cluster) -> ProxyBuilder {
     ProxyBuilder::for_backend(&cluster.url())
@@ -305,6 +305,67 @@ fn what_is_published_is_heard_from_any_shard() {
     let message = listener.then().reply().to_string();
     assert!(message.contains("again"), "{message}");
     listener.sends(format!("GET {a}")).gets("$1 1");
+}
+
+#[test]
+fn a_client_that_looks_for_a_cluster_sees_one_node_that_has_all_slots() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster)
+        .top("listen", "\"off\"")
+        .more("[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"cluster\"\n")
+        .start();
+    let client = proxy.client();
+    let port = proxy.address().port();
+    let id = client.sends("CLUSTER MYID").text();
+    assert_eq!(id.len(), 40);
+    client.sends("CLUSTER SLOTS").gets(format!("[[:0, :16383, [$9 127.0.0.1, :{port}, $40 {id}, []]]]"));
+    let shards = client.sends("CLUSTER SHARDS").reply().to_string();
+    assert!(shards.starts_with("[[$5 slots, [:0, :16383], $5 nodes, [[$2 id, $40 "), "{shards}");
+    let nodes = client.sends("CLUSTER NODES").text();
+    assert_eq!(nodes, format!("{id} 127.0.0.1:{port}@{} myself,master - 0 0 1 connected 0-16383\n", port + 10_000));
+    assert!(client.sends("CLUSTER INFO").text().contains("cluster_state:ok\r\n"));
+    client.sends("CLUSTER KEYSLOT foo").gets(":12182");
+    for line in ["READONLY", "READWRITE", "ASKING"] {
+        client.sends(line).gets("+OK");
+    }
+    client.sends("CLUSTER FAILOVER").gets_error("NOPERM lockwarden presents a cluster of one node");
+    client.sends("CLUSTER RESET").gets_error("NOPERM lockwarden presents a cluster of one node");
+    client.sends("CLUSTER NOSUCH").gets_error("ERR unknown subcommand");
+    let [a, b, c] = one_of_each(&cluster, "lock:");
+    for lock in [&a, &b, &c] {
+        client.sends(format!("SET {lock} 1 NX PX 9000")).gets("+OK");
+        client.sends(format!("CLUSTER COUNTKEYSINSLOT {}", cluster.slot(lock))).integer();
+        client.sends(format!("SET {lock} 1 NX PX 9000")).gets("nil");
+    }
+    assert!(client.sends("INFO").text().contains("cluster_enabled:1"));
+    // Before a single server there is no such face.
+    let end = Proxy::builder(&Redis::start())
+        .more("[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"cluster\"\n")
+        .check_backend();
+    assert!(end.stdout.contains("present = \"cluster\" is for a backend that is one"), "{end:?}");
+}
+
+#[test]
+fn each_shard_is_checked() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let end = front(&cluster).check_backend();
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains("backend: a cluster of 3 primaries, with 16384 slots"), "{end:?}");
+    for at in 0..3 {
+        let line = format!("backend redis://{0}/0: redis://{0}/0 answers", cluster.node(at).address());
+        assert!(end.stdout.contains(&line), "{line}: {end:?}");
+    }
+    cluster.node(1).client().sends("CONFIG SET maxmemory 100mb").gets("+OK");
+    cluster.node(1).client().sends("CONFIG SET maxmemory-policy allkeys-lru").gets("+OK");
+    let end = front(&cluster).check_backend();
+    let line = format!("backend redis://{}/0: maxmemory-policy is allkeys-lru", cluster.node(1).address());
+    assert!(end.code == Some(1) && end.stdout.contains(&line), "{line}: {end:?}");
 }
 
 /// A client that asks as a legacy program does.

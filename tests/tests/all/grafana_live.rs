@@ -291,7 +291,7 @@ fn alerts_arrive_where_alertmanager_sends_them() {
     let rules: Value = serde_json::from_str(&prometheus.get("/api/v1/rules")).expect("JSON");
     let groups = rules["data"]["groups"].as_array().expect("groups");
     let rules: Vec<&Value> = groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten()).collect();
-    assert_eq!(rules.len(), 44);
+    assert_eq!(rules.len(), 45);
     for rule in rules {
         assert!(rule["health"] != "err", "{rule}");
     }

@@ -166,7 +166,7 @@ pub struct Backend {
     pub address: String,
     /// As the server says, once it was asked.
     pub(crate) version: Option<String>,
-    pub(crate) up: bool,
+    pub up: bool,
     /// Why clients are not served, in one line.
     pub problem: Option<String>,
     /// Since when it is the primary, by the entry that the proxies keep on it; `None` where that is not known yet.

@@ -25,7 +25,7 @@ pub(super) fn check(listen: Option<&Listener>, listeners: &[(Listener, Place)], 
         let further = listeners.iter().map(|(listener, _)| listener);
         listen.into_iter().chain(further)
     };
-    let has_data = all().any(|listener| listener.present == Present::Standalone);
+    let has_data = all().any(|listener| listener.present.has_data());
     for (index, (listener, place)) in listeners.iter().enumerate() {
         let Present::Sentinel(face) = &listener.present else {
             continue;

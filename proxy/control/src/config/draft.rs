@@ -94,6 +94,7 @@ impl Draft {
         self.check_addresses(findings);
         self.check_backend_is_another(findings);
         self.check_cluster_node(findings);
+        self.check_presented_clusters(findings);
         self.check_admin_token(findings);
         self.give_backend_its_password(findings);
         sentinel::give_login(self.sentinel.take(), &mut self.backend.value, findings);
@@ -214,6 +215,19 @@ impl Draft {
         let message =
             format!("cluster_node: {wrong}; name the address of the node as the backend, as in redis://127.0.0.1:7000");
         findings.error(place.clone(), message);
+    }
+
+    /// A single server has no slots that could be moved.
+    fn check_presented_clusters(&self, findings: &mut Findings) {
+        if self.backend.value.is_cluster() {
+            return;
+        }
+        for (index, (listener, place)) in self.listeners.iter().enumerate() {
+            if let Present::Cluster(_) = listener.present {
+                let what = "present = \"cluster\" is for a backend that is one (redis-cluster://); take it away";
+                findings.error(place.clone(), format!("listener #{}: {what}", index + 1));
+            }
+        }
     }
 
     fn check_admin_token(&self, findings: &mut Findings) {

@@ -1,5 +1,5 @@
-//! What a listener is for its clients: the Redis behind the proxy, or a Sentinel that names where that Redis is
-//! (`present = "sentinel"`). Where such a Sentinel sends its clients is found by `advertise`; what it answers is in
+//! What a listener is for its clients: the Redis behind the proxy, a Sentinel that names where that Redis is
+//! (`present = "sentinel"`), or a node that has all slots of a cluster (`present = "cluster"`). Where such a Sentinel sends its clients is found by `advertise`; what it answers is in
 //! `presented`.
 
 use std::fmt;
@@ -18,12 +18,14 @@ const USUAL_NAME: &str = "mymaster";
 /// Longest name of a host, bytes.
 const MAX_HOST: usize = 255;
 
-const KINDS: [(&str, Kind); 2] = [("standalone", Kind::Standalone), ("sentinel", Kind::Sentinel)];
+const KINDS: [(&str, Kind); 3] =
+    [("standalone", Kind::Standalone), ("sentinel", Kind::Sentinel), ("cluster", Kind::Cluster)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Standalone,
     Sentinel,
+    Cluster,
 }
 
 /// See the module.
@@ -33,6 +35,15 @@ pub enum Present {
     Standalone,
     /// A Sentinel, which has no data.
     Sentinel(SentinelFace),
+    /// The only node of a cluster, for clients that look for one: with the address that it says to have.
+    Cluster(Advertise),
+}
+
+impl Present {
+    /// Whether it leads to the backend.
+    pub fn has_data(&self) -> bool {
+        !matches!(self, Present::Sentinel(_))
+    }
 }
 
 /// What a listener that is a Sentinel says.
@@ -131,28 +142,31 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, is_unix: 
     let names = reader.strings(section, "names", MAX_NAMES, value::name);
     let advertise = reader.parsed(section, "advertise", advertise);
     let peers = reader.strings(section, "peers", MAX_PEERS, host_and_port);
-    // A word that is neither was reported.
-    let is_standalone = match kind {
-        Some(kind) => kind == Kind::Standalone,
-        None => !section.table.contains_key("present"),
-    };
-    if is_standalone {
-        for key in ["names", "advertise", "peers"] {
-            let Some(value) = section.table.get(key) else {
-                continue;
-            };
+    // A word that is none of them was reported.
+    let kind = kind.or_else(|| (!section.table.contains_key("present")).then_some(Kind::Standalone));
+    let mut belongs_to = |key: &str, whose: &str| {
+        if let Some(value) = section.table.get(key) {
             let scope = &section.scope;
-            reader
-                .error(value.span(), || format!("{scope}{key}: only a listener with present = \"sentinel\" has this"));
+            reader.error(value.span(), || format!("{scope}{key}: only a listener with present = {whose} has this"));
         }
+    };
+    if let Some(Kind::Standalone | Kind::Cluster) = kind {
+        belongs_to("names", "\"sentinel\"");
+        belongs_to("peers", "\"sentinel\"");
+    }
+    if kind == Some(Kind::Standalone) {
+        belongs_to("advertise", "\"sentinel\" or \"cluster\"");
         return Present::Standalone;
     }
     let span = section.table.get("present").map(toml::Spanned::span);
     if let (true, Some(span)) = (is_unix, span) {
         let scope = &section.scope;
         reader.error(span, || {
-            format!("{scope}present: clients look for a sentinel at an IP address and a port; a unix socket has none")
+            format!("{scope}present: clients look for it at an IP address and a port; a unix socket has none")
         });
+    }
+    if kind == Some(Kind::Cluster) {
+        return Present::Cluster(advertise.map_or(Advertise::Auto, |found| found.value));
     }
     Present::Sentinel(SentinelFace {
         names: checked_names(reader, section, names),

@@ -20,7 +20,6 @@ use super::logging::LogFormat;
 use super::namespace::{NamespaceConfig, Quarantine};
 use super::network::Network;
 use super::policy::PolicyModule;
-use super::present::Present;
 use super::secret::Secret;
 use super::user_map::UserMapping;
 use crate::net::tls::{BackendFiles, ListenerFiles};
@@ -120,7 +119,7 @@ impl Config {
     /// The listeners that lead to the backend.
     pub fn data_listeners(&self) -> Vec<Listener> {
         let listeners = self.listeners.iter();
-        listeners.filter(|listener| listener.present == Present::Standalone).cloned().collect()
+        listeners.filter(|listener| listener.present.has_data()).cloned().collect()
     }
 
     /// Whether grants of any namespace wait for replicas.

@@ -140,7 +140,7 @@ metrics! {
             "backend" = "default",
             "state"
         };
-        /// 1 while the backend answers the proxy, else 0.
+        /// 1 while the backend, or any shard of a cluster, answers the proxy, else 0.
         pub backend_up: IntGauge = "lockwarden_backend_up" { "backend" = "default" };
         /// Sentinels that answered within the last 5 s; 0 where the backend's URL names none.
         pub sentinels_heard: IntGauge = "lockwarden_sentinels_heard" {};

@@ -22,12 +22,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::authority::Authority;
-use super::cluster::{ClusterMap, ShardId};
+use super::cluster::{ClusterMap, ShardId, Slots};
 use super::conversation::{BackendError, Conversation, PATIENCE};
 use super::open_connections::{Connected, OpenConnections};
 use super::own_login::{Fresh, OwnLogin};
 use super::profile::{Login, Profile};
 use super::sentinel::{Named, Place, Sentinels};
+use super::server_info::ask_nodes;
 use super::server_info::role::{Role, RoleQuestion};
 
 /// Addresses of the backend's name that are tried.
@@ -128,6 +129,55 @@ impl Address {
     /// The same with one node of it, whatever that is.
     pub(crate) fn of_node(&self, place: &Place) -> Address {
         self.elsewhere(Target::Tcp { host: place.host.clone(), port: place.port })
+    }
+
+    /// The primaries of a cluster, as its nodes tell now, each by itself; anything else is alone.
+    pub async fn primaries(&self) -> Result<Vec<Address>, BackendError> {
+        let Some(slots) = self.ask_for_slots().await? else {
+            return Ok(vec![self.clone()]);
+        };
+        let with_slots = slots.shards().filter(|(_, shard)| shard.slots > 0);
+        Ok(with_slots.map(|(_, shard)| self.of_node(&shard.primary.place)).collect())
+    }
+
+    /// The same of all its nodes that have not failed.
+    pub async fn nodes(&self) -> Result<Vec<Address>, BackendError> {
+        let Some(slots) = self.ask_for_slots().await? else {
+            return Ok(vec![self.clone()]);
+        };
+        Ok(slots.places().iter().map(|place| self.of_node(place)).collect())
+    }
+
+    /// The same login at another server.
+    pub fn at(&self, other: &Address) -> Address {
+        self.elsewhere(other.url.target.clone())
+    }
+
+    /// The map of the cluster, where it is one: the first node that tells it is believed.
+    async fn ask_for_slots(&self) -> Result<Option<Arc<Slots>>, BackendError> {
+        let Some((map, _)) = self.authority.map() else {
+            return Ok(None);
+        };
+        let mut silent = Vec::new();
+        for place in map.places() {
+            let asked = async {
+                let mut own = self.of_node(&place).converse().await?;
+                ask_nodes(&mut own).await
+            };
+            match asked.await {
+                Ok(Ok(nodes)) => {
+                    map.told(&nodes, &place);
+                }
+                Ok(Err(why)) => silent.push(format!("{place}: {why}")),
+                Err(error) => silent.push(format!("{place}: {error}")),
+            }
+            let slots = map.slots();
+            if slots.served() > 0 {
+                return Ok(Some(slots));
+            }
+        }
+        map.is_silent(silent.join("; "));
+        Err(BackendError::NoNode(map.silence()))
     }
 
     fn elsewhere(&self, target: Target) -> Address {

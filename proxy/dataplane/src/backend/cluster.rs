@@ -95,6 +95,11 @@ impl Slots {
         self.shards.iter().map(|(id, shard)| (*id, shard))
     }
 
+    /// Where the nodes are that have not failed, primaries first.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
     /// Whether this shard has any.
     pub(crate) fn has_slots(&self, shard: ShardId) -> bool {
         self.shards.get(&shard).is_some_and(|shard| shard.slots > 0)

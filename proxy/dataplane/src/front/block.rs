@@ -55,7 +55,9 @@ impl Front {
                 self.breaks(error);
                 Ok(())
             }
-            Route::Every(_)
+            Route::Okay
+            | Route::Face
+            | Route::Every(_)
             | Route::Scan
             | Route::Draw
             | Route::Wait

@@ -123,7 +123,11 @@ impl Front {
                 None => {}
             }
         }
-        self.answer(replaced(&reply, b"$7\r\ncluster\r\n", b"$10\r\nstandalone\r\n"));
+        let reply = match self.face {
+            Some(_) => reply,
+            None => replaced(&reply, b"$7\r\ncluster\r\n", b"$10\r\nstandalone\r\n"),
+        };
+        self.answer(reply);
         Ok(())
     }
 

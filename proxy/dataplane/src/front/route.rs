@@ -41,6 +41,10 @@ pub(super) enum Route {
     Flag,
     /// It is not for a client of a cluster.
     Refused(&'static str),
+    /// Nothing is to be done for it.
+    Okay,
+    /// It asks the only node that a client of a cluster sees about that cluster.
+    Face,
 }
 
 /// How the replies to the parts of a request become one.

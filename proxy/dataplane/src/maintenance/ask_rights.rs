@@ -180,19 +180,20 @@ pub async fn lacking_to_own(
 }
 
 /// What a connection of the proxy's own lacks besides what it was found to lack: `WAIT`, by which renewals ask for replicas, and
-/// which is answered at once with 0 of them; `INFO`, which tells which server is the primary; and what the proxy of a node of a
-/// cluster takes.
+/// which is answered at once with 0 of them; `INFO`, which tells which server is the primary; and what a proxy before a
+/// cluster, or a node of one, takes.
 pub async fn and_besides(
     own: &mut Conversation,
     config: &Config,
     mut missing: Option<Missing>,
 ) -> Result<Option<Missing>, BackendError> {
+    let in_cluster = config.cluster_node || config.backend.is_cluster();
     let questions: [(bool, &str, &[&str]); 4] = [
         (config.waits_for_replicas(), "wait", &["WAIT", "0", "1"]),
         (config.has_quarantine(), "info", &["INFO", "server"]),
-        (config.cluster_node, "cluster|nodes", &["CLUSTER", "NODES"]),
+        (in_cluster, "cluster|nodes", &["CLUSTER", "NODES"]),
         // There is no such key, so nothing is sent anywhere.
-        (config.cluster_node, "migrate", &["MIGRATE", "127.0.0.1", "1", "lockwarden:rights", "0", "1"]),
+        (in_cluster, "migrate", &["MIGRATE", "127.0.0.1", "1", "lockwarden:rights", "0", "1"]),
     ];
     for (is_taken, command, question) in questions {
         let is_forbidden = |answer: &Value| {

@@ -242,7 +242,10 @@ async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Served, 
         return None;
     }
     let served = match shared.shards.map() {
-        Some(_) => Front::open(shared, stream, arrival).await.map(|front| Served::ByFront(Box::new(front))),
+        Some(_) => {
+            let front = Front::open(shared, stream, arrival, gate.cluster.as_deref()).await;
+            front.map(|front| Served::ByFront(Box::new(front)))
+        }
         None => enter(shared, &arrival).await.map(|(link, entry)| {
             Served::BySession(Box::new(Session::new(shared.clone(), stream, link, arrival, entry)))
         }),

@@ -40,12 +40,14 @@ pub(crate) struct Gate {
     pub(crate) security: Security,
     /// There where the address is a Sentinel, and does not lead to the backend.
     pub(crate) sentinel: Option<Arc<Sentinel>>,
+    /// There where the address is the only node of a cluster: what it says of where it is.
+    pub(crate) cluster: Option<Arc<Advertise>>,
 }
 
 impl Gate {
     /// What leads to the backend.
     pub(crate) fn plain() -> Gate {
-        Gate { security: Security::Plain, sentinel: None }
+        Gate { security: Security::Plain, sentinel: None, cluster: None }
     }
 
     fn is_plain_and_has_data(&self) -> bool {
@@ -106,7 +108,11 @@ impl Endpoints {
                     true => Security::Tls,
                     false => Security::Plain,
                 };
-                let gate = Gate { security, sentinel: None };
+                let cluster = match &listener.present {
+                    Present::Cluster(advertise) => Some(Arc::new(advertise.clone())),
+                    Present::Standalone | Present::Sentinel(_) => None,
+                };
+                let gate = Gate { security, sentinel: None, cluster };
                 let endpoint = reserve("listen", *address)?;
                 Ok(ClientEndpoint::Tcp(endpoint, gate))
             }
@@ -197,12 +203,17 @@ impl fmt::Display for Listening {
                     return f.write_str("?");
                 };
                 local.fmt(f)?;
-                f.write_str(match (gate.security, &gate.sentinel) {
-                    (Security::Plain, None) => "",
-                    (Security::Tls, None) => " (TLS)",
-                    (Security::Plain, Some(_)) => " (sentinel)",
-                    (Security::Tls, Some(_)) => " (sentinel with TLS)",
-                })
+                let what = match (&gate.sentinel, &gate.cluster) {
+                    (Some(_), _) => "sentinel",
+                    (None, Some(_)) => "cluster",
+                    (None, None) => "",
+                };
+                match (gate.security, what) {
+                    (Security::Plain, "") => Ok(()),
+                    (Security::Tls, "") => f.write_str(" (TLS)"),
+                    (Security::Plain, what) => write!(f, " ({what})"),
+                    (Security::Tls, what) => write!(f, " ({what} with TLS)"),
+                }
             }
             Listening::Unix(_, file) => write!(f, "unix:{}", file.path().display()),
         }

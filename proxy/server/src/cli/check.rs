@@ -24,16 +24,17 @@ use lockwarden_control::config::{
 use lockwarden_control::net::tls::Unobserved;
 use lockwarden_control::ruleset::{activate, load_policies};
 use lockwarden_control::text::durations::share;
-use lockwarden_control::text::numbers::number;
+use lockwarden_control::text::numbers::{counted, number};
 use lockwarden_dataplane::backend::server_info::WithoutLogin;
 use lockwarden_dataplane::backend::{Address, BackendError, Conversation, server_info};
 use lockwarden_dataplane::state::prefix_mark::Marks;
-use lockwarden_lock::companion::OwnKey;
+use lockwarden_lock::companion::{OwnKey, SLOTS};
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::record_version::{VERSION, later_version};
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 use lockwarden_rules::MAX_STEPS;
+use tokio::time::timeout;
 
 use super::api_client::{ApiArgs, ApiClient, path};
 use super::fleet::FleetArgs;
@@ -153,8 +154,15 @@ fn describe(config: &Config, meaning: &Meaning) {
         say!("guard {}: {}", guard.name, guard.summary());
     }
     for listener in &config.listeners {
-        if let Present::Sentinel(face) = &listener.present {
-            say!("{}", sentinel(config, listener, face));
+        match &listener.present {
+            Present::Sentinel(face) => say!("{}", sentinel(config, listener, face)),
+            Present::Cluster(Advertise::Auto) => {
+                say!("listener {}: the only node of a cluster, at the address that each client came to", listener.address);
+            }
+            Present::Cluster(Advertise::Address(address)) => {
+                say!("listener {}: the only node of a cluster, at {address}", listener.address);
+            }
+            Present::Standalone => {}
         }
     }
     for application in &config.applications {
@@ -212,41 +220,87 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
             return exit_code::configuration();
         }
     };
+    let primaries = match runtime.block_on(timeout(WITHIN, address.primaries())) {
+        Ok(Ok(primaries)) => primaries,
+        Ok(Err(error)) => {
+            say!("backend: {error}");
+            return exit_code::unreachable();
+        }
+        Err(_) => {
+            say!("backend: it does not answer");
+            return exit_code::unreachable();
+        }
+    };
+    let mut worst = Outcome::Fine;
+    if let Some((map, _)) = address.authority.map() {
+        let served = map.slots().served();
+        say!("backend: a cluster of {}, with {served} slots", counted(primaries.len() as u64, "primary", "primaries"));
+        if served < usize::from(SLOTS) {
+            say!("backend: {} slots have no primary, and no lock in them can be taken", usize::from(SLOTS) - served);
+            worst = Outcome::Doubtful;
+        }
+    }
+    for primary in &primaries {
+        // Of several servers each line says which it is about.
+        let of = match primaries.len() {
+            1 => "backend".to_owned(),
+            _ => format!("backend {primary}"),
+        };
+        let about = (&*of, config, meaning, without_min_replicas);
+        worst = worst.max(runtime.block_on(tell(primary, about)));
+    }
+    match worst {
+        Outcome::Fine => ExitCode::SUCCESS,
+        Outcome::Doubtful => exit_code::findings(),
+        Outcome::Unreachable => exit_code::unreachable(),
+    }
+}
+
+/// How long one server may take to be asked everything.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// What came of asking a server.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Fine,
+    Doubtful,
+    Unreachable,
+}
+
+/// Says what one server is, and what is wrong with it.
+async fn tell(
+    address: &Address,
+    (of, config, meaning, without_min_replicas): (&str, &Config, &Meaning, Option<&str>),
+) -> Outcome {
     let namespaces = activate::namespaces(config);
-    let asked = runtime.block_on(async {
-        tokio::time::timeout(
-            Duration::from_secs(10),
-            ask(&address, config, meaning, (&namespaces, without_min_replicas)),
-        )
-        .await
-        .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
-    });
+    let asked = timeout(WITHIN, ask(address, config, meaning, (&namespaces, without_min_replicas))).await;
+    let asked = asked.unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())));
     let Asked { unfit, report, clients, keys, lacking, barrier, marks, cannot_log_in, absent, sentinels, replication } =
         match asked {
             Ok(asked) => asked,
             Err(error) => {
-                say!("backend: {error}{}", error.hint(url));
-                return exit_code::unreachable();
+                say!("{of}: {error}{}", error.hint(&address.url));
+                return Outcome::Unreachable;
             }
         };
     let version = if report.version.is_empty() { "unknown" } else { &report.version };
-    say!("backend: {address} answers, {version}");
+    say!("{of}: {address} answers, {version}");
     for line in &sentinels.stands {
-        say!("backend: {line}");
+        say!("{of}: {line}");
     }
     if let Some(clients) = clients {
-        say!("backend: {clients}");
+        say!("{of}: {clients}");
     }
     for line in barrier.stands.iter().chain(&marks.stands) {
-        say!("backend: {line}");
+        say!("{of}: {line}");
     }
     if let Some(seconds @ 1..) = report.timeout {
         say!(
-            "backend: timeout is {seconds}: Redis closes connections that nobody uses for {seconds} s; those of clients whose locks are kept alive are kept in use"
+            "{of}: timeout is {seconds}: Redis closes connections that nobody uses for {seconds} s; those of clients whose locks are kept alive are kept in use"
         );
     }
     for note in absent.notes.iter().chain(&replication.notes) {
-        say!("backend: {note}");
+        say!("{of}: {note}");
     }
     let mut doubts = absent.doubts;
     doubts.extend(unfit);
@@ -268,9 +322,9 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
     doubts.extend(cannot_log_in);
     doubts.extend(replication.doubts);
     for doubt in &doubts {
-        say!("backend: {doubt}");
+        say!("{of}: {doubt}");
     }
-    if doubts.is_empty() { ExitCode::SUCCESS } else { exit_code::findings() }
+    if doubts.is_empty() { Outcome::Fine } else { Outcome::Doubtful }
 }
 
 /// What was found under names of the proxy's own.

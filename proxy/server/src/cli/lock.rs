@@ -236,6 +236,8 @@ enum AddressError {
     ConnectToPrivate,
     #[error("--backend: the backend is private, so its address is the proxy's secret")]
     BackendIsPrivate,
+    #[error("the backend is a whole cluster: take the lock through the proxy, without --backend, or name the proxy with --connect")]
+    BackendIsCluster,
     #[error("the configuration lets the system choose the port; name it with --connect")]
     PortChosenBySystem,
     #[error("every listener wants TLS; name the proxy by its certificate with --connect rediss://host:port")]
@@ -266,6 +268,7 @@ fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
         false => format!("redis://{text}"),
     };
     match config::parse_backend(&whole) {
+        Ok(Backend::Redis(BackendUrl { target: Target::Cluster(_), .. })) => Err(AddressError::BackendIsCluster),
         Ok(Backend::Redis(url)) => Ok(url),
         Ok(Backend::Private) => Err(AddressError::ConnectToPrivate),
         Err(wrong) => Err(AddressError::Url(wrong)),
@@ -284,10 +287,13 @@ fn configured(args: &LockArgs) -> Result<Configured, AddressError> {
     };
     if args.backend {
         let backend = backend.ok_or(AddressError::BackendIsPrivate)?;
+        if let Target::Cluster(_) = backend.target {
+            return Err(AddressError::BackendIsCluster);
+        }
         return Ok((backend, config.backend_login, config.backend_tls));
     }
     // Which certificate the proxy shows is known, and not who believes it.
-    let leads_there = |listener: &&Listener| listener.present == Present::Standalone;
+    let leads_there = |listener: &&Listener| listener.present.has_data();
     let plain = config.listeners.iter().find(|listener| leads_there(listener) && !listener.tls);
     let target = match plain.map(|first| &first.address) {
         Some(ListenAddress::Tcp(address)) if address.port() != 0 => {

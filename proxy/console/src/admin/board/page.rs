@@ -10,7 +10,7 @@ use super::frame::{brand, head};
 use super::parts::{Pace, application_link, lock_link, steady};
 use super::shown::Shown;
 use super::{detail, guards, lists, locks};
-use crate::view::api::{Cycle, Guard, Incident, LockState, Namespace, Overview, Sentinels, Totals};
+use crate::view::api::{Cycle, Guard, Incident, LockState, Namespace, Overview, Sentinels, Shard, Totals};
 
 /// Circles of waiters at the head of the page, and members that each names.
 const CYCLES: usize = 2;
@@ -121,10 +121,16 @@ fn status(overview: &Overview, pace: Pace) -> Markup {
             }
         }
         @if let Some(sentinels) = &backend.sentinels { (each_sentinel(sentinels)) }
+        @if !backend.shards.is_empty() { (each_shard(&backend.shards, overview.now, pace)) }
         @if let Some(problem) = &backend.problem {
             div.notice.bad role="alert" {
-                p { b { "No client is served. " } (problem) }
-                p.hint { "Below is what was known before. Clients are served again as soon as the backend is." }
+                @if backend.up {
+                    p { b { "A part of the cluster is not served. " } (problem) }
+                    p.hint { "Commands on its keys are answered with CLUSTERDOWN. Those of the other shards go on." }
+                } @else {
+                    p { b { "No client is served. " } (problem) }
+                    p.hint { "Below is what was known before. Clients are served again as soon as the backend is." }
+                }
             }
         }
     }
@@ -166,6 +172,34 @@ fn each_sentinel(sentinels: &Sentinels) -> Markup {
                             (None, Some(problem)) => span.warn { "not heard: " bdi { (problem) } },
                             (None, None) => span.warn { "not heard" },
                         }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The primaries of a cluster.
+fn each_shard(shards: &[Shard], now: u64, pace: Pace) -> Markup {
+    let down = shards.iter().filter(|shard| !shard.up).count() as u64;
+    html! {
+        details.sentinels data-keep="shards" {
+            summary {
+                (counted(shards.len() as u64, "shard", "shards"))
+                @if down > 0 { " " span.bad { "▲ " (number(down)) " not served" } }
+            }
+            ul {
+                @for one in shards {
+                    li {
+                        b { (one.primary) } ": " (counted(one.slots, "slot", "slots"))
+                        @if let Some(version) = &one.version { ", " (version) }
+                        @if let Some(since) = one.primary_since {
+                            ", primary for "
+                            b data-since=(steady(since)) {
+                                @if pace == Pace::Still { (duration(now.saturating_sub(since))) }
+                            }
+                        }
+                        @if let Some(problem) = &one.problem { " " span.bad { "▲ not served: " bdi { (problem) } } }
                     }
                 }
             }

@@ -383,6 +383,34 @@ fn sentinels(problem: &str) -> api::Sentinels {
 }
 
 #[test]
+fn the_shards_of_a_cluster_stand_at_the_top_with_what_is_wrong_with_them() {
+    let mut shown = idle();
+    assert!(!text(&shown, "").contains("shard"), "there are none");
+    let shard = |primary: &str, problem: Option<&str>| api::Shard {
+        id: "0".to_owned(),
+        primary: primary.to_owned(),
+        slots: 5_461,
+        version: Some("valkey 9.1.2".to_owned()),
+        up: problem.is_none(),
+        problem: problem.map(str::to_owned),
+        primary_since: Some(NOW - 124_000),
+    };
+    let backend = &mut shown.overview.backend;
+    backend.shards = vec![shard("10.0.0.1:6379", None), shard("10.0.0.2:6379", Some("<b>refused</b>"))];
+    backend.problem = Some("shard 10.0.0.2:6379: refused".to_owned());
+    let page = text(&shown, "");
+    for part in [
+        "2 shards <span class=\"bad\">▲ 1 not served</span>",
+        "<b>10.0.0.1:6379</b>: 5,461 slots, valkey 9.1.2, primary for <b",
+        "▲ not served: <bdi>&lt;b&gt;refused&lt;/b&gt;</bdi>",
+        "A part of the cluster is not served. </b>shard 10.0.0.2:6379: refused",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("No client is served"), "{page}");
+}
+
+#[test]
 fn the_primary_that_is_followed_and_what_each_sentinel_says_stand_at_the_top() {
     let mut shown = idle();
     assert!(!text(&shown, "").contains("sentinel"), "there are none");

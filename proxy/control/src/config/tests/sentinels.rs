@@ -23,7 +23,7 @@ peers = []
 "#,
             &[
                 r#"c.toml:3:9 error: listener #1: names: only a listener with present = "sentinel" has this"#,
-                r#"c.toml:4:13 error: listener #1: advertise: only a listener with present = "sentinel" has this"#,
+                r#"c.toml:4:13 error: listener #1: advertise: only a listener with present = "sentinel" or "cluster" has this"#,
                 r#"c.toml:5:9 error: listener #1: peers: only a listener with present = "sentinel" has this"#,
             ],
         ),

@@ -61,7 +61,7 @@ pub(super) fn look(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     let namespaces = activate::namespaces(&config);
     let (keys, gone) = on_a_runtime(async {
         let mut walked = Walked::default();
-        let ended = walk(&address, &config.companion_prefix, args.max_keys, &mut walked).await;
+        let ended = walk_all(&address, &config.companion_prefix, args.max_keys, &mut walked).await;
         match ended {
             Err(error) if walked.looked_at == 0 => Err(error.into()),
             ended => Ok((told(&walked, &namespaces), ended.err())),
@@ -92,6 +92,15 @@ struct Walked {
     survey: Survey,
     looked_at: u64,
     all: bool,
+}
+
+/// Walks over one primary of a cluster after the other; anything else is one server.
+async fn walk_all(address: &Address, prefix: &[u8], max_keys: u64, walked: &mut Walked) -> Result<(), BackendError> {
+    for primary in address.primaries().await? {
+        walked.all = false;
+        walk(&primary, prefix, max_keys, walked).await?;
+    }
+    Ok(())
 }
 
 async fn walk(address: &Address, prefix: &[u8], max_keys: u64, walked: &mut Walked) -> Result<(), BackendError> {

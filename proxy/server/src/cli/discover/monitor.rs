@@ -25,6 +25,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Whether that is all, too: a server that goes away ends it.
 pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<(Discovery, bool), ApiError> {
     let (config, address) = server(args)?;
+    if address.authority.map().is_some() {
+        let why = "the backend is a whole cluster, and MONITOR is of one server: name each node by --backend-url redis://host:port";
+        return Err(ApiError::Usage(why.to_owned()));
+    }
     let namespaces = activate::namespaces(&config);
     complain!(
         "MONITOR copies every command of {} to this machine for {} s; it is stopped above {} commands a second",

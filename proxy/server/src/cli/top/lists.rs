@@ -147,7 +147,11 @@ fn figures(answers: &Answers<Look>) -> Vec<(String, Paint)> {
     for one in &answers.answers {
         let backend = &one.answer.overview.backend;
         if let Some(problem) = &backend.problem {
-            figures.push((format!("{} down: {problem}", backend.address), Paint::Bad));
+            let words = match backend.up {
+                true => format!("{} down in part: {problem}", backend.address),
+                false => format!("{} down: {problem}", backend.address),
+            };
+            figures.push((words, Paint::Bad));
         }
     }
     figures.extend(looks().flat_map(of_failovers));
