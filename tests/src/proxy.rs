@@ -30,6 +30,7 @@ pub struct Proxy {
     listen: Option<SocketAddr>,
     secure: Option<SocketAddr>,
     sentinels: Vec<SocketAddr>,
+    cluster: Option<SocketAddr>,
     admin: SocketAddr,
 }
 
@@ -114,6 +115,7 @@ impl Proxy {
         }
         Proxy {
             secure,
+            cluster: called(" (cluster)").first().copied(),
             sentinels: [called(" (sentinel)"), called(" (sentinel with TLS)")].concat(),
             process,
             config,
@@ -140,6 +142,12 @@ impl Proxy {
     #[track_caller]
     pub fn tls_address(&self) -> SocketAddr {
         self.secure.expect("it has a listener with TLS")
+    }
+
+    /// Where clients come in that look for a cluster.
+    #[track_caller]
+    pub fn cluster_address(&self) -> SocketAddr {
+        self.cluster.expect("it has a listener that presents a cluster")
     }
 
     /// Where clients ask that look for a sentinel: those without TLS first.

@@ -283,7 +283,10 @@ impl Front {
             Route::Flag => self.set_flag().await?,
             Route::Refused(error) => self.answer(error_frame(error)),
             Route::Okay => self.answer(&b"+OK\r\n"[..]),
-            Route::Face => self.answer_as_node(),
+            Route::Face => {
+                let said = self.face.as_ref().map(|face| face.answer(&self.inbox.request(), self.protocol));
+                self.answer(said.unwrap_or_default());
+            }
         }
         Ok(())
     }

@@ -313,12 +313,9 @@ fn a_client_that_looks_for_a_cluster_sees_one_node_that_has_all_slots() {
         return;
     }
     let cluster = Cluster::start();
-    let proxy = front(&cluster)
-        .top("listen", "\"off\"")
-        .more("[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"cluster\"\n")
-        .start();
-    let client = proxy.client();
-    let port = proxy.address().port();
+    let proxy = front(&cluster).more("[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"cluster\"\n").start();
+    let client = Client::connect_plain(proxy.cluster_address());
+    let port = proxy.cluster_address().port();
     let id = client.sends("CLUSTER MYID").text();
     assert_eq!(id.len(), 40);
     client.sends("CLUSTER SLOTS").gets(format!("[[:0, :16383, [$9 127.0.0.1, :{port}, $40 {id}, []]]]"));

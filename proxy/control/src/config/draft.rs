@@ -12,6 +12,7 @@ use super::certificate_login::{self, CertificateLogin};
 use super::finding::{Findings, Place};
 use super::guard::{self, GuardConfig};
 use super::listener::{ListenAddress, Listener, is_open_to_all};
+use super::present::Present;
 use super::secret::Secret;
 use super::suggest::quoted;
 use super::types::Config;

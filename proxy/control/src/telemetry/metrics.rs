@@ -168,7 +168,8 @@ metrics! {
         pub login_refreshes: ByLabel<LoginRefresh, IntCounter> = "lockwarden_login_refreshes_total" { "result" };
         /// Logins as the twin of a client's user (`[[user_map]]`), each before something that touches a lock.
         pub twin_logins: ByLabel<TwinLogin, IntCounter> = "lockwarden_twin_logins_total" { "result" };
-        /// Replies by which a node of a cluster sends a client to another one, where one lockwarden stands before each (`cluster_node`).
+        /// Replies by which a node of a cluster sends a client to another one. One lockwarden before the whole cluster follows them, one
+        /// before each node hands them on.
         cluster_redirects: ByLabel<ClusterRedirect, IntCounter> = "lockwarden_cluster_redirects_total" { "kind" };
         /// Slots of the cluster that no primary has which clients are served by; 0 where the backend's URL names no cluster.
         pub cluster_slots_unserved: IntGauge = "lockwarden_cluster_slots_unserved" {};

@@ -22,13 +22,12 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::authority::Authority;
-use super::cluster::{ClusterMap, ShardId, Slots};
+use super::cluster::{ClusterMap, ShardId, Slots, nodes};
 use super::conversation::{BackendError, Conversation, PATIENCE};
 use super::open_connections::{Connected, OpenConnections};
 use super::own_login::{Fresh, OwnLogin};
 use super::profile::{Login, Profile};
 use super::sentinel::{Named, Place, Sentinels};
-use super::server_info::ask_nodes;
 use super::server_info::role::{Role, RoleQuestion};
 
 /// Addresses of the backend's name that are tried.
@@ -162,7 +161,7 @@ impl Address {
         for place in map.places() {
             let asked = async {
                 let mut own = self.of_node(&place).converse().await?;
-                ask_nodes(&mut own).await
+                nodes::ask(&mut own).await
             };
             match asked.await {
                 Ok(Ok(nodes)) => {

@@ -24,8 +24,8 @@ use super::conversation::{BackendError, Conversation};
 pub(crate) use super::info::info_field;
 use super::open_connections::OpenConnections;
 
+pub(crate) use cluster::is_of_slot;
 pub use cluster::{NodeView, ask_node};
-pub(crate) use cluster::{ask_nodes, is_of_slot};
 pub use login::{WithoutLogin, open_network_refusal};
 pub use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 use scripts::is_missing;

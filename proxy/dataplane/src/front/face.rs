@@ -7,15 +7,14 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_control::config::{Advertise, HostPort};
 use lockwarden_lock::companion::{SLOTS, slot};
 use lockwarden_lock::table::{Lookup, lookup};
-use lockwarden_resp::{Protocol, Request, Value, put_value};
+use lockwarden_resp::{Protocol, Request, Value, put_error, put_value};
 use sha1::{Digest, Sha1};
 
-use super::Front;
 use super::route::Route;
-use crate::session::error_frame;
 
 /// What is said to whatever would change the cluster.
-const NOT_HERE: &str = "NOPERM lockwarden presents a cluster of one node, which cannot be changed: ask the nodes themselves";
+const NOT_HERE: &str =
+    "NOPERM lockwarden presents a cluster of one node, which cannot be changed: ask the nodes themselves";
 
 /// See the module.
 #[derive(Debug)]
@@ -40,7 +39,17 @@ impl Face {
         Face { id: digest.iter().map(|byte| format!("{byte:02x}")).collect(), place }
     }
 
-    /// What it says to a command about the cluster; `None` where that would change it.
+    /// What it answers to a command about the cluster.
+    pub(super) fn answer(&self, request: &Request<'_>, protocol: Protocol) -> BytesMut {
+        let mut frame = BytesMut::new();
+        match self.says(request) {
+            Some(value) => put_value(&mut frame, &value, protocol),
+            None => put_error(&mut frame, NOT_HERE),
+        }
+        frame
+    }
+
+    /// `None` where that would change it.
     fn says(&self, request: &Request<'_>) -> Option<Value> {
         let last = i64::from(SLOTS) - 1;
         let port = i64::from(self.place.port);
@@ -102,21 +111,6 @@ pub(super) fn route(request: &Request<'_>) -> Option<Route> {
         _ if is("info") => Some(Route::Any),
         _ => None,
     }
-}
-
-impl Front {
-    /// Answers what is asked about the cluster.
-    pub(super) fn answer_as_node(&mut self) {
-        let said = self.face.as_ref().and_then(|face| face.says(&self.inbox.request()));
-        let reply = said.map_or_else(|| error_frame(NOT_HERE), |value| encoded(&value, self.protocol));
-        self.answer(reply);
-    }
-}
-
-fn encoded(value: &Value, protocol: Protocol) -> BytesMut {
-    let mut frame = BytesMut::new();
-    put_value(&mut frame, value, protocol);
-    frame
 }
 
 fn text(text: &str) -> Value {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::backend::cluster::ClusterMap;
+use crate::backend::cluster::{ClusterMap, nodes};
 use crate::backend::sentinel::Place;
-use crate::backend::{BackendError, Conversation, server_info};
+use crate::backend::{BackendError, Conversation};
 use crate::state::ProxyState;
 
 /// Between two questions, where nothing has happened.
@@ -77,7 +77,7 @@ impl Asking {
                 Some(own) => own,
                 None => self.shared.backend.address.of_node(place).converse().await?,
             };
-            let told = server_info::ask_nodes(&mut own).await?;
+            let told = nodes::ask(&mut own).await?;
             Ok::<_, BackendError>((own, told))
         };
         let (own, told) = match timeout(PATIENCE, asked).await {
@@ -86,8 +86,8 @@ impl Asking {
             Err(_) => return Err(format!("no answer within {PATIENCE:?}")),
         };
         self.open.insert(place.clone(), own);
-        let nodes = told?;
-        if self.map.told(&nodes, place) {
+        let told = told?;
+        if self.map.told(&told, place) {
             let slots = self.map.slots();
             tracing::debug!(node = %place, served = slots.served(), "the map of the cluster has changed");
         }

@@ -23,13 +23,15 @@ pub(super) fn last(shared: &ProxyState) -> Option<Named> {
 
 /// Waits until another primary than this is to be followed.
 pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> BackendError {
-    let Switch { name, from, to } = shared.backend.address.authority.changes(followed).await;
+    let authority = &shared.backend.address.authority;
+    let who = if authority.map().is_some() { "the nodes of the cluster" } else { "the sentinels" };
+    let Switch { name, from, to } = authority.changes(followed).await;
     tracing::warn!(
         name,
         from = %from.place,
         to = %to.place,
         epoch = to.epoch,
-        "another primary is named: connections to the old one are cut"
+        "{who} name another primary: connections to the old one are cut"
     );
     BackendError::PrimaryChanged { name }
 }

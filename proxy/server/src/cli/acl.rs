@@ -99,7 +99,7 @@ fn done(args: &AclArgs) -> Result<ExitCode, ApiError> {
     })
 }
 
-/// Deals with one server; returns whether somebody could still go around.
+/// Deals with one server; returns whether applications could still go around it.
 async fn work(args: &AclArgs, config: &Config, own: &Address, asks: &Address) -> Result<bool, ApiError> {
     let mut server = asks.converse().await?;
     let users = match list(&mut server).await? {

@@ -157,7 +157,10 @@ fn describe(config: &Config, meaning: &Meaning) {
         match &listener.present {
             Present::Sentinel(face) => say!("{}", sentinel(config, listener, face)),
             Present::Cluster(Advertise::Auto) => {
-                say!("listener {}: the only node of a cluster, at the address that each client came to", listener.address);
+                say!(
+                    "listener {}: the only node of a cluster, at the address that each client came to",
+                    listener.address
+                );
             }
             Present::Cluster(Advertise::Address(address)) => {
                 say!("listener {}: the only node of a cluster, at {address}", listener.address);
@@ -220,7 +223,7 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
             return exit_code::configuration();
         }
     };
-    let primaries = match runtime.block_on(timeout(WITHIN, address.primaries())) {
+    let primaries = match runtime.block_on(async { timeout(WITHIN, address.primaries()).await }) {
         Ok(Ok(primaries)) => primaries,
         Ok(Err(error)) => {
             say!("backend: {error}");

@@ -18,7 +18,7 @@ use clap::Args;
 use lockwarden_control::clock;
 use lockwarden_control::config;
 use lockwarden_control::config::{
-    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret, Target, Unusable,
+    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Secret, Target, Unusable,
 };
 use lockwarden_control::net::tls::{BackendFiles, TlsError, Unobserved};
 use lockwarden_control::text::escape::spell;
@@ -236,7 +236,9 @@ enum AddressError {
     ConnectToPrivate,
     #[error("--backend: the backend is private, so its address is the proxy's secret")]
     BackendIsPrivate,
-    #[error("the backend is a whole cluster: take the lock through the proxy, without --backend, or name the proxy with --connect")]
+    #[error(
+        "the backend is a whole cluster: take the lock through the proxy, without --backend, or name the proxy with --connect"
+    )]
     BackendIsCluster,
     #[error("the configuration lets the system choose the port; name it with --connect")]
     PortChosenBySystem,

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 
 use lockwarden_lock::companion::SLOTS;
 
+use crate::backend::conversation::{BackendError, Conversation};
+
 /// More nodes than this are not believed.
 pub(crate) const MAX_NODES: usize = 1_000;
 
@@ -72,6 +74,16 @@ impl NodeLine {
 pub(crate) fn read(text: &str) -> Option<Vec<NodeLine>> {
     let nodes: Vec<NodeLine> = text.lines().take(MAX_NODES + 1).filter_map(NodeLine::read).collect();
     (!nodes.is_empty() && nodes.len() <= MAX_NODES).then_some(nodes)
+}
+
+/// Asks a node for what it knows of all nodes. An error is Redis's own, or says what is wrong with the answer.
+pub(crate) async fn ask(own: &mut Conversation) -> Result<Result<Vec<NodeLine>, String>, BackendError> {
+    let answer = own.ask(&["CLUSTER", "NODES"]).await?;
+    if let Some(error) = answer.as_error() {
+        return Ok(Err(String::from_utf8_lossy(error).into_owned()));
+    }
+    let nodes = answer.as_bytes().and_then(|text| read(&String::from_utf8_lossy(text)));
+    Ok(nodes.ok_or_else(|| "CLUSTER NODES tells of no node".to_owned()))
 }
 
 fn slot(digits: &str) -> Option<u16> {

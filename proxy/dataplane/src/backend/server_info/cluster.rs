@@ -17,22 +17,12 @@ pub struct NodeView {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// Asks a node for what it knows of all nodes. An error is Redis's own, or says what is wrong with the answer.
-pub(crate) async fn ask_nodes(own: &mut Conversation) -> Result<Result<Vec<NodeLine>, String>, BackendError> {
-    let answer = own.ask(&["CLUSTER", "NODES"]).await?;
-    if let Some(error) = answer.as_error() {
-        return Ok(Err(String::from_utf8_lossy(error).into_owned()));
-    }
-    let nodes = answer.as_bytes().and_then(|text| nodes::read(&String::from_utf8_lossy(text)));
-    Ok(nodes.ok_or_else(|| "CLUSTER NODES tells of no node".to_owned()))
-}
-
 /// Asks a node for what it says of itself.
 pub async fn ask_node(own: &mut Conversation) -> Result<Result<NodeView, String>, BackendError> {
     let view = |nodes: Vec<NodeLine>| {
         of(&nodes).ok_or_else(|| "CLUSTER NODES does not say which line is about the node itself".to_owned())
     };
-    Ok(ask_nodes(own).await?.and_then(view))
+    Ok(nodes::ask(own).await?.and_then(view))
 }
 
 /// Whether an error says no more than that the slot of a key is on its way to another node, or not served for a moment.
