@@ -298,11 +298,7 @@ impl Front {
     }
 
     fn route_of(&self, request: &Request<'_>) -> Route {
-        route(request, &|look| {
-            if let Some(table) = &*self.shared.backend.server.commands() {
-                look(table);
-            }
-        })
+        route(request, || self.shared.backend.server.commands().clone())
     }
 
     /// The leg to the shard that has this slot, where there is one.
@@ -391,7 +387,7 @@ impl Front {
             self.said.must_log_in = !has_user && (entry.is_strict() || shard.backend.server.wants_password());
         }
         let (near, far) = Pipe::pair(&self.socket);
-        let session = Session::new(shard.clone(), Stream::Pipe(far), link, self.arrival.clone(), entry);
+        let session = Session::new(shard.clone(), Stream::Pipe(Box::new(far)), link, self.arrival.clone(), entry);
         let leg = Leg::new(shard.clone(), session.client.number, near);
         tokio::task::spawn_local(session.serve_to_end(BytesMut::new()));
         let at = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());

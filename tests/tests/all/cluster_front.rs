@@ -53,7 +53,8 @@ fn a_client_that_knows_no_cluster_sees_one_redis() {
             break;
         }
     }
-    (keys.sort(), scanned.sort());
+    keys.sort();
+    scanned.sort();
     let mut all = [a.clone(), b.clone(), c.clone()];
     all.sort();
     assert_eq!((keys.as_slice(), scanned.as_slice()), (&all[..], &all[..]));

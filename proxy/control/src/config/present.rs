@@ -161,8 +161,9 @@ pub(super) fn read(reader: &mut Reader<'_>, section: &Section<'_, '_>, is_unix: 
     let span = section.table.get("present").map(toml::Spanned::span);
     if let (true, Some(span)) = (is_unix, span) {
         let scope = &section.scope;
+        let what = if kind == Some(Kind::Cluster) { "a cluster" } else { "a sentinel" };
         reader.error(span, || {
-            format!("{scope}present: clients look for it at an IP address and a port; a unix socket has none")
+            format!("{scope}present: clients look for {what} at an IP address and a port; a unix socket has none")
         });
     }
     if kind == Some(Kind::Cluster) {

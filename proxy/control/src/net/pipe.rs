@@ -3,6 +3,7 @@
 //! taken them: what the socket says is about the bytes of all pipes, and is reckoned back to those of this one.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use socket2::SockRef;
-use tokio::io::ReadBuf;
+use tokio::io::{Interest, ReadBuf, Ready};
 
 use super::buffer_pool::{give_back, move_front, open};
 use super::socket_queues::{unacknowledged, unread};
@@ -275,6 +276,17 @@ impl<S: AsRawFd> Pipe<S> {
         Poll::Pending
     }
 
+    /// Waits for one of these.
+    pub(super) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        let readable = poll_fn(|cx| self.poll_read_ready(cx));
+        let writable = poll_fn(|cx| self.poll_write_ready(cx));
+        tokio::select! {
+            ready = readable, if interest.is_readable() => ready.map(|()| Ready::READABLE),
+            ready = writable, if interest.is_writable() => ready.map(|()| Ready::WRITABLE),
+            () = self.has_error(), if interest.is_error() => Ok(Ready::ERROR),
+        }
+    }
+
     /// For those who read by tokio's traits.
     pub(super) fn poll_read(&self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.poll_read_ready(cx).is_pending() {
@@ -342,7 +354,7 @@ impl<S: AsRawFd> Pipe<S> {
     }
 
     /// Waits until the client's socket has an error.
-    pub(super) async fn has_error(&self) {
+    async fn has_error(&self) {
         loop {
             let mut poll = libc::pollfd { fd: self.client.fd, events: 0, revents: 0 };
             // SAFETY: the kernel reads and writes one `pollfd`, which outlives the call; the descriptor is open.
@@ -451,7 +463,7 @@ mod tests {
         assert_eq!(leg.try_write(b"+PONG").unwrap(), 5);
         leg.close(None);
         let mut all = BytesMut::new();
-        let mut take = async || std::future::poll_fn(|cx| front.poll_take(&mut all, cx)).await.unwrap();
+        let mut take = async || poll_fn(|cx| front.poll_take(&mut all, cx)).await.unwrap();
         assert_eq!((take().await, take().await), (5, 0));
         assert_eq!(all, b"+PONG"[..]);
         assert!(leg.try_write(b"x").is_err() && !leg.is_alone());
@@ -466,7 +478,7 @@ mod tests {
         let long = vec![b'x'; ROOM + 1];
         assert_eq!(front.try_write(&long).unwrap(), ROOM);
         assert_eq!(front.try_write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let room = std::future::poll_fn(|cx| front.poll_write_ready(cx));
+        let room = poll_fn(|cx| front.poll_write_ready(cx));
         let reading = async { leg.try_read(&mut [0; 1]).unwrap() };
         let (room, read) = tokio::join!(room, reading);
         assert!(room.is_ok() && read == 1);

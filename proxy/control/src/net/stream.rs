@@ -1,7 +1,6 @@
 //! A connection, whatever it goes by: to a client or to the backend. It offers what sessions use, so that nothing above
 //! knows what a connection is made of.
 
-use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
@@ -27,7 +26,7 @@ pub enum Stream {
     /// TLS over TCP.
     Tls(Box<TlsStream>),
     /// A part of a client's connection, in memory.
-    Pipe(Pipe<Stream>),
+    Pipe(Box<Pipe<Stream>>),
 }
 
 /// A connection on its way from the runtime of one thread to that of another.
@@ -100,15 +99,8 @@ impl Stream {
         if interest.is_readable() && self.has_read() {
             return Ok(Ready::READABLE);
         }
-        socket!(self, stream => stream.ready(interest).await, pipe => {
-            let readable = poll_fn(|cx| pipe.poll_read_ready(cx));
-            let writable = poll_fn(|cx| pipe.poll_write_ready(cx));
-            tokio::select! {
-                ready = readable, if interest.is_readable() => ready.map(|()| Ready::READABLE),
-                ready = writable, if interest.is_writable() => ready.map(|()| Ready::WRITABLE),
-                () = pipe.has_error(), if interest.is_error() => Ok(Ready::ERROR),
-            }
-        })
+        // In a box, as every session has room for this future.
+        socket!(self, stream => stream.ready(interest).await, pipe => Box::pin(pipe.ready(interest)).await)
     }
 
     /// Ready with the byte that would be read next, which stays where it is; `None` at the end.

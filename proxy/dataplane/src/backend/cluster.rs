@@ -113,10 +113,10 @@ impl Slots {
     /// The map after one node has told this: `None` where nothing is new, or it knows of no slots. `at` is where that node was
     /// asked; `by_name`: nodes are reached by the names that they announce, as their certificates have those.
     fn taken_in(&self, told: &[NodeLine], at: &Place, by_name: bool) -> Option<Slots> {
-        let owners = self.owners(told);
-        if owners.iter().flatten().next().is_none() {
+        if !told.iter().any(|node| node.is_primary && !node.slots.is_empty()) {
             return None;
         }
+        let owners = self.owners(told);
         let mut next = Slots { shards: self.shards.clone(), next: self.next, ..Slots::default() };
         let mut ids: BTreeMap<usize, ShardId> = BTreeMap::new();
         for owner in owners.iter().flatten() {
@@ -174,8 +174,8 @@ impl Slots {
             let shard = before.and_then(|id| Some((id, self.shards.get(&id)?)));
             match (claim, shard) {
                 (Some(line), Some((id, shard))) => {
-                    let is_older =
-                        told[line].epoch < shard.epoch && of_id(&shard.node).is_none_or(|node| node.is_primary);
+                    // A node that is known no more has been taken out of the cluster.
+                    let is_older = told[line].epoch < shard.epoch && of_id(&shard.node).is_some();
                     let is_another = told[line].id != shard.node;
                     Some(if is_another && is_older { Owner::Kept(id) } else { Owner::Told(line) })
                 }

@@ -186,7 +186,9 @@ fn as_standalone(reply: &Bytes) -> Bytes {
     let (Some(kind @ (b'$' | b'=')), Some(line)) = (reply.first(), memchr::memchr(b'\n', reply)) else {
         return reply.clone();
     };
-    let text = &reply[line + 1..reply.len() - 2];
+    let Some(text) = reply.get(line + 1..reply.len() - 2) else {
+        return reply.clone();
+    };
     let text = replaced(text, b"redis_mode:cluster", b"redis_mode:standalone");
     let text = replaced(&text, b"server_mode:cluster", b"server_mode:standalone");
     let text = replaced(&text, b"cluster_enabled:1", b"cluster_enabled:0");

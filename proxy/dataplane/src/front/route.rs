@@ -1,5 +1,7 @@
 //! Where in a cluster a request goes: to the shard that has its keys, to any, or to several. Pure: it knows slots and no servers.
 
+use std::sync::Arc;
+
 use lockwarden_lock::companion::slot;
 use lockwarden_lock::table::{
     CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, ScriptVerb, SessionVerb, arity_ok,
@@ -71,20 +73,20 @@ pub(super) enum Joined {
     Everywhere,
 }
 
-/// The way of a request; `foreign` are the server's own commands.
-pub(super) fn route(request: &Request<'_>, foreign: &dyn Fn(&mut dyn FnMut(&ForeignTable))) -> Route {
+/// The way of a request; `foreign` are the server's own commands, once they are known.
+pub(super) fn route(request: &Request<'_>, foreign: impl FnOnce() -> Option<Arc<ForeignTable>>) -> Route {
     match lookup(request) {
         Lookup::Known(spec) => known(spec, request),
         Lookup::UnknownSubcommand if request.arg(0).eq_ignore_ascii_case(b"cluster") => Route::Refused(NO_CLUSTER),
         Lookup::UnknownSubcommand => Route::Any,
         Lookup::Unknown => {
             let mut slots = Slots::default();
-            foreign(&mut |table| {
-                // Where its keys cannot be told, the server says what is wrong with the one that was asked.
-                if let Some(spec) = table.find(request).filter(|spec| !spec.movable_keys) {
-                    for_each_foreign_key(Some(spec), request, &mut |_, key, _| slots.add(key));
-                }
-            });
+            let table = foreign();
+            // Where its keys cannot be told, the server says what is wrong with the one that was asked.
+            let spec = table.as_ref().and_then(|table| table.find(request)).filter(|spec| !spec.movable_keys);
+            if let Some(spec) = spec {
+                for_each_foreign_key(Some(spec), request, &mut |_, key, _| slots.add(key));
+            }
             slots.route().unwrap_or(Route::Any)
         }
     }
@@ -176,7 +178,7 @@ mod tests {
         put_request(&mut bytes, &line.split(' ').collect::<Vec<_>>());
         let mut decoder = RequestDecoder::new(RequestLimits::default());
         decoder.decode(&bytes).expect("a request");
-        route(&decoder.request(&bytes), &|_| {})
+        route(&decoder.request(&bytes), || None)
     }
 
     #[test]

@@ -182,9 +182,25 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
             &["c.toml:2:1 error: sentinel: password_file is missing; write password_file = \"/run/secrets/sentinel\""],
         ),
         (
-            r#"backend = "redis-cluster://redis""#,
+            r#"backend = "redis-cluster://u:s3cret@n1,n2:7000/1""#,
             &[
-                "c.toml:1:11 error: backend: a whole cluster (redis-cluster://) is not served yet; use a single server with redis://, or put one lockwarden before each node, with redis:// and cluster_node = true",
+                "c.toml:1:11 error: backend: a cluster has no database but 0, and nothing stands behind its nodes; write redis-cluster://[user[:password]@]host[:port][,host[:port]…]",
+            ],
+        ),
+        (
+            r#"backend = "redis-cluster://n0,n1,n2,n3,n4,n5,n6,n7,n8,n9,n10,n11,n12,n13,n14,n15,n16""#,
+            &["c.toml:1:11 error: backend: 16 nodes are the most in a URL: they name the others"],
+        ),
+        (
+            "backend = \"rediss-cluster://n1\"\ncluster_node = true",
+            &[
+                "c.toml:2:16 error: cluster_node: the backend is a whole cluster (redis-cluster://), which goes without it; name the address of the node as the backend, as in redis://127.0.0.1:7000",
+            ],
+        ),
+        (
+            "[[listener]]\naddress = \"127.0.0.1:0\"\npresent = \"cluster\"",
+            &[
+                "c.toml:2:11 error: listener #1: present = \"cluster\" is for a backend that is one (redis-cluster://); take it away",
             ],
         ),
         (
@@ -206,7 +222,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         (
             r#"backend = "http://redis:80""#,
             &[
-                "c.toml:1:11 error: backend: must begin with redis://, rediss:// (TLS), redis+unix:// or redis-sentinel://; write redis://[user[:password]@]host[:port][/db], redis+unix://[user[:password]@]/path[?db=number] or redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]",
+                "c.toml:1:11 error: backend: must begin with redis://, rediss:// (TLS), redis+unix://, redis-sentinel:// or redis-cluster://; write redis://[user[:password]@]host[:port][/db], redis+unix://[user[:password]@]/path[?db=number], redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number] or redis-cluster://[user[:password]@]host[:port][,host[:port]…]",
             ],
         ),
         (

@@ -11,7 +11,7 @@ address = "127.0.0.1:26380"
 present = "sentinels"
 "#,
             &[
-                r#"c.toml:3:11 error: listener #1: present: "sentinels" must be "standalone" or "sentinel"; did you mean "sentinel"?"#,
+                r#"c.toml:3:11 error: listener #1: present: "sentinels" must be "standalone", "sentinel" or "cluster"; did you mean "sentinel"?"#,
             ],
         ),
         (

@@ -47,14 +47,22 @@ fn a_replica_that_takes_over_is_the_same_shard() {
     assert_eq!(homes(&slots, EACH), [Some(0), Some(1), Some(2)]);
     assert_eq!(primary(&slots, 0), "10.0.0.4:7000");
     assert_eq!(slots.shards[&ShardId(0)].primary.epoch, 4);
-    // One that has not heard of it yet changes nothing.
-    assert_eq!(told(&slots, &THREE).map(|slots| primary(&slots, 0)), None);
+    // One that has not heard of it yet changes no primary.
+    assert_eq!(primary(&told(&slots, &THREE).unwrap_or_else(|| slots.clone()), 0), "10.0.0.4:7000");
     // The other way round it is another primary again, also where its address is the same as before.
     let mut back = THREE;
     back[0] = ("1", "master", "-", 5, "0-5460");
     back[3] = ("4", "slave", "1", 5, "");
     let slots = told(&slots, &back).expect("it is new");
     assert_eq!((primary(&slots, 0), slots.shards[&ShardId(0)].primary.epoch), ("10.0.0.1:7000".to_owned(), 5));
+}
+
+#[test]
+fn a_cluster_that_was_made_anew_is_believed() {
+    let lines = [("7", "myself,master", "-", 1, "0-5460"), ("8", "master", "-", 2, "5461-16383")];
+    let slots = told(&three(), &lines).expect("it is new");
+    assert_eq!((primary(&slots, 0), slots.served()), ("10.0.0.7:7000".to_owned(), 16_384));
+    assert_eq!(slots.home(16_383).and_then(|id| slots.shards.get(&id)).map(|shard| shard.node.as_str()), Some("8"));
 }
 
 #[test]
