@@ -286,6 +286,7 @@ fn stand(shared: &ProxyState, standing: Standing, version: &str) {
     let Some(before) = shared.backend.server.set_standing(standing.clone()) else {
         return;
     };
+    shared.shows_served_slots();
     match (standing, &*before) {
         (Standing::Serving, Standing::Reconnecting(why)) => {
             tracing::info!(backend = %shared.backend.address, why, "the proxy's own connection ended, and was made again");

@@ -26,7 +26,7 @@ use lockwarden_control::telemetry::discovery::Discovery;
 use lockwarden_control::telemetry::events::{EventLog, SessionNumber};
 use lockwarden_control::telemetry::logging::{ObservationFolder, RepeatFolder};
 use lockwarden_control::telemetry::metrics::{Metrics, NamespaceMirror};
-use lockwarden_lock::companion::slot;
+use lockwarden_lock::companion::{SLOTS, slot};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::library_scripts;
@@ -320,6 +320,17 @@ impl ProxyState {
         self.backend.is_up.store(is_up, Ordering::Relaxed);
         let any = self.shards.each().iter().any(|shard| shard.backend.is_up.load(Ordering::Relaxed));
         self.metrics.backend_up.set(any.into());
+    }
+
+    /// Says on the metrics page how many slots of a cluster have no primary that is served.
+    pub(crate) fn shows_served_slots(&self) {
+        let Some(map) = self.shards.map() else {
+            return;
+        };
+        let slots = map.slots();
+        let served = slots.shards().filter(|(id, _)| self.shards.get(*id).is_some_and(|shard| shard.is_served()));
+        let served: i64 = served.map(|(_, shard)| i64::from(shard.slots)).sum();
+        self.metrics.cluster_slots_unserved.set(i64::from(SLOTS) - served);
     }
 
     /// The same of whether it drops locks that are held when its memory is full: one is enough. Returns whether it did before.

@@ -91,6 +91,9 @@ impl Asking {
             let slots = self.map.slots();
             tracing::debug!(node = %place, served = slots.served(), "the map of the cluster has changed");
         }
+        if self.map.slots().served() == 0 {
+            return Err("it knows of no slots that are served".to_owned());
+        }
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::companion::{SLOTS, slot};
+use lockwarden_lock::companion::slot;
 use lockwarden_lock::db_key::DbKey;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -121,7 +121,7 @@ impl Upkeep {
                 first.shards.leave(id);
                 map.forget(id);
             }
-            first.metrics.cluster_slots_unserved.set(unserved(&first));
+            first.shows_served_slots();
             tokio::select! {
                 _ = news.changed() => {}
                 () = sleep(LOOK_EVERY) => {}
@@ -171,15 +171,4 @@ fn rehome(first: &ProxyState, slots: &Slots) {
             }
         }
     }
-}
-
-/// How many slots of the cluster have no primary that is served.
-fn unserved(first: &ProxyState) -> i64 {
-    let Some(map) = first.shards.map() else {
-        return 0;
-    };
-    let slots = map.slots();
-    let served = slots.shards().filter(|(id, _)| first.shards.get(*id).is_some_and(|shard| shard.is_served()));
-    let served: i64 = served.map(|(_, shard)| i64::from(shard.slots)).sum();
-    i64::from(SLOTS) - served
 }
