@@ -121,6 +121,8 @@ enum Due {
         shown: bool,
         /// Bytes of the request, where it is kept; 0 where not.
         kept: usize,
+        /// Whether a redirect is looked for: the front asks things of its own where there is none.
+        looks: bool,
         /// It belongs to a block, which goes to no other server.
         in_block: bool,
     },
@@ -249,6 +251,8 @@ impl Front {
         let at = match route {
             Route::Slot(slot) => match self.leg_of(slot) {
                 Some(at) => Ok(at),
+                // It may take a while, and replies do not wait for it.
+                None if !self.due.is_empty() => return Ok(false),
                 None => Box::pin(self.reach(slot)).await?,
             },
             Route::Any => Ok(self.home().await?),
@@ -279,7 +283,7 @@ impl Front {
             Route::Draw => self.draw().await?,
             Route::Wait => self.wait_for_replicas().await?,
             Route::Session(verb) => self.session_verb(verb).await?,
-            Route::Caching => self.caching(),
+            Route::Caching => self.caching().await?,
             Route::Flag => self.set_flag().await?,
             Route::Refused(error) => self.answer(error_frame(error)),
             Route::Okay => self.answer(&b"+OK\r\n"[..]),
@@ -338,7 +342,7 @@ impl Front {
             return Ok(None);
         }
         match self.open_leg(shard).await {
-            Ok(at) => Ok(Some(at)),
+            Ok(at) => self.introduce(at).await.map(|()| Some(at)),
             Err(error) => {
                 tracing::debug!(peer = %self.peer, %error, "a leg to a shard could not be opened");
                 Ok(None)
@@ -353,7 +357,21 @@ impl Front {
             self.home = Some(at);
             return Ok(at);
         }
-        self.open_home().await.map_err(|_| Over::Backend)
+        let at = self.open_home().await.map_err(|_| Over::Backend)?;
+        self.introduce(at).await?;
+        Ok(at)
+    }
+
+    /// Tells a session that was opened just now what the client has said of itself. Nothing else is said there before all of
+    /// it was taken.
+    async fn introduce(&mut self, at: usize) -> Result<(), Over> {
+        let said: Vec<Bytes> = self.said.frames().cloned().collect();
+        for frame in said {
+            if self.ask(at, &frame).await?.starts_with(b"-") {
+                return Err(self.is_unlike(at));
+            }
+        }
+        Ok(())
     }
 
     /// Opens one to a shard that is served and has slots; which of them differs from client to client.
@@ -379,7 +397,7 @@ impl Front {
         Err(last)
     }
 
-    /// Opens a leg, and has its session know what the client has said of itself.
+    /// Opens a leg, whose session is still to be told what the client has said of itself.
     async fn open_leg(&mut self, shard: &Arc<ProxyState>) -> Result<usize, BackendError> {
         let (link, entry) = enter(shard, &self.arrival).await?;
         if self.legs.iter().all(Option::is_none) && self.left.is_empty() {
@@ -394,10 +412,6 @@ impl Front {
         match self.legs.get_mut(at) {
             Some(place) => *place = Some(leg),
             None => self.legs.push(Some(leg)),
-        }
-        let said: Vec<Bytes> = self.said.frames().cloned().collect();
-        for frame in said {
-            self.send_hidden(at, &frame);
         }
         Ok(at)
     }
@@ -426,7 +440,7 @@ impl Front {
             leg.send(frame);
             leg.due += 1;
         }
-        self.due.push_back(Due::Leg { at, shown, kept, in_block: self.block.is_some() });
+        self.due.push_back(Due::Leg { at, shown, kept, looks: true, in_block: self.block.is_some() });
     }
 
     /// Has a leg do something of which the client gets no reply.
@@ -435,7 +449,7 @@ impl Front {
             leg.send(request);
             leg.due += 1;
         }
-        self.due.push_back(Due::Leg { at, shown: false, kept: 0, in_block: false });
+        self.due.push_back(Due::Leg { at, shown: false, kept: 0, looks: false, in_block: false });
     }
 
     /// Answers the client when it is this answer's turn, unless it asked not to be answered.
@@ -454,15 +468,16 @@ impl Front {
                     put(&mut self.to_client, reply);
                     self.due.pop_front();
                 }
-                Some(&Due::Leg { at, shown, kept, in_block }) => {
+                Some(&Due::Leg { at, shown, looks, .. }) => {
                     let Some(leg) = &mut self.legs[at] else {
                         return Err(Over::Backend);
                     };
-                    let came = leg.relay(&mut self.to_client, self.sent, (shown, kept > 0 || in_block));
+                    let came = leg.relay(&mut self.to_client, self.sent, (shown, looks));
                     match came.map_err(out_of_step)? {
                         Came::Whole => self.is_answered(),
                         Came::Redirect(frame) => return Ok(Some(frame)),
-                        Came::Part if leg.ended && leg.from.is_empty() => return Err(Over::Backend),
+                        Came::Refused => return Err(self.is_unlike(at)),
+                        Came::Part if leg.ended => return Err(Over::Backend),
                         Came::Part => break,
                     }
                 }
@@ -471,6 +486,18 @@ impl Front {
         self.deliver_pushes()?;
         self.drop_ended()?;
         Ok(None)
+    }
+
+    /// A session has refused what the client's other sessions have taken, a login for example: what follows would not be done as
+    /// it is there.
+    fn is_unlike(&self, at: usize) -> Over {
+        let shard = self.legs[at].as_ref().map(|leg| leg.shard.backend.address.to_string());
+        tracing::warn!(
+            client = %self.peer,
+            shard = shard.as_deref().unwrap_or_default(),
+            "a client is closed: a node of the cluster refuses what others have taken from it; give all nodes the same users"
+        );
+        Over::Backend
     }
 
     /// The request at the head has its reply.
@@ -487,14 +514,16 @@ impl Front {
 
     /// Hands on what no request asked for, where no reply is handed on in parts.
     fn deliver_pushes(&mut self) -> Result<(), Over> {
-        if self.legs.iter().flatten().any(|leg| !leg.is_between_frames()) {
-            return Ok(());
-        }
         if self.listens_alone() {
             return self.deliver_as_listener();
         }
+        if self.legs.iter().flatten().any(|leg| !leg.is_between_frames()) {
+            return Ok(());
+        }
         for leg in self.legs.iter_mut().flatten() {
-            while let Some(frame) = leg.take_push().map_err(out_of_step)? {
+            while self.to_client.len() < MAX_UNREAD
+                && let Some(frame) = leg.take_push().map_err(out_of_step)?
+            {
                 put(&mut self.to_client, &frame);
                 leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
             }
@@ -603,7 +632,7 @@ impl Front {
 
     /// Sleeps until the client or a leg can be written to or has something to read, and reads what there is.
     async fn wait(&mut self) -> Result<(), Over> {
-        let of_legs: usize = self.legs.iter().flatten().map(|leg| leg.from.len() + leg.to.len()).sum();
+        let of_legs: usize = self.legs.iter().flatten().map(Leg::holds_bytes).sum();
         self.account.holds(self.inbox.bytes.len() + self.to_client.len() + self.kept.len() + of_legs);
         poll_fn(|cx| self.poll(cx)).await
     }
@@ -611,7 +640,7 @@ impl Front {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
         let mut woken = false;
         for leg in self.legs.iter_mut().flatten().filter(|leg| !leg.ended) {
-            if leg.from.len() < MAX_UNREAD {
+            if leg.from.len() < MAX_UNREAD || leg.is_collecting {
                 match leg.pipe.poll_take(&mut leg.from, cx) {
                     Poll::Ready(Ok(1..)) => woken = true,
                     Poll::Ready(Ok(0) | Err(_)) => (leg.ended, woken) = (true, true),

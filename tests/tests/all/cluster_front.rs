@@ -118,6 +118,20 @@ fn replies_come_in_the_order_of_their_requests_from_whatever_shard() {
         &[&format!("GET {b}"), &format!("GET {a}"), &format!("GET {b}")],
         &["$1 1", &format!("$3000000 {long}"), "$1 1"],
     );
+    // So do long ones that are put together, and what is published.
+    client.sends(format!("MGET {a} {b}")).gets(format!("[$3000000 {long}, $1 1]"));
+    client.sends(format!("DEL {a} {b}")).gets(":2");
+    for resp3 in [false, true] {
+        let listener = proxy.client();
+        if resp3 {
+            listener.sends("HELLO 3").reply();
+        }
+        listener.sends("SUBSCRIBE news").reply();
+        client.sends_arguments(&["PUBLISH", "news", &long]).reply();
+        let message = listener.then().reply().to_string();
+        assert!(message.contains(&long), "{} bytes", message.len());
+        listener.sends("PING").reply();
+    }
     // Who wants no reply gets none.
     client.write(b"CLIENT REPLY SKIP\r\nSET key:1 x\r\nGET key:1\r\n");
     client.then().gets("$1 x");
@@ -140,6 +154,7 @@ fn locks_of_every_shard_are_governed() {
         bob.sends(format!("SETNX {lock} 1")).gets(":0");
         bob.sends(format!("DEL {lock}")).gets(":0");
         assert!(cluster.node(at).fence(lock) > 0, "{lock}");
+        alice.sends(format!("LOCKWARDEN FENCE {lock}")).gets(format!(":{}", cluster.node(at).fence(lock)));
     }
     // They are kept alive beyond their TTL, on each of them.
     holds_for(Duration::from_secs(3), "all are held", || {
@@ -276,6 +291,31 @@ fn what_a_client_says_of_itself_is_known_on_every_shard() {
 }
 
 #[test]
+fn a_client_is_not_served_as_somebody_else_on_one_of_the_shards() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let [a, b, _] = one_of_each(&cluster, "key:");
+    // The user was forgotten on one node, where the default user may do everything.
+    for at in [0, 2] {
+        cluster.node(at).client().sends("ACL SETUSER app on >secret ~* &* +@all").gets("+OK");
+    }
+    let proxy = front(&cluster).start();
+    wait_for("a client that meets a node with its user first", || {
+        let client = proxy.client();
+        if client.sends("AUTH app secret").reply().to_string() != "+OK" {
+            return false;
+        }
+        client.sends(format!("SET {a} 1")).gets("+OK");
+        client.sends(format!("SET {b} 1")).gets_close();
+        true
+    });
+    cluster.node(1).client().sends(format!("EXISTS {b}")).gets(":0");
+    proxy.logs(&["WARN", "a node of the cluster refuses what others have taken from it"]);
+}
+
+#[test]
 fn what_is_published_is_heard_from_any_shard() {
     if Cluster::is_lacking() {
         return;
@@ -356,13 +396,13 @@ fn each_shard_is_checked() {
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.stdout.contains("backend: a cluster of 3 primaries, with 16384 slots"), "{end:?}");
     for at in 0..3 {
-        let line = format!("backend redis://{0}/0: redis://{0}/0 answers", cluster.node(at).address());
+        let line = format!("backend {}: answers, ", cluster.node(at).address());
         assert!(end.stdout.contains(&line), "{line}: {end:?}");
     }
     cluster.node(1).client().sends("CONFIG SET maxmemory 100mb").gets("+OK");
     cluster.node(1).client().sends("CONFIG SET maxmemory-policy allkeys-lru").gets("+OK");
     let end = front(&cluster).check_backend();
-    let line = format!("backend redis://{}/0: maxmemory-policy is allkeys-lru", cluster.node(1).address());
+    let line = format!("backend {}: maxmemory-policy is allkeys-lru", cluster.node(1).address());
     assert!(end.code == Some(1) && end.stdout.contains(&line), "{line}: {end:?}");
 }
 

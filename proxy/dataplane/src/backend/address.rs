@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use arc_swap::ArcSwapOption;
-use lockwarden_control::config::{BackendLogin, BackendUrl, Secret, Target};
+use lockwarden_control::config::{BackendLogin, BackendUrl, HostAndPort, Secret, Target};
 use lockwarden_control::net::listener;
 use lockwarden_control::net::stream::Stream;
 use lockwarden_control::net::tls::{BackendFiles, Connector, HandshakeError, Observe, TlsError};
@@ -145,6 +145,14 @@ impl Address {
             return Ok(vec![self.clone()]);
         };
         Ok(slots.places().iter().map(|place| self.of_node(place)).collect())
+    }
+
+    /// Its host and port, as messages about one of several servers name it.
+    pub fn place(&self) -> String {
+        match &self.url.target {
+            Target::Tcp { host, port } => HostAndPort(host, *port).to_string(),
+            Target::Unix(_) | Target::Sentinel(_) | Target::Cluster(_) => self.to_string(),
+        }
     }
 
     /// The same login at another server.

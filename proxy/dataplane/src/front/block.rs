@@ -99,8 +99,11 @@ impl Front {
             (Some(at), _) | (None, Some(at)) => at,
             (None, None) => self.home().await?,
         };
-        if leg.is_none() {
-            self.send_hidden(at, MULTI);
+        if leg.is_none()
+            && let Err(error) = self.opens_block(at).await?
+        {
+            self.breaks(&error);
+            return Ok(());
         }
         if let Some(block) = &mut self.block {
             block.leg = Some(at);
@@ -108,6 +111,16 @@ impl Front {
         }
         self.send(at);
         Ok(())
+    }
+
+    /// Has a server begin the block. Nothing is queued before it has: it would be carried out at once. An error is the server's.
+    async fn opens_block(&mut self, at: usize) -> Result<Result<(), String>, Over> {
+        self.settle().await?;
+        let reply = self.ask(at, MULTI).await?;
+        Ok(match reply.strip_prefix(b"-") {
+            Some(error) => Err(String::from_utf8_lossy(error).trim_end().to_owned()),
+            None => Ok(()),
+        })
     }
 
     /// An error inside of the block: it will not be carried out.
@@ -131,10 +144,10 @@ impl Front {
             None => {
                 let watched = self.watching.filter(|_| !is_broken);
                 match watched {
-                    Some(at) => {
-                        self.send_hidden(at, MULTI);
-                        self.send(at);
-                    }
+                    Some(at) => match self.opens_block(at).await? {
+                        Ok(()) => self.send(at),
+                        Err(error) => self.answer(error_frame(&error)),
+                    },
                     None if is_broken && carry_out => self.answer(error_frame(ABORTED)),
                     None if carry_out => self.answer(&b"*0\r\n"[..]),
                     None => self.answer(OK),

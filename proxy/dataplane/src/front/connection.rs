@@ -81,16 +81,16 @@ impl Front {
 
     async fn told_to_all(&mut self, kind: &[u8], frame: &Bytes) -> Result<Bytes, Over> {
         let home = self.home().await?;
-        // One that was opened just now has replies due for what was said before.
-        self.settle().await?;
         let reply = self.ask(home, frame).await?;
         if reply.starts_with(b"-") {
             return Ok(reply);
         }
         for at in 0..self.legs.len() {
             if at != home && self.legs[at].as_ref().is_some_and(|leg| !leg.ended) {
-                // What one has taken the others take; one that is gone is none any more.
-                self.ask(at, frame).await?;
+                // What one has taken the others take.
+                if self.ask(at, frame).await?.starts_with(b"-") {
+                    return Err(self.is_unlike(at));
+                }
             }
         }
         if !kind.is_empty() {
@@ -135,7 +135,6 @@ impl Front {
     async fn client_reply(&mut self) -> Result<(), Over> {
         let mode = self.inbox.request().arg(2).to_ascii_uppercase();
         let home = self.home().await?;
-        self.settle().await?;
         let may = self.ask(home, CLIENT_REPLY_ON).await?;
         match &mode[..] {
             _ if may.starts_with(b"-") => self.answer(may),
@@ -165,15 +164,21 @@ impl Front {
     }
 
     /// `CLIENT CACHING` is for the next command, and only one session gets that: it is said to whichever that is, ahead of it.
-    pub(super) fn caching(&mut self) {
-        self.ahead = Some(self.request_frame());
-        self.answer(OK);
+    pub(super) async fn caching(&mut self) -> Result<(), Over> {
+        if self.said.tracks() {
+            self.ahead = Some(self.request_frame());
+            self.answer(OK);
+            return Ok(());
+        }
+        // Any server says what is wrong with it.
+        let home = self.home().await?;
+        self.send(home);
+        Ok(())
     }
 
     /// `INFO` of one server, which says of itself that it is part of a cluster.
     pub(super) async fn show_info(&mut self) -> Result<(), Over> {
         let home = self.home().await?;
-        self.settle().await?;
         let frame = self.request_frame();
         let reply = self.ask(home, &frame).await?;
         self.answer(as_standalone(&reply));

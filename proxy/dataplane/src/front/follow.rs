@@ -26,7 +26,7 @@ enum Next {
 impl Front {
     /// The request at the head was answered so: it gets its reply from elsewhere. Until all others are answered none is taken.
     pub(super) async fn follow_head(&mut self, redirect: Bytes) -> Result<(), Over> {
-        let Some(&Due::Leg { at, shown, kept, in_block }) = self.due.front() else {
+        let Some(&Due::Leg { at, shown, kept, in_block, .. }) = self.due.front() else {
             return Ok(());
         };
         if in_block {
@@ -34,6 +34,14 @@ impl Front {
             return Ok(());
         }
         self.is_settling = true;
+        if kept == 0 {
+            // It was too long to be kept; nothing of it was done.
+            self.want_map();
+            self.is_answered();
+            let error = error_frame(TRY_AGAIN).freeze();
+            self.due.push_front(Due::Local(if shown { error } else { Bytes::new() }));
+            return Ok(());
+        }
         let request = Bytes::copy_from_slice(&self.kept[..kept]);
         let (_, reply) = self.follow(at, &request, redirect).await?;
         self.is_answered();

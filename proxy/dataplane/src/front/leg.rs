@@ -27,6 +27,8 @@ pub(super) struct Leg {
     scanner: ReplyScanner,
     /// The frame at the front is one that no request asked for.
     in_push: bool,
+    /// A frame is taken as a whole, however long it is.
+    pub(super) is_collecting: bool,
     /// Replies that were taken before it was their turn.
     early: VecDeque<Bytes>,
     /// Requests under way.
@@ -41,6 +43,8 @@ pub(super) enum Came {
     Whole,
     /// All of it: the request is to be sent to another server, and this says why.
     Redirect(Bytes),
+    /// It was not for the client, and is an error: the session is not as the client's others are.
+    Refused,
     /// Not all of it yet.
     Part,
 }
@@ -56,6 +60,7 @@ impl Leg {
             scanned: 0,
             scanner: ReplyScanner::new(ReplyLimits::default()),
             in_push: false,
+            is_collecting: false,
             early: VecDeque::new(),
             due: 0,
             ended: false,
@@ -85,6 +90,9 @@ impl Leg {
                 self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, false);
                 return Ok(Came::Redirect(frame));
             }
+            if !shown && !looks && frame[0] == b'-' {
+                return Ok(Came::Refused);
+            }
             if shown {
                 put(to_client, &frame);
             }
@@ -94,6 +102,9 @@ impl Leg {
         while !self.from.is_empty() {
             if self.scanner.at_frame_start() {
                 self.in_push = self.from[0] == b'>';
+                if !shown && !looks && self.from[0] == b'-' {
+                    return Ok(Came::Refused);
+                }
                 if looks && self.from[0] == b'-' {
                     // An error is one line, and is scanned as a whole.
                     let Some(end) = memchr::memchr(b'\n', &self.from) else {
@@ -125,6 +136,7 @@ impl Leg {
 
     /// Takes a whole frame, where one has come; pushes as well.
     pub(super) fn take_frame(&mut self) -> Result<Option<Bytes>, ReplyError> {
+        self.is_collecting = true;
         if self.scanned >= self.from.len() {
             return Ok(None);
         }
@@ -135,7 +147,7 @@ impl Leg {
             }
             Scan::Complete { consumed } => {
                 let end = self.scanned + consumed;
-                self.scanned = 0;
+                (self.scanned, self.is_collecting) = (0, false);
                 Ok(Some(self.from.split_to(end).freeze()))
             }
         }
@@ -150,9 +162,20 @@ impl Leg {
         }
         // Looked at afresh each time: pushes are short.
         match ReplyScanner::new(ReplyLimits::default()).scan(&self.from)? {
-            Scan::Partial => Ok(None),
-            Scan::Complete { consumed } => Ok(Some(self.from.split_to(consumed).freeze())),
+            Scan::Partial => {
+                self.is_collecting = true;
+                Ok(None)
+            }
+            Scan::Complete { consumed } => {
+                self.is_collecting = false;
+                Ok(Some(self.from.split_to(consumed).freeze()))
+            }
         }
+    }
+
+    /// Bytes that wait here.
+    pub(super) fn holds_bytes(&self) -> usize {
+        self.from.len() + self.to.len() + self.early.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Keeps a reply until its turn.

@@ -7,7 +7,7 @@ use lockwarden_resp::Protocol;
 
 use super::bound::Listening;
 use super::route::Route;
-use super::{Front, Over, out_of_step};
+use super::{Front, MAX_UNREAD, Over, out_of_step};
 use crate::session::error_frame;
 
 /// What Redis says to other commands.
@@ -118,6 +118,10 @@ impl Front {
             let Some(leg) = &mut self.legs[listening.at] else {
                 return Err(Over::Backend);
             };
+            if self.to_client.len() >= MAX_UNREAD {
+                leg.is_collecting = false;
+                return Ok(());
+            }
             let Some(frame) = leg.take_frame().map_err(out_of_step)? else {
                 return Ok(());
             };

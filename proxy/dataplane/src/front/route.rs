@@ -79,6 +79,7 @@ pub(super) fn route(request: &Request<'_>, foreign: impl FnOnce() -> Option<Arc<
         Lookup::Known(spec) => known(spec, request),
         Lookup::UnknownSubcommand if request.arg(0).eq_ignore_ascii_case(b"cluster") => Route::Refused(NO_CLUSTER),
         Lookup::UnknownSubcommand => Route::Any,
+        Lookup::Unknown if request.arg(0).eq_ignore_ascii_case(b"lockwarden") => about_lease(request),
         Lookup::Unknown => {
             let mut slots = Slots::default();
             let table = foreign();
@@ -90,6 +91,14 @@ pub(super) fn route(request: &Request<'_>, foreign: impl FnOnce() -> Option<Arc<
             slots.route().unwrap_or(Route::Any)
         }
     }
+}
+
+/// `LOCKWARDEN FENCE key`, `CHECK` and `LEASE` are about one lock; what else the proxy itself is asked is about all of it.
+fn about_lease(request: &Request<'_>) -> Route {
+    const OF_A_LOCK: [&str; 3] = ["fence", "check", "lease"];
+    let is_of_lock =
+        request.len() > 2 && OF_A_LOCK.iter().any(|word| request.arg(1).eq_ignore_ascii_case(word.as_bytes()));
+    if is_of_lock { Route::Slot(slot(request.arg(2))) } else { Route::Any }
 }
 
 fn known(spec: &CommandSpec, request: &Request<'_>) -> Route {
@@ -203,6 +212,9 @@ mod tests {
             ("PING", Route::Any),
             ("GET", Route::Any),
             ("nosuch a", Route::Any),
+            ("LOCKWARDEN FENCE lock:a", slot_of("lock:a")),
+            ("lockwarden check lock:a 7", slot_of("lock:a")),
+            ("LOCKWARDEN LOCKS lock:a", Route::Any),
             ("DBSIZE", Route::Every(Joined::Sum)),
             ("KEYS *", Route::Every(Joined::Names)),
             ("SCAN 0", Route::Scan),

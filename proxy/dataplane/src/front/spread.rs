@@ -145,7 +145,6 @@ impl Front {
         words[1] = (cursor & ((1 << SHARD_BITS) - 1)).to_string().into();
         let mut frame = BytesMut::new();
         put_request(&mut frame, &words);
-        self.settle().await?;
         let reply = self.ask(at, &frame).await?;
         let value = self.read(&reply);
         let Some([next, names]) = value.as_items() else {
@@ -173,7 +172,6 @@ impl Front {
         for step in 0..shards.len() {
             let (_, id) = shards[(usize::from(first) + step) % shards.len()];
             if let Some(at) = self.leg_to_shard(id).await? {
-                self.settle().await?;
                 last = self.ask(at, &frame).await?;
                 if !self.read(&last).is_null() {
                     break;
@@ -207,8 +205,6 @@ impl Front {
 
     /// Sends all of these at the same time, and returns their replies; what was sent to the wrong server is sent to the right one.
     async fn ask_all(&mut self, requests: Vec<(usize, Bytes)>) -> Result<Vec<Bytes>, Over> {
-        // A session that was opened just now is told first what the client has said of itself.
-        self.settle().await?;
         for (at, frame) in &requests {
             if let Some(leg) = &mut self.legs[*at] {
                 leg.send(frame);

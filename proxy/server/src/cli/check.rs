@@ -247,7 +247,7 @@ fn ask_backend(config: &Config, meaning: &Meaning, without_min_replicas: Option<
         // Of several servers each line says which it is about.
         let of = match primaries.len() {
             1 => "backend".to_owned(),
-            _ => format!("backend {primary}"),
+            _ => format!("backend {}", primary.place()),
         };
         let about = (&*of, config, meaning, without_min_replicas);
         worst = worst.max(runtime.block_on(tell(primary, about)));
@@ -287,7 +287,10 @@ async fn tell(
             }
         };
     let version = if report.version.is_empty() { "unknown" } else { &report.version };
-    say!("{of}: {address} answers, {version}");
+    match of {
+        "backend" => say!("{of}: {address} answers, {version}"),
+        _ => say!("{of}: answers, {version}"),
+    }
     for line in &sentinels.stands {
         say!("{of}: {line}");
     }

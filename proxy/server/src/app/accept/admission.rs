@@ -67,7 +67,8 @@ impl Admission {
         let metrics = &self.shared.metrics;
         let free = descriptors::for_clients(self.base);
         let by_descriptors = match self.shared.sessions {
-            Sessions::Dedicated => free / 2,
+            // One for the client, and one for each server that it may have to do with.
+            Sessions::Dedicated => free / (1 + self.shared.shards.each().len().max(1) as u64),
             // Connections to the backend are few, and some clients have one of their own.
             Sessions::Multiplexed => {
                 let states = [ConnectionState::Connecting, ConnectionState::Open];
