@@ -367,7 +367,7 @@ impl Front {
     async fn introduce(&mut self, at: usize) -> Result<(), Over> {
         let said: Vec<Bytes> = self.said.frames().cloned().collect();
         for frame in said {
-            if self.ask(at, &frame).await?.starts_with(b"-") {
+            if self.ask_aside(at, &frame).await?.starts_with(b"-") {
                 return Err(self.is_unlike(at));
             }
         }
@@ -717,7 +717,19 @@ impl Front {
         self.taken_frame(at).await
     }
 
-    /// The next reply of a leg, which goes to the client as a whole or not at all.
+    /// The same for a reply that is not for the client.
+    async fn ask_aside(&mut self, at: usize, request: &[u8]) -> Result<Bytes, Over> {
+        if let Some(leg) = &mut self.legs[at] {
+            leg.send(request);
+        }
+        let frame = self.next_frame(at).await?;
+        if let Some(leg) = &self.legs[at] {
+            leg.pipe.drops(frame.len());
+        }
+        Ok(frame)
+    }
+
+    /// The next reply of a leg, which goes to the client as a whole.
     async fn taken_frame(&mut self, at: usize) -> Result<Bytes, Over> {
         let frame = self.next_frame(at).await?;
         if let Some(leg) = &self.legs[at] {

@@ -173,6 +173,12 @@ impl Relayed {
             (last.here, last.at_client, last.same) = (self.taken, at_client, last.same + same);
             return;
         }
+        if same == 0
+            && let Some(last) = self.runs.back_mut().filter(|last| last.at_client == at_client)
+        {
+            (last.here, last.same) = (self.taken, 0);
+            return;
+        }
         self.runs.push_back(Run { here: self.taken, at_client, same });
     }
 
@@ -328,6 +334,13 @@ impl<S: AsRawFd> Pipe<S> {
         if relayed.runs.len() > MAX_RUNS {
             relayed.forget_before(self.client.acknowledged());
         }
+    }
+
+    /// Of what was taken from the pipe so many bytes are not for the client: it misses nothing.
+    pub fn drops(&self, bytes: usize) {
+        let mut relayed = lock(&self.relayed);
+        let before = relayed.runs.back().map_or(0, |run| run.at_client);
+        relayed.add(bytes as u64, before, false);
     }
 
     /// How many of the bytes that were written here the client has not acknowledged.
@@ -500,6 +513,10 @@ mod tests {
         for (client, here) in [(0, 0), (7, 7), (15, 15), (114, 15), (115, 35), (120, 40), (123, 43), (500, 43)] {
             assert_eq!(at(&relayed, client), here, "{client}");
         }
+        // What is not for it the client has as soon as what was before.
+        let mut quiet = Relayed::default();
+        quiet.add(10, 0, false);
+        assert_eq!(quiet.at(0), 10);
         relayed.forget_before(116);
         assert_eq!((at(&relayed, 0), at(&relayed, 123)), (35, 43));
     }

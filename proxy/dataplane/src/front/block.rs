@@ -26,12 +26,18 @@ impl Front {
         match self.route() {
             Route::Session(SessionVerb::Exec) => self.end_block(true).await,
             Route::Session(SessionVerb::Discard) => self.end_block(false).await,
+            // A server that has begun the block says what comes of these; they begin none.
+            Route::Session(SessionVerb::Multi | SessionVerb::Watch)
+                if self.block.as_ref().is_some_and(|block| block.leg.is_some()) =>
+            {
+                self.queue(None).await
+            }
             Route::Session(SessionVerb::Multi) => {
-                self.breaks("ERR MULTI calls can not be nested");
+                self.answer(error_frame("ERR MULTI calls can not be nested"));
                 Ok(())
             }
             Route::Session(SessionVerb::Watch) => {
-                self.breaks("ERR WATCH inside MULTI is not allowed");
+                self.answer(error_frame("ERR WATCH inside MULTI is not allowed"));
                 Ok(())
             }
             Route::Session(SessionVerb::Reset | SessionVerb::Quit) => {
@@ -116,7 +122,7 @@ impl Front {
     /// Has a server begin the block. Nothing is queued before it has: it would be carried out at once. An error is the server's.
     async fn opens_block(&mut self, at: usize) -> Result<Result<(), String>, Over> {
         self.settle().await?;
-        let reply = self.ask(at, MULTI).await?;
+        let reply = self.ask_aside(at, MULTI).await?;
         Ok(match reply.strip_prefix(b"-") {
             Some(error) => Err(String::from_utf8_lossy(error).trim_end().to_owned()),
             None => Ok(()),

@@ -88,7 +88,7 @@ impl Front {
         for at in 0..self.legs.len() {
             if at != home && self.legs[at].as_ref().is_some_and(|leg| !leg.ended) {
                 // What one has taken the others take.
-                if self.ask(at, frame).await?.starts_with(b"-") {
+                if self.ask_aside(at, frame).await?.starts_with(b"-") {
                     return Err(self.is_unlike(at));
                 }
             }
@@ -135,7 +135,7 @@ impl Front {
     async fn client_reply(&mut self) -> Result<(), Over> {
         let mode = self.inbox.request().arg(2).to_ascii_uppercase();
         let home = self.home().await?;
-        let may = self.ask(home, CLIENT_REPLY_ON).await?;
+        let may = self.ask_aside(home, CLIENT_REPLY_ON).await?;
         match &mode[..] {
             _ if may.starts_with(b"-") => self.answer(may),
             b"ON" => {

@@ -101,7 +101,7 @@ impl Front {
             at = to;
             self.take_early(at).await?;
             if asking {
-                self.ask(at, ASKING).await?;
+                self.ask_aside(at, ASKING).await?;
             }
             redirect = self.ask(at, request).await?;
         }

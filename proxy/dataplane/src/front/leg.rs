@@ -87,16 +87,19 @@ impl Leg {
     ) -> Result<Came, ReplyError> {
         if let Some(frame) = self.early.pop_front() {
             if looks && Redirect::of(&frame).is_some() {
-                self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, false);
+                self.pipe.drops(frame.len());
                 return Ok(Came::Redirect(frame));
             }
             if !shown && !looks && frame[0] == b'-' {
                 return Ok(Came::Refused);
             }
-            if shown {
-                put(to_client, &frame);
+            match shown {
+                true => {
+                    put(to_client, &frame);
+                    self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, true);
+                }
+                false => self.pipe.drops(frame.len()),
             }
-            self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, shown);
             return Ok(Came::Whole);
         }
         while !self.from.is_empty() {
@@ -114,19 +117,20 @@ impl Leg {
                         let frame = Bytes::copy_from_slice(&self.from[..=end]);
                         self.from.advance(frame.len());
                         give_back(&mut self.from);
-                        self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, false);
+                        self.pipe.drops(frame.len());
                         return Ok(Came::Redirect(frame));
                     }
                 }
             }
             let skipped = self.scanner.skip_frames(&self.from, 1)?;
-            let goes = shown || self.in_push;
-            match goes {
-                true => move_front(&mut self.from, skipped.bytes, to_client),
-                false => self.from.advance(skipped.bytes),
+            if shown || self.in_push {
+                move_front(&mut self.from, skipped.bytes, to_client);
+                self.pipe.goes_on(skipped.bytes, sent + to_client.len() as u64, true);
+            } else {
+                self.from.advance(skipped.bytes);
+                self.pipe.drops(skipped.bytes);
             }
             give_back(&mut self.from);
-            self.pipe.goes_on(skipped.bytes, sent + to_client.len() as u64, goes);
             if skipped.frames > 0 && !self.in_push {
                 return Ok(Came::Whole);
             }
