@@ -168,7 +168,7 @@ impl Shards {
         self.of_key(&key.key)?.mirror.lease(key)
     }
 
-    /// Shows every lease that this proxy knows of; see [`LeaseMirror::visit`].
+    /// Shows every lease that this proxy knows of, some of them together. `look` must be quick: sessions may wait for it.
     pub fn visit(&self, mut look: impl FnMut(&DbKey, &Lease)) {
         for shard in self.each() {
             shard.mirror.visit(&mut look);

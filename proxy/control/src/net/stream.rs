@@ -151,7 +151,7 @@ impl Stream {
         socket!(self, stream => stream.take_error(), pipe => pipe.take_error())
     }
 
-    /// How many bytes that were written to it its other end has not acknowledged; see [`socket_queues::unacknowledged`].
+    /// How many bytes that were written to it its other end has not acknowledged, also after a reset.
     pub fn unacknowledged(&self) -> u64 {
         match self {
             Stream::Pipe(pipe) => pipe.unacknowledged(),
