@@ -229,7 +229,13 @@ impl Front {
         }
         if self.due.is_empty() && self.legs.iter().all(Option::is_none) {
             // No session is there any more.
-            return Err(if self.left.is_empty() { Over::Done } else { Over::Backend });
+            match self.left.is_empty() {
+                true if self.is_old() && self.is_amid() && !*self.shared.drain.borrow() => {
+                    Box::pin(self.home()).await?;
+                }
+                true => return Err(Over::Done),
+                false => return Err(Over::Backend),
+            }
         }
         let was_full = self.to_client.len() >= MAX_UNREAD;
         let is_news = self.flush()?;
@@ -406,7 +412,7 @@ impl Front {
         }
         let (near, far) = Pipe::pair(&self.socket);
         let session = Session::new(shard.clone(), Stream::Pipe(Box::new(far)), link, self.arrival.clone(), entry);
-        let leg = Leg::new(shard.clone(), session.client.number, near);
+        let leg = Leg::new(shard.clone(), session.client.connection.peer().holder.clone(), near);
         tokio::task::spawn_local(session.serve_to_end(BytesMut::new()));
         let at = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());
         match self.legs.get_mut(at) {
@@ -542,6 +548,7 @@ impl Front {
     /// Legs whose sessions have ended with nothing due are no more, where nothing was bound to them. Those that hold leases stay for
     /// as long as the client does.
     fn drop_ended(&mut self) -> Result<(), Over> {
+        let mut has_ended = false;
         for at in 0..self.legs.len() {
             let is_over = |leg: &Leg| leg.ended && leg.due == 0 && leg.from.is_empty();
             if !self.legs[at].as_ref().is_some_and(is_over) {
@@ -555,6 +562,7 @@ impl Front {
             if is_bound {
                 return Err(Over::Backend);
             }
+            has_ended = true;
             if let Some(leg) = self.legs[at].take()
                 && !leg.pipe.is_alone()
             {
@@ -562,7 +570,22 @@ impl Front {
             }
         }
         self.left.retain(|leg| !leg.pipe.is_alone());
+        // Where that was because of its age, the client goes as soon as all can.
+        if has_ended && self.is_old() {
+            self.legs.iter().flatten().for_each(|leg| leg.session.wakeup.aged());
+        }
         Ok(())
+    }
+
+    /// Whether the client has been here for as long as `max_connection_age` says, a tenth less at most.
+    fn is_old(&self) -> bool {
+        let most = self.shared.active.load().max_connection_age;
+        most.is_some_and(|most| self.arrival.at.elapsed() >= most.mul_f64(0.9))
+    }
+
+    /// Whether the client has begun something of which no session knows.
+    fn is_amid(&self) -> bool {
+        self.block.is_some() || self.inbox.waiting() > 0
     }
 
     /// Whether a further request may be taken from the client.

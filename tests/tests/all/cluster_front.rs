@@ -248,6 +248,8 @@ fn a_block_belongs_to_one_shard() {
             "-EXECABORT Transaction discarded because of previous errors.",
         ],
     );
+    proxy.client().sends(format!("SET {b} 3")).gets("+OK");
+    client.pipelines(&["MULTI", &format!("SET {b} 7"), "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
     proxy.counts("lockwarden_cluster_cross_slot_total", 4.0);
 }
 
@@ -583,6 +585,38 @@ fn a_grant_that_a_client_did_not_hear_of_is_noticed_through_the_front() {
     let again = proxy.client_from("127.44.2.1");
     for acquire in &acquires {
         again.sends(acquire).gets("+OK");
+    }
+}
+
+#[test]
+fn a_client_of_several_shards_goes_when_it_is_old_and_nothing_depends_on_it() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).top("max_connection_age", "\"1s\"").start();
+    let [a, b, c] = one_of_each(&cluster, "key:");
+    let on_all = || {
+        let client = proxy.client();
+        client.sends(format!("MGET {a} {b} {c}")).gets("[nil, nil, nil]");
+        client
+    };
+    let [free, holder, in_block, half, listening] = [(); 5].map(|()| on_all());
+    holder.sends("SET lock:job a1 NX PX 60000").gets("+OK");
+    in_block.sends("MULTI").gets("+OK");
+    half.write(b"*1\r\n$4\r\nPI");
+    listening.sends("SUBSCRIBE news").gets("[$9 subscribe, $4 news, :1]");
+    free.then().gets_close();
+    // By then all of them were old for a while.
+    on_all().then().gets_close();
+    holder.sends("DEL lock:job").gets(":1");
+    in_block.sends(format!("GET {c}")).gets("+QUEUED");
+    in_block.sends("EXEC").gets("[nil]");
+    half.write(b"NG\r\n");
+    half.then().gets("+PONG");
+    listening.sends("UNSUBSCRIBE news").gets("[$11 unsubscribe, $4 news, :0]");
+    for client in [holder, in_block, half, listening] {
+        client.then().gets_close();
     }
 }
 

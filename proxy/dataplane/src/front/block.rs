@@ -12,6 +12,7 @@ use crate::session::error_frame;
 const OK: &[u8] = b"+OK\r\n";
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
+const UNWATCH: &[u8] = b"*1\r\n$7\r\nUNWATCH\r\n";
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 
 impl Front {
@@ -146,19 +147,23 @@ impl Front {
                 self.drop_block().await?;
                 self.answer(if carry_out { error_frame(ABORTED).freeze() } else { OK.into() });
             }
-            // Nothing was queued; but keys may be watched.
-            None => {
-                let watched = self.watching.filter(|_| !is_broken);
-                match watched {
-                    Some(at) => match self.opens_block(at).await? {
-                        Ok(()) => self.send(at),
-                        Err(error) => self.answer(error_frame(&error)),
-                    },
-                    None if is_broken && carry_out => self.answer(error_frame(ABORTED)),
-                    None if carry_out => self.answer(&b"*0\r\n"[..]),
-                    None => self.answer(OK),
+            // Nothing was queued; but keys may be watched, and then it is their server that says whether they were changed.
+            None => match self.watching {
+                Some(at) if carry_out && !is_broken => match self.opens_block(at).await? {
+                    Ok(()) => self.send(at),
+                    Err(error) => self.answer(error_frame(&error)),
+                },
+                watched => {
+                    if let Some(at) = watched {
+                        self.send_hidden(at, UNWATCH);
+                    }
+                    self.answer(match (carry_out, is_broken) {
+                        (true, true) => error_frame(ABORTED).freeze(),
+                        (true, false) => b"*0\r\n"[..].into(),
+                        (false, _) => OK.into(),
+                    });
                 }
-            }
+            },
         }
         self.block = None;
         self.watching = None;

@@ -7,16 +7,16 @@ use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_control::net::buffer_pool::{give_back, move_front, put};
 use lockwarden_control::net::pipe::Pipe;
 use lockwarden_control::net::stream::Stream;
-use lockwarden_control::telemetry::events::SessionNumber;
 use lockwarden_resp::{Redirect, ReplyError, ReplyLimits, ReplyScanner, Scan};
 
+use crate::registry::clients::Holder;
 use crate::state::ProxyState;
 
 /// See the module.
 pub(super) struct Leg {
     pub(super) shard: Arc<ProxyState>,
     /// Of its session.
-    pub(super) session: SessionNumber,
+    pub(super) session: Holder,
     pub(super) pipe: Pipe<Stream>,
     /// Requests that the pipe had no room for.
     pub(super) to: BytesMut,
@@ -50,7 +50,7 @@ pub(super) enum Came {
 }
 
 impl Leg {
-    pub(super) fn new(shard: Arc<ProxyState>, session: SessionNumber, pipe: Pipe<Stream>) -> Leg {
+    pub(super) fn new(shard: Arc<ProxyState>, session: Holder, pipe: Pipe<Stream>) -> Leg {
         Leg {
             shard,
             session,
@@ -194,6 +194,6 @@ impl Leg {
 
     /// Whether its session is to stay as long as the client does, because it holds a lease that is kept alive.
     pub(super) fn holds(&self) -> bool {
-        self.shard.keeps_leases_of(self.session)
+        self.shard.keeps_leases_of(self.session.session)
     }
 }
