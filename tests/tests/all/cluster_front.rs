@@ -476,6 +476,34 @@ fn client_counts(client: &Client, data: &str) -> String {
 }
 
 #[test]
+fn redirects_are_followed_however_nodes_name_one_another() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let client = proxy.client();
+    let locks = cluster.locks_of(0, 4);
+    let kinds = ["ip", "hostname", "hostname", "unknown-endpoint"];
+    for (round, (kind, lock)) in kinds.iter().zip(&locks).enumerate() {
+        for at in 0..3 {
+            let node = cluster.node(at).client();
+            node.sends(format!("CONFIG SET cluster-preferred-endpoint-type {kind}")).gets("+OK");
+            // At first it has none that it could tell.
+            if round > 1 {
+                node.sends(format!("CONFIG SET cluster-announce-hostname node-{at}.corp")).gets("+OK");
+            }
+        }
+        let slot = cluster.slot(lock);
+        cluster.opens_slot(slot, 0, 1);
+        client.sends(format!("SET {lock} a1 NX PX 60000")).gets("+OK");
+        cluster.closes_slot(slot, 1);
+        client.sends(format!("SET {lock} a2 NX PX 60000")).gets("nil");
+        client.sends(format!("DEL {lock}")).gets(":1");
+    }
+}
+
+#[test]
 fn leases_that_are_kept_alive_go_with_their_slots() {
     if Cluster::is_lacking() {
         return;

@@ -46,6 +46,8 @@ pub struct Shard {
     pub primary: Named,
     /// The primary's id, and those of its replicas.
     node: String,
+    /// What redirects may name the primary's host by.
+    hosts: Vec<String>,
     replicas: Vec<String>,
     /// The primary's config epoch now.
     epoch: u64,
@@ -136,7 +138,10 @@ impl Slots {
             let replicas = told.iter().filter(|other| other.follows.as_ref() == Some(&node.id));
             let mut replicas: Vec<String> = replicas.map(|replica| replica.id.clone()).collect();
             replicas.sort();
-            next.shards.insert(id, Shard { primary, node: node.id.clone(), replicas, epoch: node.epoch, slots: 0 });
+            let mut hosts = vec![primary.place.host.clone(), node.ip.clone()];
+            hosts.extend(node.name.clone());
+            let shard = Shard { primary, node: node.id.clone(), hosts, replicas, epoch: node.epoch, slots: 0 };
+            next.shards.insert(id, shard);
         }
         for shard in next.shards.values_mut() {
             shard.slots = 0;
@@ -272,14 +277,17 @@ impl ClusterMap {
         self.slots.load().home(slot)
     }
 
-    /// The shard whose primary a redirect names. Nodes leave the host out where they do not know it.
-    pub(crate) fn at(&self, host: &[u8], port: u16) -> Option<ShardId> {
+    /// The shard whose primary a redirect of this one names, if that is told from all others. Nodes name the host by what
+    /// `cluster-preferred-endpoint-type` says: its address, its name or a `?` for want of one, or not at all.
+    pub(crate) fn at(&self, host: &[u8], port: u16, sender: ShardId) -> Option<ShardId> {
         let slots = self.slots.load();
-        let is_there = |shard: &Shard| {
-            let place = &shard.primary.place;
-            place.port == port && (host.is_empty() || place.host.as_bytes() == host)
+        let is_named = |id: ShardId, shard: &Shard| match host {
+            b"" | b"?" => id != sender,
+            host => shard.hosts.iter().any(|known| known.as_bytes() == host),
         };
-        slots.shards().find(|(_, shard)| is_there(shard)).map(|(id, _)| id)
+        let mut fitting = slots.shards().filter(|(id, shard)| shard.primary.place.port == port && is_named(*id, shard));
+        let (id, _) = fitting.next()?;
+        fitting.next().is_none().then_some(id)
     }
 
     /// The primary of this shard, once it is known.

@@ -65,9 +65,13 @@ impl Front {
                 None => return Ok((at, redirect)),
                 Some(Redirect::Moved(host, port)) => {
                     self.want_map();
-                    self.next(host, port, false).await?
+                    let slot = self.slot_of(request);
+                    self.next(at, (host, port), slot).await?
                 }
-                Some(Redirect::Ask(host, port)) => self.next(host, port, true).await?,
+                Some(Redirect::Ask(host, port)) => match self.next(at, (host, port), None).await? {
+                    Next::To { at, .. } => Next::To { at, asking: true },
+                    Next::Unknown => Next::Unknown,
+                },
                 Some(Redirect::TryAgain) => {
                     self.rest(LOOK_EVERY).await?;
                     Next::To { at, asking: false }
@@ -107,15 +111,20 @@ impl Front {
         }
     }
 
-    /// The leg to the primary that a redirect names.
-    async fn next(&mut self, host: &[u8], port: u16, asking: bool) -> Result<Next, Over> {
-        let shard = self.shared.shards.map().and_then(|map| map.at(host, port));
+    /// The leg to the primary that a redirect of this leg names, or else to the one that has the slot by now.
+    async fn next(&mut self, from: usize, (host, port): (&[u8], u16), slot: Option<u16>) -> Result<Next, Over> {
+        let (Some(leg), Some(map)) = (&self.legs[from], self.shared.shards.map()) else {
+            return Ok(Next::Unknown);
+        };
+        let sender = leg.shard.backend.shard;
+        let home = || map.home(slot?).filter(|id| *id != sender);
+        let shard = map.at(host, port, sender).or_else(home);
         let Some(shard) = shard.and_then(|id| self.shared.shards.get(id)) else {
             self.want_map();
             return Ok(Next::Unknown);
         };
         let at = self.leg_for(&shard).await?;
-        Ok(at.map_or(Next::Unknown, |at| Next::To { at, asking }))
+        Ok(at.map_or(Next::Unknown, |at| Next::To { at, asking: false }))
     }
 
     /// The slot of a request that was sent before.

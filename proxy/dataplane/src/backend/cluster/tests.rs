@@ -104,17 +104,30 @@ fn a_slot_that_nobody_claims_is_served_by_nobody() {
 }
 
 #[test]
-fn redirects_name_a_primary_by_its_place() {
-    let map = ClusterMap::new(&[("seed".to_owned(), 7000)], false);
-    let nodes = "1 :7000@17000,one.corp myself,master - 0 0 1 connected 0-16383\n";
+fn redirects_name_a_primary_by_its_address_or_its_name() {
+    let nodes = "1 :7000@17000,one.corp myself,master - 0 0 1 connected 0-8000\n\
+                 2 10.0.0.2:7000@17000,two.corp master - 0 0 2 connected 8001-16382\n\
+                 3 10.0.0.3:7001@17001 master - 0 0 3 connected 16383\n";
     let at = Place { host: "seed".to_owned(), port: 7000 };
-    assert!(map.told(&nodes::read(nodes).expect("nodes"), &at));
-    for (host, port, expected) in [("seed", 7000, Some(ShardId(0))), ("", 7000, Some(ShardId(0))), ("seed", 7001, None)]
-    {
-        assert_eq!(map.at(host.as_bytes(), port), expected, "{host}:{port}");
+    for by_name in [false, true] {
+        let map = ClusterMap::new(&[("seed".to_owned(), 7000)], by_name);
+        assert!(map.told(&nodes::read(nodes).expect("nodes"), &at));
+        let [one, two, three] = [0, 8001, 16_383].map(|slot| map.home(slot).expect("a shard"));
+        for (sender, host, port, expected) in [
+            (two, if by_name { "one.corp" } else { "seed" }, 7000, Some(one)),
+            (two, "one.corp", 7000, Some(one)),
+            (one, "10.0.0.2", 7000, Some(two)),
+            (one, "two.corp", 7000, Some(two)),
+            (one, "two.corp", 7001, None),
+            // Where no host is named, one that is not the sender has to be the only one.
+            (one, "", 7000, Some(two)),
+            (one, "?", 7001, Some(three)),
+            (three, "?", 7000, None),
+            // Another server of its own shard has taken its place.
+            (two, "two.corp", 7000, Some(two)),
+        ] {
+            assert_eq!(map.at(host.as_bytes(), port, sender), expected, "{host}:{port}");
+        }
+        assert_eq!(map.places().len(), 3 + usize::from(by_name));
     }
-    let by_name = ClusterMap::new(&[("seed".to_owned(), 7000)], true);
-    assert!(by_name.told(&nodes::read(nodes).expect("nodes"), &at));
-    assert_eq!(by_name.at(b"one.corp", 7000), Some(ShardId(0)));
-    assert_eq!(by_name.places().len(), 2);
 }
