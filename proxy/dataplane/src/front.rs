@@ -185,7 +185,7 @@ impl Front {
     }
 
     /// Serves the client, who has said this much already, until one side is gone.
-    pub async fn run(mut self, said: BytesMut) {
+    pub async fn run(mut self: Box<Self>, said: BytesMut) {
         self.inbox = RequestBuffer::with(said);
         if self.said.must_log_in {
             self.inbox.set_limits(RequestLimits::before_auth());
@@ -411,7 +411,8 @@ impl Front {
             self.said.must_log_in = !has_user && (entry.is_strict() || shard.backend.server.wants_password());
         }
         let (near, far) = Pipe::pair(&self.socket);
-        let session = Session::new(shard.clone(), Stream::Pipe(Box::new(far)), link, self.arrival.clone(), entry);
+        let pipe = Stream::Pipe(Box::new(far));
+        let session = Box::new(Session::new(shard.clone(), pipe, link, self.arrival.clone(), entry));
         let leg = Leg::new(shard.clone(), session.client.connection.peer().holder.clone(), near);
         tokio::task::spawn_local(session.serve_to_end(BytesMut::new()));
         let at = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());
@@ -786,7 +787,7 @@ impl Front {
     }
 
     /// Ends the client's connection, and waits until its sessions have ended.
-    async fn finish(mut self, over: Over) {
+    async fn finish(mut self: Box<Self>, over: Over) {
         match over {
             Over::Client(why) => self.close_legs(why),
             Over::Evicted => {

@@ -162,7 +162,7 @@ impl Session {
     }
 
     /// Serves the client until one side is gone, and says how that came.
-    pub async fn serve_to_end(mut self, said: BytesMut) {
+    pub async fn serve_to_end(mut self: Box<Self>, said: BytesMut) {
         let (peer, shared) = (self.client.peer, self.client.shared.clone());
         let end = self.serve(said).await;
         if self.took_leave {

@@ -192,7 +192,8 @@ async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
     connections.inc();
     match served {
         Served::BySession(session) => session.serve_to_end(said).await,
-        Served::ByFront(front) => front.run(said).await,
+        // In a box of its own: an idle session is not to have room for it.
+        Served::ByFront(front) => Box::pin(front.run(said)).await,
     }
     connections.dec();
 }
