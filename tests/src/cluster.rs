@@ -2,6 +2,8 @@
 //! primaries fail.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::Client;
 use crate::deadline::wait_for;
@@ -176,6 +178,23 @@ impl Cluster {
         let rest = (0..RANGES.len()).filter(|at| *at != to);
         for at in std::iter::once(to).chain(rest) {
             self.nodes[at].client().sends(format!("CLUSTER SETSLOT {slot} NODE {id}")).gets("+OK");
+        }
+    }
+
+    /// The slots of these locks go from the first primary to the second and back, three times, with some of them taken while each is
+    /// open: `granted` counts those.
+    #[track_caller]
+    pub fn moves_to_and_fro(&self, locks: &[String], granted: &AtomicUsize) {
+        for round in 0..6 {
+            let (from, to) = (round % 2, (round + 1) % 2);
+            for lock in locks {
+                let slot = self.slot(lock);
+                self.opens_slot(slot, from, to);
+                let before = granted.load(Relaxed);
+                wait_for("locks to be taken while the slot is open", || granted.load(Relaxed) > before + 5);
+                self.moves_keys(slot, from, to);
+                self.closes_slot(slot, to);
+            }
         }
     }
 

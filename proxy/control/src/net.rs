@@ -9,6 +9,7 @@ pub mod listener;
 pub mod peer;
 pub mod pipe;
 pub mod proxy_protocol;
+pub mod sleeper;
 mod socket_queues;
 pub mod stream;
 pub mod tls;

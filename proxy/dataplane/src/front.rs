@@ -37,7 +37,7 @@ use lockwarden_lock::table::{Lookup, lookup};
 use lockwarden_resp::{Protocol, ReplyError, Request, RequestDecoder, RequestError, RequestLimits, Step};
 
 use crate::backend::BackendError;
-use crate::backend::cluster::ShardId;
+use crate::backend::cluster::{ClusterMap, ShardId};
 use crate::registry::buffer_memory::Account;
 use crate::registry::clients::Holder;
 use crate::session::client::entry::Entry;
@@ -70,6 +70,7 @@ const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What Redis says of a slot that no node serves.
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
+const OK: &[u8] = b"+OK\r\n";
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// See the module.
@@ -281,8 +282,8 @@ impl Front {
             Route::AnyInfo => self.show_info().await?,
             Route::Split(parts) => self.split(parts).await?,
             Route::Cross => {
-                self.shared.metrics.cluster_cross_slot.inc();
-                self.answer(error_frame(CROSS_SLOT));
+                let error = self.cross_slot();
+                self.answer(error_frame(error));
             }
             Route::Every(joined) => self.ask_every(joined).await?,
             Route::Scan => self.scan().await?,
@@ -292,7 +293,7 @@ impl Front {
             Route::Caching => self.caching().await?,
             Route::Flag => self.set_flag().await?,
             Route::Refused(error) => self.answer(error_frame(error)),
-            Route::Okay => self.answer(&b"+OK\r\n"[..]),
+            Route::Okay => self.answer(OK),
             Route::Face => {
                 let said = self.face.as_ref().map(|face| face.answer(&self.inbox.request(), self.protocol));
                 self.answer(said.unwrap_or_default());
@@ -323,16 +324,22 @@ impl Front {
 
     /// The leg to the shard that has this slot, which is waited for if need be. An error is for the client.
     async fn reach(&mut self, slot: u16) -> Result<Result<usize, &'static str>, Over> {
+        let at = self.wait_for_leg(|map| map.home(slot)).await?;
+        Ok(at.ok_or(NOT_SERVED))
+    }
+
+    /// The leg to this shard, which is waited for if need be; `None` where it is not served.
+    async fn wait_for_leg(&mut self, shard: impl Fn(&ClusterMap) -> Option<ShardId>) -> Result<Option<usize>, Over> {
         let since = tokio::time::Instant::now();
         loop {
-            let home = self.shared.shards.map().and_then(|map| map.home(slot));
-            if let Some(shard) = home.and_then(|id| self.shared.shards.get(id))
+            let id = self.shared.shards.map().and_then(|map| shard(map));
+            if let Some(shard) = id.and_then(|id| self.shared.shards.get(id))
                 && let Some(at) = self.leg_for(&shard).await?
             {
-                return Ok(Ok(at));
+                return Ok(Some(at));
             }
             if since.elapsed() >= PATIENCE {
-                return Ok(Err(NOT_SERVED));
+                return Ok(None);
             }
             self.want_map();
             self.rest(LOOK_EVERY).await?;
@@ -531,8 +538,7 @@ impl Front {
             while self.to_client.len() < MAX_UNREAD
                 && let Some(frame) = leg.take_push().map_err(out_of_step)?
             {
-                put(&mut self.to_client, &frame);
-                leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
+                leg.hand_on(&frame, &mut self.to_client, self.sent);
             }
             if leg.due == 0 && !leg.from.is_empty() && leg.from[0] != b'>' && leg.from[0] != b'-' {
                 return Err(out_of_step(ReplyError::TooBig));
@@ -772,8 +778,7 @@ impl Front {
                 if frame[0] != b'>' {
                     return Ok(frame);
                 }
-                put(&mut self.to_client, &frame);
-                leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
+                leg.hand_on(&frame, &mut self.to_client, self.sent);
             }
             if leg.ended {
                 return Err(Over::Backend);
@@ -866,6 +871,12 @@ impl Front {
             }
         }
         self.left.extend(legs);
+    }
+
+    /// What a client is told of keys that are in several slots, or on several shards. Counted.
+    fn cross_slot(&self) -> &'static str {
+        self.shared.metrics.cluster_cross_slot.inc();
+        CROSS_SLOT
     }
 
     fn want_map(&self) {

@@ -373,17 +373,7 @@ fn no_lock_has_two_holders_while_its_slot_moves_to_and_fro() {
                 }
             });
         }
-        for round in 0..6 {
-            let (from, to) = (round % 2, (round + 1) % 2);
-            for lock in &locks {
-                let slot = cluster.slot(lock);
-                cluster.opens_slot(slot, from, to);
-                let before = granted.load(Relaxed);
-                wait_for("locks to be taken while the slot is open", || granted.load(Relaxed) > before + 5);
-                cluster.moves_keys(slot, from, to);
-                cluster.closes_slot(slot, to);
-            }
-        }
+        cluster.moves_to_and_fro(&locks, &granted);
         is_over.store(true, Relaxed);
     });
     assert_eq!(twice.load(Relaxed), 0);

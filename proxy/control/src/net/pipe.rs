@@ -15,6 +15,7 @@ use socket2::SockRef;
 use tokio::io::{Interest, ReadBuf, Ready};
 
 use super::buffer_pool::{give_back, move_front, open};
+use super::sleeper::{register, wake};
 use super::socket_queues::{unacknowledged, unread};
 
 /// Bytes that wait in one direction; above that no more are taken.
@@ -439,19 +440,6 @@ impl Half {
 
 fn lock<T>(half: &Mutex<T>) -> MutexGuard<'_, T> {
     half.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn register(sleeper: &mut Option<Waker>, cx: &Context<'_>) {
-    match sleeper {
-        Some(waker) if waker.will_wake(cx.waker()) => {}
-        _ => *sleeper = Some(cx.waker().clone()),
-    }
-}
-
-fn wake(sleeper: &mut Option<Waker>) {
-    if let Some(waker) = sleeper.take() {
-        waker.wake();
-    }
 }
 
 #[cfg(test)]

@@ -20,10 +20,11 @@ use std::collections::VecDeque;
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use lockwarden_control::net::sleeper::{register, wake};
 
 use super::cluster::ShardId;
 use super::profile::{Profile, Traffic};
@@ -180,18 +181,5 @@ impl SharedConnection {
             place.refusal = refusal.cloned();
             wake(&mut place.sleeper);
         }
-    }
-}
-
-fn register(sleeper: &mut Option<Waker>, cx: &Context<'_>) {
-    match sleeper {
-        Some(waker) if waker.will_wake(cx.waker()) => {}
-        _ => *sleeper = Some(cx.waker().clone()),
-    }
-}
-
-fn wake(sleeper: &mut Option<Waker>) {
-    if let Some(waker) = sleeper.take() {
-        waker.wake();
     }
 }

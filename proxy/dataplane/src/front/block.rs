@@ -6,10 +6,9 @@ use lockwarden_lock::table::SessionVerb;
 
 use super::bound::Block;
 use super::route::Route;
-use super::{CROSS_SLOT, Due, Front, NOT_SERVED, Over};
+use super::{CROSS_SLOT, Due, Front, NOT_SERVED, OK, Over};
 use crate::session::error_frame;
 
-const OK: &[u8] = b"+OK\r\n";
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const DISCARD: &[u8] = b"*1\r\n$7\r\nDISCARD\r\n";
 const UNWATCH: &[u8] = b"*1\r\n$7\r\nUNWATCH\r\n";
@@ -54,8 +53,7 @@ impl Front {
             }
             Route::Slot(slot) => self.queue(Some(slot)).await,
             Route::Cross | Route::Split(_) => {
-                self.shared.metrics.cluster_cross_slot.inc();
-                self.breaks(CROSS_SLOT);
+                self.breaks(self.cross_slot());
                 Ok(())
             }
             Route::Refused(error) => {
@@ -82,8 +80,7 @@ impl Front {
     async fn queue(&mut self, slot: Option<u16>) -> Result<(), Over> {
         let (before, leg) = self.block.as_ref().map_or((None, None), |block| (block.slot, block.leg));
         if before.is_some() && slot.is_some() && before != slot {
-            self.shared.metrics.cluster_cross_slot.inc();
-            self.breaks(CROSS_SLOT);
+            self.breaks(self.cross_slot());
             return Ok(());
         }
         let wanted = match slot.filter(|_| before.is_none()) {
@@ -99,8 +96,7 @@ impl Front {
         let bound = leg.or(self.watching);
         let at = match (bound, wanted) {
             (Some(bound), Some(wanted)) if bound != wanted => {
-                self.shared.metrics.cluster_cross_slot.inc();
-                self.breaks(CROSS_SLOT);
+                self.breaks(self.cross_slot());
                 return Ok(());
             }
             (Some(at), _) | (None, Some(at)) => at,
@@ -202,8 +198,8 @@ impl Front {
                 self.answer(reply);
             }
             Ok(_) | Err(CROSS_SLOT) => {
-                self.shared.metrics.cluster_cross_slot.inc();
-                self.answer(error_frame(CROSS_SLOT));
+                let error = self.cross_slot();
+                self.answer(error_frame(error));
             }
             Err(_) => self.answer(error_frame(NOT_SERVED)),
         }

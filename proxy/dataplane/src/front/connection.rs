@@ -6,10 +6,9 @@ use lockwarden_lock::table::SessionVerb;
 use lockwarden_resp::{Protocol, RequestLimits};
 
 use super::said::{Reply, TRACKING};
-use super::{Front, Over};
+use super::{Front, OK, Over};
 use crate::session::error_frame;
 
-const OK: &[u8] = b"+OK\r\n";
 const CLIENT_REPLY_ON: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n";
 
 impl Front {

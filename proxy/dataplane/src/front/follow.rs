@@ -15,14 +15,6 @@ const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot
 /// So often a request is sent on at once.
 const MAX_HOPS: usize = 3;
 
-/// Where a request is sent next.
-enum Next {
-    /// There, for good or this once.
-    To { at: usize, asking: bool },
-    /// It is not known yet.
-    Unknown,
-}
-
 impl Front {
     /// The request at the head was answered so: it gets its reply from elsewhere. Until all others are answered none is taken.
     pub(super) async fn follow_head(&mut self, redirect: Bytes) -> Result<(), Over> {
@@ -61,6 +53,7 @@ impl Front {
         let since = Instant::now();
         let mut hops = 0;
         loop {
+            // Where it is sent next, once that is known.
             let next = match Redirect::of(&redirect) {
                 None => return Ok((at, redirect)),
                 Some(Redirect::Moved(host, port)) => {
@@ -68,22 +61,16 @@ impl Front {
                     let slot = self.slot_of(request);
                     self.next(at, (host, port), slot).await?
                 }
-                Some(Redirect::Ask(host, port)) => match self.next(at, (host, port), None).await? {
-                    Next::To { at, .. } => Next::To { at, asking: true },
-                    Next::Unknown => Next::Unknown,
-                },
+                Some(Redirect::Ask(host, port)) => self.next(at, (host, port), None).await?,
                 Some(Redirect::TryAgain) => {
                     self.rest(LOOK_EVERY).await?;
-                    Next::To { at, asking: false }
+                    Some(at)
                 }
                 // Another server may have it by now.
                 Some(Redirect::Down) => {
                     self.want_map();
                     self.rest(LOOK_EVERY).await?;
-                    match self.slot_of(request).and_then(|slot| self.leg_of(slot)) {
-                        Some(at) => Next::To { at, asking: false },
-                        None => Next::Unknown,
-                    }
+                    self.slot_of(request).and_then(|slot| self.leg_of(slot))
                 }
             };
             if since.elapsed() >= PATIENCE {
@@ -93,7 +80,7 @@ impl Front {
                 };
                 return Ok((at, error_frame(error).freeze()));
             }
-            let Next::To { at: to, asking } = next else {
+            let Some(to) = next else {
                 self.rest(LOOK_EVERY).await?;
                 continue;
             };
@@ -104,7 +91,7 @@ impl Front {
             }
             at = to;
             self.take_early(at).await?;
-            if asking {
+            if let Some(Redirect::Ask(..)) = Redirect::of(&redirect) {
                 self.ask_aside(at, ASKING).await?;
             }
             redirect = self.ask(at, request).await?;
@@ -112,19 +99,23 @@ impl Front {
     }
 
     /// The leg to the primary that a redirect of this leg names, or else to the one that has the slot by now.
-    async fn next(&mut self, from: usize, (host, port): (&[u8], u16), slot: Option<u16>) -> Result<Next, Over> {
+    async fn next(
+        &mut self,
+        from: usize,
+        (host, port): (&[u8], u16),
+        slot: Option<u16>,
+    ) -> Result<Option<usize>, Over> {
         let (Some(leg), Some(map)) = (&self.legs[from], self.shared.shards.map()) else {
-            return Ok(Next::Unknown);
+            return Ok(None);
         };
         let sender = leg.shard.backend.shard;
         let home = || map.home(slot?).filter(|id| *id != sender);
         let shard = map.at(host, port, sender).or_else(home);
         let Some(shard) = shard.and_then(|id| self.shared.shards.get(id)) else {
             self.want_map();
-            return Ok(Next::Unknown);
+            return Ok(None);
         };
-        let at = self.leg_for(&shard).await?;
-        Ok(at.map_or(Next::Unknown, |at| Next::To { at, asking: false }))
+        self.leg_for(&shard).await
     }
 
     /// The slot of a request that was sent before.

@@ -94,10 +94,7 @@ impl Leg {
                 return Ok(Came::Refused);
             }
             match shown {
-                true => {
-                    put(to_client, &frame);
-                    self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, true);
-                }
+                true => self.hand_on(&frame, to_client, sent),
                 false => self.pipe.drops(frame.len()),
             }
             return Ok(Came::Whole);
@@ -136,6 +133,12 @@ impl Leg {
             }
         }
         Ok(Came::Part)
+    }
+
+    /// Hands a frame that was taken on to a client that has had `sent` bytes.
+    pub(super) fn hand_on(&self, frame: &[u8], to_client: &mut BytesMut, sent: u64) {
+        put(to_client, frame);
+        self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, true);
     }
 
     /// Takes a whole frame, where one has come; pushes as well.

@@ -51,8 +51,7 @@ impl Front {
                 return Err(Over::Backend);
             };
             if let Some(frame) = leg.take_frame().map_err(out_of_step)? {
-                put(&mut self.to_client, &frame);
-                leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
+                leg.hand_on(&frame, &mut self.to_client, self.sent);
                 listening.hears(&frame);
                 continue;
             }
@@ -125,8 +124,7 @@ impl Front {
             let Some(frame) = leg.take_frame().map_err(out_of_step)? else {
                 return Ok(());
             };
-            put(&mut self.to_client, &frame);
-            leg.pipe.goes_on(frame.len(), self.sent + self.to_client.len() as u64, true);
+            leg.hand_on(&frame, &mut self.to_client, self.sent);
             listening.hears(&frame);
             if listening.awaited <= 0 && listening.channels + listening.patterns == 0 {
                 self.listening = None;

@@ -12,7 +12,7 @@ use lockwarden_lock::rules::{Mode, OnViolation};
 use lockwarden_resp::{Redirect, Value, parse_reply, put_error, put_integer, put_request, put_value};
 
 use super::route::{Joined, Parts};
-use super::{CROSS_SLOT, Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE};
+use super::{Front, NOT_SERVED, OK, Over};
 use crate::backend::cluster::ShardId;
 use crate::session::error_frame;
 
@@ -24,8 +24,8 @@ impl Front {
     /// `DEL a b` and the like, taken apart by slots.
     pub(super) async fn split(&mut self, parts: Parts) -> Result<(), Over> {
         if self.is_all_or_nothing(parts) {
-            self.shared.metrics.cluster_cross_slot.inc();
-            self.answer(error_frame(CROSS_SLOT));
+            let error = self.cross_slot();
+            self.answer(error_frame(error));
             return Ok(());
         }
         let words = self.words();
@@ -54,7 +54,7 @@ impl Front {
         match (error_among(&replies), parts) {
             (Some(error), _) => put_error(&mut joined, error),
             (None, Parts::Sum) => put_integer(&mut joined, sum(&replies)),
-            (None, Parts::Pairs) => joined.extend_from_slice(b"+OK\r\n"),
+            (None, Parts::Pairs) => joined.extend_from_slice(OK),
             (None, Parts::InOrder) => {
                 let mut values = vec![Value::Null; words.len() - 1];
                 for (places, reply) in by_slot.values().zip(&replies) {
@@ -94,7 +94,7 @@ impl Front {
         }
         let mut reply = BytesMut::new();
         match joined {
-            Joined::First => reply.extend_from_slice(replies.first().map_or(&b"+OK\r\n"[..], |first| first)),
+            Joined::First => reply.extend_from_slice(replies.first().map_or(OK, |first| first)),
             Joined::Sum => put_integer(&mut reply, sum(&values)),
             Joined::Names => {
                 let names = values.iter().flat_map(|value| value.as_items().unwrap_or_default()).cloned().collect();
@@ -110,7 +110,7 @@ impl Front {
     async fn told_by_every(&mut self, frame: &Bytes) -> Result<Option<Vec<Bytes>>, Over> {
         let mut requests = Vec::new();
         for (_, id) in self.shards_in_order() {
-            match self.leg_to_shard(id).await? {
+            match self.wait_for_leg(|_| Some(id)).await? {
                 Some(at) => requests.push((at, frame.clone())),
                 None => {
                     self.answer(error_frame(NOT_SERVED));
@@ -138,7 +138,7 @@ impl Front {
             return Ok(());
         };
         let (_, id) = shards[place];
-        let Some(at) = self.leg_to_shard(id).await? else {
+        let Some(at) = self.wait_for_leg(|_| Some(id)).await? else {
             self.answer(error_frame(NOT_SERVED));
             return Ok(());
         };
@@ -171,7 +171,7 @@ impl Front {
         let mut last = error_frame(NOT_SERVED).freeze();
         for step in 0..shards.len() {
             let (_, id) = shards[(usize::from(first) + step) % shards.len()];
-            if let Some(at) = self.leg_to_shard(id).await? {
+            if let Some(at) = self.wait_for_leg(|_| Some(id)).await? {
                 last = self.ask(at, &frame).await?;
                 if !self.read(&last).is_null() {
                     break;
@@ -235,21 +235,6 @@ impl Front {
             }
         }
         shards
-    }
-
-    async fn leg_to_shard(&mut self, id: ShardId) -> Result<Option<usize>, Over> {
-        let since = tokio::time::Instant::now();
-        loop {
-            if let Some(shard) = self.shared.shards.get(id)
-                && let Some(at) = self.leg_for(&shard).await?
-            {
-                return Ok(Some(at));
-            }
-            if since.elapsed() >= PATIENCE {
-                return Ok(None);
-            }
-            self.rest(LOOK_EVERY).await?;
-        }
     }
 
     fn read(&self, frame: &Bytes) -> Value {
