@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use clap::Parser as _;
-use lockwarden_tests::{Authority, Cores, Redis, Server, binary, run_to_end};
+use lockwarden_tests::{Authority, Cluster, Cores, Redis, Server, binary, run_to_end};
 use serde_json::json;
 
 use crate::drive::{Window, connect, drive, exchange};
@@ -103,16 +103,20 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let redis = Redis::with_tls(&["--maxclients", "9000"]);
     let authority = directory.path().join("authority.pem");
     fs::write(&authority, Authority::of_harness().pem())?;
+    let cluster = ways.iter().any(Way::is_of_cluster).then(Cluster::start);
+    let nodes = cluster.iter().flat_map(|cluster| (0..3).map(|at| cluster.node(at).id()));
+    let servers = nodes.chain([redis.id()]).collect();
     let mut bench = Bench {
         place: Place {
             redis: redis.address(),
             socket: redis.socket(),
             tls: redis.tls_address(),
             authority,
+            cluster,
             directory: directory.path(),
             cores: theirs,
         },
-        server: redis.id(),
+        servers,
         window: Window { warm_up: options.secs.mul_f64(WARM_UP).max(LEAST_WARM_UP), measured: options.secs },
         rounds: options.rounds,
         runs: 0,
@@ -198,8 +202,14 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     let stunnel = find("stunnel4").or_else(|| find("stunnel"));
     peer("stunnel", stunnel.map(Program::Stunnel));
     peer("twemproxy", find("nutcracker").map(Program::Twemproxy));
-    peer("envoy", envoy().map(Program::Envoy));
-    peer("predixy", find("predixy").map(Program::Predixy));
+    peer("envoy", envoy().map(|path| Program::Envoy(path, By::Tcp)));
+    peer("predixy", find("predixy").map(|path| Program::Predixy(path, By::Tcp)));
+    // They say little beside others than one another.
+    let wants_cluster = options.targets.iter().any(|target| target.starts_with(CLUSTER));
+    if wants_cluster {
+        peer("cluster-envoy", envoy().map(|path| Program::Envoy(path, By::Cluster)));
+        peer("cluster-predixy", find("predixy").map(|path| Program::Predixy(path, By::Cluster)));
+    }
     for name in missing.into_iter().filter(|name| wanted(name)) {
         println!("{name} is left out: it is not installed");
     }
@@ -213,6 +223,9 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
         for (name, by) in [("dedicated-unix", By::Unix), ("dedicated-tls", By::Tls)] {
             ways.push(way(name, lockwarden(binary.clone(), dedicated, by)));
         }
+    }
+    if wants_cluster {
+        ways.push(way(CLUSTER, lockwarden(binary.clone(), dedicated, By::Cluster)));
     }
     for (name, guards) in ways::guarded() {
         // They say little beside other ways than the one without guards.
@@ -244,14 +257,19 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     Ok(ways)
 }
 
+/// Lockwarden before a cluster; other proxies there have this before their names.
+const CLUSTER: &str = "cluster";
+
 /// What may be named though it is not there.
-const PEERS: [&str; 12] = [
+const PEERS: [&str; 14] = [
     "haproxy",
     "haproxy-tls",
     "stunnel",
     "twemproxy",
     "envoy",
     "predixy",
+    "cluster-envoy",
+    "cluster-predixy",
     "multiplexed",
     "dedicated-unix",
     "dedicated-tls",
@@ -324,8 +342,8 @@ struct Reading {
 /// One Redis, and everything that is done with it.
 struct Bench<'a> {
     place: Place<'a>,
-    /// Redis's process.
-    server: u32,
+    /// Redis's process, and those of the cluster.
+    servers: Vec<u32>,
     window: Window,
     rounds: u32,
     /// Runs so far; each has owner tokens of its own.
@@ -355,8 +373,9 @@ impl Bench<'_> {
 
     /// All loads over all ways, in rounds. A way on which a load failed is left out of it from then on.
     fn measure(&mut self, loads: &[Load], ways: &[(&Way, Open)]) -> Result<Vec<Table>, Box<dyn Error>> {
+        let cluster = ways.iter().find(|(way, _)| way.is_of_cluster());
         for load in loads {
-            self.fill(load)?;
+            self.fill(load, cluster.map(|(_, open)| open))?;
         }
         for (way, open) in ways {
             ways::load_script(way, &open.address).map_err(|error| format!("{}: SCRIPT LOAD: {error}", open.name))?;
@@ -412,7 +431,7 @@ impl Bench<'_> {
             Ok(Reading {
                 proxy: between.map(CpuTime::of).transpose()?,
                 memory: between.map(process::resident).transpose()?,
-                redis: CpuTime::of(self.server)?,
+                redis: CpuTime::of_all(&self.servers)?,
                 generator: CpuTime::of_this_process()?,
             })
         };
@@ -446,17 +465,19 @@ impl Bench<'_> {
         })
     }
 
-    /// Ordinary values of the load's size, straight on Redis.
-    fn fill(&mut self, load: &Load) -> Result<(), Box<dyn Error>> {
+    /// Ordinary values of the load's size, straight on Redis, and by a way to the cluster where one is open.
+    fn fill(&mut self, load: &Load, cluster: Option<&Open>) -> Result<(), Box<dyn Error>> {
         let Some(size) = load.kind.value().filter(|size| !self.filled.contains(size)) else {
             return Ok(());
         };
         let redis = Address::Tcp(self.place.redis);
-        let (mut stream, value) = (connect(&redis)?, vec![b'x'; size]);
-        for number in 0..load::keys(size) {
-            let mut request = Vec::with_capacity(size + 64);
-            load::put_set(&value, number, &mut request);
-            exchange(&mut stream, &request, b"+OK\r\n")?;
+        for address in [Some(&redis), cluster.map(|open| &open.address)].into_iter().flatten() {
+            let (mut stream, value) = (connect(address)?, vec![b'x'; size]);
+            for number in 0..load::keys(size) {
+                let mut request = Vec::with_capacity(size + 64);
+                load::put_set(&value, number, &mut request);
+                exchange(&mut stream, &request, b"+OK\r\n")?;
+            }
         }
         self.filled.push(size);
         Ok(())

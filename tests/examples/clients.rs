@@ -2,7 +2,7 @@
 //! language has a folder in `tests/clients` with programs of its own; this one starts the servers, runs
 //! the programs in every world and compares. It fails when a check failed anywhere, when the worlds ran
 //! different checks, when the proxy granted nothing, or when its report on honest checks is not "ready". `cargo run -p lockwarden-tests --example clients
-//! -- [LANGUAGE…] [--quick] [--write]`; `tests/clients/README.md` says what a folder holds, and `--write`
+//! -- [LANGUAGE…] [--quick] [--cluster] [--write]`; `tests/clients/README.md` says what a folder holds, and `--write`
 //! brings `docs/clients.md` up to date.
 
 use std::env;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::slice;
 
-use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, Watchers, free_port};
+use lockwarden_tests::{Cluster, Mode, Proxy, ProxyBuilder, Redis, Watchers, free_port};
 
 use crate::language::{CLIENTS, Language, POOLS, SHOP};
 use crate::page::Run;
@@ -42,6 +42,9 @@ const HONEST: &str = "acquire;contend;extend;release;TTL;all or none;deleted;del
 /// Where a program finds two sentinels that name the server `mymaster`: real ones where it is a Redis, else the proxy's.
 const SENTINELS: &str = "LOCK_SENTINELS";
 
+/// Or where it finds a cluster: one node that has all slots, which through the proxy is three.
+const CLUSTER: &str = "LOCK_CLUSTER";
+
 /// Clients of a program may come from any loopback address; protected mode knows only one of them.
 const OPEN: [&str; 2] = ["--protected-mode", "no"];
 
@@ -49,6 +52,7 @@ const OPEN: [&str; 2] = ["--protected-mode", "no"];
 struct Wishes {
     languages: Vec<String>,
     quick: bool,
+    cluster: bool,
     write: bool,
 }
 
@@ -67,7 +71,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut problems = Vec::new();
     let mut done = Vec::new();
     for language in Language::chosen(root, &wishes.languages)? {
-        done.push(everything(language, wishes.quick, &mut problems)?);
+        done.push(everything(language, &wishes, &mut problems)?);
     }
     if wishes.write {
         let path = root.join("docs/clients.md");
@@ -86,9 +90,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// All that a language brings; what does not hold is a problem, and not in what comes back.
-fn everything(language: Language, quick: bool, problems: &mut Vec<String>) -> Result<Run, Box<dyn Error>> {
-    let name = language.name().to_owned();
+fn everything(language: Language, wishes: &Wishes, problems: &mut Vec<String>) -> Result<Run, Box<dyn Error>> {
+    let (name, quick) = (language.name().to_owned(), wishes.quick);
     language.set_up()?;
+    if wishes.cluster {
+        return before_a_cluster(language, quick, problems);
+    }
     let clients = every_world(&language, quick)?;
     let honest = watched(&language, &clients, quick)?;
     let pools = if language.has(POOLS) && !quick { every_setting(&language)? } else { Vec::new() };
@@ -115,17 +122,45 @@ fn everything(language: Language, quick: bool, problems: &mut Vec<String>) -> Re
     })
 }
 
+/// The clients straight to a cluster of one node, and through a proxy before one of three: those that know nothing of clusters, and
+/// those that ask who has which slots.
+fn before_a_cluster(language: Language, quick: bool, problems: &mut Vec<String>) -> Result<Run, Box<dyn Error>> {
+    let more: &[_] = if quick { &[QUICK] } else { &[] };
+    let alone = Cluster::of_one();
+    let address = alone.node(0).address();
+    let told = address.to_string();
+    let mut direct = language.run(CLIENTS, address, DIRECT, &[more, &[(CLUSTER, &*told)]].concat())?;
+    let cluster = Cluster::start();
+    let presented = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let builder = governing(&language, ProxyBuilder::for_backend(&cluster.url()), Mode::Enforce)?
+        .default_ttl(DEFAULT_TTL)
+        .more(&format!("[[listener]]\naddress = \"{presented}\"\npresent = \"cluster\"\nadvertise = \"auto\"\n"));
+    let proxy = builder.start();
+    let told = presented.to_string();
+    let mut through = run_through(&language, CLIENTS, &proxy, ENFORCED, &[more, &[(CLUSTER, &*told)]].concat())?;
+    report::leave_out_failures_of(&mut direct, &mut through);
+    let clients = vec![direct, through];
+    print!("{}, before a cluster\n{}", language.name(), report::table(&clients));
+    let found = report::problems(&clients);
+    problems.extend(found.iter().map(|problem| format!("{}, {problem}", language.name())));
+    Ok(Run { clients, pools: Vec::new(), shop: Vec::new(), language })
+}
+
 fn wishes(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
-    let mut wishes = Wishes { languages: Vec::new(), quick: false, write: false };
+    let mut wishes = Wishes { languages: Vec::new(), quick: false, cluster: false, write: false };
     for argument in arguments {
         match argument.as_str() {
             "--quick" => wishes.quick = true,
+            "--cluster" => wishes.cluster = true,
             "--write" => wishes.write = true,
             flag if flag.starts_with('-') => {
-                return Err(format!("{flag} is not known; [LANGUAGE…] [--quick] [--write]"));
+                return Err(format!("{flag} is not known; [LANGUAGE…] [--quick] [--cluster] [--write]"));
             }
             _ => wishes.languages.push(argument),
         }
+    }
+    if wishes.cluster && wishes.write {
+        return Err("--write wants what is not before a cluster".to_owned());
     }
     if wishes.quick && wishes.write {
         return Err("--write wants every client, --quick runs one a language".to_owned());
@@ -214,19 +249,7 @@ fn proxied(
     configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder,
 ) -> Result<Report, Box<dyn Error>> {
     let redis = Redis::with_arguments(&OPEN);
-    let mut builder = Proxy::builder(&redis)
-        .namespace("name", "\"clients\"")
-        .namespace("keys", &format!("{:?}", language.keys()?))
-        .namespace("trusted_scripts", &format!("{:?}", language.trusted_scripts()?))
-        .ceiling(CEILING)
-        .mode(mode);
-    let handed_over = language.handed_over()?;
-    if !handed_over.is_empty() {
-        builder = builder.more(&format!(
-            "[[namespace]]\nname = \"queues\"\nkeys = {handed_over:?}\nmode = \"{}\"\nhand_over = true\n",
-            mode.word()
-        ));
-    }
+    let mut builder = governing(language, Proxy::builder(&redis), mode)?;
     // Two, because Redisson wants to hear of another one.
     let addresses = [free_port(), free_port()].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     for (own, other) in [(addresses[0], addresses[1]), (addresses[1], addresses[0])] {
@@ -236,7 +259,35 @@ fn proxied(
     let proxy = configure(builder).start();
     let sentinels = listed(&addresses);
     let more = [more, &[(SENTINELS, &*sentinels)]].concat();
-    let mut report = language.run(program, proxy.address(), world, &more)?;
+    run_through(language, program, &proxy, world, &more)
+}
+
+/// A proxy that governs what the language's libraries take for locks.
+fn governing(language: &Language, builder: ProxyBuilder, mode: Mode) -> Result<ProxyBuilder, Box<dyn Error>> {
+    let builder = builder
+        .namespace("name", "\"clients\"")
+        .namespace("keys", &format!("{:?}", language.keys()?))
+        .namespace("trusted_scripts", &format!("{:?}", language.trusted_scripts()?))
+        .ceiling(CEILING)
+        .mode(mode);
+    let handed_over = language.handed_over()?;
+    Ok(match handed_over.is_empty() {
+        true => builder,
+        false => builder.more(&format!(
+            "[[namespace]]\nname = \"queues\"\nkeys = {handed_over:?}\nmode = \"{}\"\nhand_over = true\n",
+            mode.word()
+        )),
+    })
+}
+
+fn run_through(
+    language: &Language,
+    program: &str,
+    proxy: &Proxy,
+    world: &str,
+    more: &[(&str, &str)],
+) -> Result<Report, Box<dyn Error>> {
+    let mut report = language.run(program, proxy.address(), world, more)?;
     report.acquires = Some(proxy.metric("lockwarden_lock_acquires_total{namespace=\"clients\",outcome=\"acquired\"}"));
     report.told = proxy.api("report?enough=1");
     let log = language.home().join("proxy.log");

@@ -41,6 +41,18 @@ impl Cluster {
         Cluster::of(6)
     }
 
+    /// One primary, which has all slots.
+    #[track_caller]
+    pub fn of_one() -> Cluster {
+        let cluster = Cluster { nodes: vec![node()] };
+        let client = cluster.nodes[0].client();
+        client.sends("CLUSTER ADDSLOTSRANGE 0 16383").gets("+OK");
+        // It has met nobody who would have told it.
+        client.sends("CONFIG SET cluster-announce-ip 127.0.0.1").gets("+OK");
+        cluster.is_whole();
+        cluster
+    }
+
     #[track_caller]
     fn of(nodes: usize) -> Cluster {
         let cluster = Cluster { nodes: (0..nodes).map(|_| node()).collect() };
@@ -84,7 +96,8 @@ impl Cluster {
 
     /// What a configuration calls all of it.
     pub fn url(&self) -> String {
-        format!("redis-cluster://{},{}", self.nodes[0].address(), self.nodes[1].address())
+        let addresses: Vec<String> = self.nodes.iter().take(2).map(|node| node.address().to_string()).collect();
+        format!("redis-cluster://{}", addresses.join(","))
     }
 
     /// A node by its number.
@@ -225,6 +238,9 @@ fn node() -> Redis {
         &bus,
         "--cluster-node-timeout",
         NODE_TIMEOUT_MS,
+        // Clients come from any loopback address; protected mode knows only one of them.
+        "--protected-mode",
+        "no",
     ])
 }
 

@@ -6,6 +6,7 @@ mod authority;
 pub mod cluster;
 mod conversation;
 pub(crate) mod functions;
+mod heard;
 mod info;
 mod link;
 pub mod open_connections;

@@ -31,9 +31,11 @@ use lockwarden_control::net::peer::PeerAddress;
 use lockwarden_control::net::pipe::{ClientSocket, Pipe};
 use lockwarden_control::net::stream::{Stream, poll_read};
 use lockwarden_control::net::wakeup::Wakeup;
+use lockwarden_control::random;
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use lockwarden_lock::classify::names_lock;
 use lockwarden_lock::table::{Lookup, lookup};
+use lockwarden_lock::token::SessionId;
 use lockwarden_resp::{Protocol, ReplyError, Request, RequestDecoder, RequestError, RequestLimits, Step};
 
 use crate::backend::BackendError;
@@ -66,8 +68,6 @@ const LAST_REPLIES: Duration = Duration::from_secs(5);
 /// Between two looks whether a shard is served, and whether one that is gone still has leases of the client.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
-/// How long a slot may be without a primary, or on its way, before the client is told.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// What Redis says of a slot that no node serves.
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
 const OK: &[u8] = b"+OK\r\n";
@@ -77,6 +77,8 @@ const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot"
 pub struct Front {
     /// The first shard, and all that is one for the process.
     shared: Arc<ProxyState>,
+    /// Of all its sessions.
+    id: SessionId,
     arrival: Arrival,
     peer: PeerAddress,
     /// What it says of itself where it is the only node of a cluster.
@@ -108,7 +110,8 @@ pub struct Front {
     block: Option<Block>,
     /// The leg on which keys are watched.
     watching: Option<usize>,
-    listening: Option<Listening>,
+    /// Where it listens: by the first leg to all channels, by each to the sharded ones that its server has.
+    listening: Vec<Listening>,
     account: Account,
     wakeup: Arc<Wakeup>,
 }
@@ -156,6 +159,7 @@ impl Front {
         let face = advertise.map(|advertise| Face::of(advertise, stream.local_ip()));
         let mut front = Front {
             shared: shared.clone(),
+            id: SessionId(random::sixteen()),
             peer: arrival.peer,
             arrival,
             face,
@@ -177,7 +181,7 @@ impl Front {
             ahead: None,
             block: None,
             watching: None,
-            listening: None,
+            listening: Vec::new(),
             account: shared.memory.account(own.session, own.wakeup.clone()),
             wakeup: own.wakeup,
         };
@@ -338,7 +342,7 @@ impl Front {
             {
                 return Ok(Some(at));
             }
-            if since.elapsed() >= PATIENCE {
+            if since.elapsed() >= self.shared.moving_patience {
                 return Ok(None);
             }
             self.want_map();
@@ -395,7 +399,7 @@ impl Front {
         if served.is_empty() {
             return Err(BackendError::NoNode("no primary of the cluster is served".to_owned()));
         }
-        let [first, ..] = lockwarden_control::random::sixteen();
+        let [first, ..] = random::sixteen();
         let mut last = BackendError::NoNode("no primary of the cluster is served".to_owned());
         for step in 0..served.len() {
             let shard = served[(usize::from(first) + step) % served.len()].clone();
@@ -419,7 +423,7 @@ impl Front {
         }
         let (near, far) = Pipe::pair(&self.socket);
         let pipe = Stream::Pipe(Box::new(far));
-        let session = Box::new(Session::new(shard.clone(), pipe, link, self.arrival.clone(), entry));
+        let session = Box::new(Session::new(shard.clone(), pipe, link, self.arrival.clone(), entry, self.id));
         let leg = Leg::new(shard.clone(), session.client.connection.peer().holder.clone(), near);
         tokio::task::spawn_local(session.serve_to_end(BytesMut::new()));
         let at = self.legs.iter().position(Option::is_none).unwrap_or(self.legs.len());
@@ -563,7 +567,7 @@ impl Front {
             }
             let is_bound = self.watching == Some(at)
                 || self.block.as_ref().is_some_and(|block| block.is_on(at))
-                || self.listening.as_ref().is_some_and(|listening| listening.is_on(at))
+                || self.listening.iter().any(|listening| listening.is_on(at))
                 // Invalidations would be missed.
                 || self.said.tracks();
             if is_bound {

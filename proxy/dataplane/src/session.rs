@@ -33,7 +33,6 @@ use lockwarden_control::config::Sessions;
 use lockwarden_control::net::arrival::Arrival;
 use lockwarden_control::net::entrance::Entrance;
 use lockwarden_control::net::stream::Stream;
-use lockwarden_control::random;
 use lockwarden_control::telemetry::metrics::Tally;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult, ProtocolErrorKind, Side};
 use lockwarden_lock::own_request::OwnRequest;
@@ -90,8 +89,8 @@ impl Session {
         backend_link: BackendLink,
         arrival: Arrival,
         entry: Entry,
+        id: SessionId,
     ) -> Session {
-        let id = SessionId(random::sixteen());
         let holder = Holder::new();
         let number = holder.session;
         let local = client.local_ip();
@@ -453,7 +452,7 @@ impl Drop for Session {
         // First, so that this connection is not found as the one that goes on for its own leases.
         let session = self.client.connection.who().session;
         let left = self.client.ended.at();
-        self.client.shared.clients.remove(session, left);
+        self.client.shared.clients.remove((session, self.client.number), left);
         // Before the leases are handed over: a job that goes on with one comes before other connections.
         if let Some((key, grant)) = self.client.first_lock.take() {
             jobs::client_left(&self.client.shared, key, grant, self.client.ended);

@@ -30,6 +30,7 @@ use lockwarden_lock::companion::{SLOTS, slot};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::library_scripts;
+use lockwarden_lock::promise::Heard;
 use lockwarden_lock::script_facts::ScriptSha;
 use tokio::sync::{Notify, watch};
 
@@ -97,6 +98,8 @@ pub struct ProcessState {
     pub audit: Arc<Audit>,
     /// The backend is a node of a cluster: it may be a replica.
     pub(crate) cluster_node: bool,
+    /// How long a request to a cluster waits for a slot that moves or that nobody serves.
+    pub(crate) moving_patience: Duration,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     pub ungoverned: Ungoverned,
@@ -243,6 +246,7 @@ impl ProxyState {
             certificates,
             audit,
             cluster_node: config.cluster_node,
+            moving_patience: config.moving_patience,
             sweep: config.sweep,
             ungoverned: Ungoverned::default(),
             drain: watch::Sender::new(false),
@@ -259,9 +263,9 @@ impl ProxyState {
     }
 
     fn enter(process: Arc<ProcessState>, address: Address, standstill: Arc<Standstill>) -> Arc<ProxyState> {
-        let mirror = match address.authority.sentinels() {
-            Some(_) => LeaseMirror::that_remembers(),
-            None => LeaseMirror::default(),
+        let mirror = match address.authority.heard() {
+            Heard::ByMost(_) => LeaseMirror::that_remembers(),
+            Heard::Needless => LeaseMirror::default(),
         };
         let state = Arc::new(ProxyState {
             backend: Arc::new(Backend::new(address, process.metrics.clone())),

@@ -53,7 +53,12 @@ pub(crate) fn tags() -> &'static str {
 /// The name of the record of a lock key: `prefix{tag}:key`. Wrapping the key itself in braces would
 /// not do: a key with braces of its own has another slot.
 pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
-    let (tag, length) = &TAGS[usize::from(slot(key))];
+    companion_in(slot(key), prefix, key)
+}
+
+/// The same in this slot, whichever the key's own is.
+pub(crate) fn companion_in(slot: u16, prefix: &[u8], key: &[u8]) -> Vec<u8> {
+    let (tag, length) = &TAGS[usize::from(slot)];
     let mut name = Vec::with_capacity(prefix.len() + key.len() + MAX_TAG_BYTES + 3);
     name.extend_from_slice(prefix);
     name.push(b'{');

@@ -13,6 +13,7 @@ var libraries = map[string]Library{
 	"redislock":          redislockLibrary("bsm/redislock", 3),
 	"redislock-resp2":    redislockLibrary("bsm/redislock (RESP2)", 2),
 	"redislock-sentinel": redislockSentinelLibrary(),
+	"redislock-cluster":  redislockClusterLibrary(),
 	"redsync":            redsyncLibrary,
 	"raw":                rawLibrary,
 }

@@ -51,8 +51,20 @@ func redislockSentinelLibrary() Library {
 	return library
 }
 
+// redislockClusterLibrary is that of an application that is configured with a cluster: it asks who has which slots.
+func redislockClusterLibrary() Library {
+	library := redislockLibrary("bsm/redislock (ClusterClient)", 3)
+	library.own = nil
+	library.party = func(Server) Party {
+		return &redislockParty{redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{os.Getenv("LOCK_CLUSTER")},
+		})}
+	}
+	return library
+}
+
 type redislockParty struct {
-	redis *redis.Client
+	redis redis.UniversalClient
 }
 
 // obtain gives nil where somebody else holds the lock.
@@ -77,7 +89,7 @@ func (party *redislockParty) Take(name string, ttl time.Duration, wait bool) Loc
 }
 
 func (party *redislockParty) Stranger(name string) Lock {
-	lock, err := redislock.Obtain(ctx, &believing{Client: party.redis}, name, long, nil)
+	lock, err := redislock.Obtain(ctx, &believing{UniversalClient: party.redis}, name, long, nil)
 	must(err)
 	return redislockLock{lock}
 }
@@ -100,13 +112,13 @@ func (lock redislockLock) Extend(ttl time.Duration) error {
 
 // believing makes a library believe that its first script got the lock: nothing is sent.
 type believing struct {
-	*redis.Client
+	redis.UniversalClient
 	believes bool
 }
 
 func (client *believing) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if client.believes {
-		return client.Client.EvalSha(ctx, sha, keys, args...)
+		return client.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
 	client.believes = true
 	return redis.NewCmdResult("OK", nil)
@@ -159,7 +171,7 @@ func redislockOtherConnection(c *Checks, name string) {
 	party := c.party(c.server).(*redislockParty)
 	defer party.Close()
 	lock := taken(party, name, long)
-	defer onAnotherConnection(party.redis)()
+	defer onAnotherConnection(party.redis.(*redis.Client))()
 	must(lock.Extend(2 * long))
 	c.released(lock, name)
 }

@@ -11,11 +11,16 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const Redis = require('ioredis');
 
 const ADDRESS = { host: process.env.LOCK_HOST, port: Number(process.env.LOCK_PORT) };
-// Two that call the server `mymaster`.
-const SENTINELS = process.env.LOCK_SENTINELS.split(',').map((address) => {
-    const [host, port] = address.split(':');
-    return { host, port: Number(port) };
-});
+function addresses(variable) {
+    const listed = process.env[variable]?.split(',') ?? [];
+    return listed.map((address) => {
+        const [host, port] = address.split(':');
+        return { host, port: Number(port) };
+    });
+}
+// Two that call the server `mymaster`; and where a cluster is.
+const SENTINELS = addresses('LOCK_SENTINELS');
+const [CLUSTER] = addresses('LOCK_CLUSTER');
 // Whether misuse does its damage here.
 const DAMAGED = process.env.LOCK_WORLD === 'direct';
 const PARTIES = 8;
@@ -288,4 +293,4 @@ class Checks {
     }
 }
 
-module.exports = { ADDRESS, Client, DAMAGED, LONG_MS, SENTINELS, SHORT_MS, Server, assert, isWanted, run, sleep };
+module.exports = { ADDRESS, CLUSTER, Client, DAMAGED, LONG_MS, SENTINELS, SHORT_MS, Server, assert, isWanted, run, sleep };

@@ -19,7 +19,7 @@ class PhpRedis extends Client
         return 0
         LUA;
 
-    private Redis $redis;
+    protected Redis|RedisCluster $redis;
 
     public function __construct(Server $server)
     {

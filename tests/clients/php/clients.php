@@ -8,6 +8,6 @@ require 'Checks.php';
 
 $server = new Server(getenv('LOCK_HOST'), (int) getenv('LOCK_PORT'));
 foreach (array_slice($argv, 1) as $name) {
-    require "$name.php";
+    require_once "$name.php";
     (new Checks(new $name($server), $server))->run(getenv('LOCK_PREFIX') . strtolower($name) . ':');
 }

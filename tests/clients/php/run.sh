@@ -1,7 +1,9 @@
 #!/bin/sh
 set -eu
 cd "$(dirname "$0")"
+cluster=
+if [ -n "${LOCK_CLUSTER:-}" ]; then cluster=PhpRedisCluster; fi
 if [ -n "${LOCK_QUICK:-}" ]; then
-    exec php -d display_errors=stderr clients.php PhpRedis
+    exec php -d display_errors=stderr clients.php PhpRedis $cluster
 fi
-exec php -d display_errors=stderr clients.php PhpRedis Laravel Symfony
+exec php -d display_errors=stderr clients.php PhpRedis $cluster Laravel Symfony

@@ -139,8 +139,8 @@ fn size(way: &Way) -> Option<f64> {
         Program::Haproxy(path, _)
         | Program::Stunnel(path)
         | Program::Twemproxy(path)
-        | Program::Envoy(path)
-        | Program::Predixy(path)
+        | Program::Envoy(path, _)
+        | Program::Predixy(path, _)
         | Program::Lockwarden { binary: path, .. } => path,
     };
     Some(fs::metadata(path).ok()?.len() as f64 / KIB)

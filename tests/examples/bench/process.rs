@@ -36,6 +36,14 @@ impl CpuTime {
         Ok(CpuTime { total: cpu_clock(id)?, user: field(11)?, system: field(12)? })
     }
 
+    /// Of several processes together.
+    pub(crate) fn of_all(ids: &[u32]) -> io::Result<CpuTime> {
+        ids.iter().try_fold(CpuTime { total: Duration::ZERO, user: 0, system: 0 }, |sum, id| {
+            let one = CpuTime::of(*id)?;
+            Ok(CpuTime { total: sum.total + one.total, user: sum.user + one.user, system: sum.system + one.system })
+        })
+    }
+
     pub(crate) fn of_this_process() -> io::Result<CpuTime> {
         CpuTime::of(process::id())
     }

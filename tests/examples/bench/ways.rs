@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{Cores, Process, lockwarden_at, run_to_end};
+use lockwarden_tests::{Cluster, Cores, Process, lockwarden_at, run_to_end};
 
 use crate::drive::{connect, exchange};
 use crate::load::{RELEASE, RELEASE_SHA};
@@ -41,8 +41,8 @@ pub(crate) enum Program {
     Haproxy(PathBuf, By),
     Stunnel(PathBuf),
     Twemproxy(PathBuf),
-    Envoy(PathBuf),
-    Predixy(PathBuf),
+    Envoy(PathBuf, By),
+    Predixy(PathBuf, By),
     Lockwarden {
         binary: PathBuf,
         /// Its own key of the configuration; `None` for a binary that does not know it.
@@ -61,6 +61,8 @@ pub(crate) enum By {
     Unix,
     /// TLS between the program and Redis.
     Tls,
+    /// To a cluster, whose nodes the program knows.
+    Cluster,
 }
 
 /// Where ways are started.
@@ -72,6 +74,8 @@ pub(crate) struct Place<'a> {
     pub(crate) tls: SocketAddr,
     /// Who issued its certificate.
     pub(crate) authority: PathBuf,
+    /// Another backend, where a way is to it.
+    pub(crate) cluster: Option<Cluster>,
     /// For configurations and logs.
     pub(crate) directory: &'a Path,
     pub(crate) cores: Cores,
@@ -103,8 +107,8 @@ impl Way {
             | Program::Haproxy(..)
             | Program::Stunnel(_)
             | Program::Twemproxy(_)
-            | Program::Envoy(_)
-            | Program::Predixy(_)
+            | Program::Envoy(..)
+            | Program::Predixy(..)
             | Program::Lockwarden { .. } => None,
         };
         if let Some(address) = directly {
@@ -140,9 +144,27 @@ impl Way {
         Ok(Open { name: self.name.clone(), address, process: Some(process), started_in: begun.elapsed() })
     }
 
+    /// Whether it leads to the cluster, and not to the one server.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        match &self.program {
+            Program::Nothing | Program::Socket | Program::Forwarder | Program::Stunnel(_) | Program::Twemproxy(_) => {
+                false
+            }
+            Program::Haproxy(_, by)
+            | Program::Envoy(_, by)
+            | Program::Predixy(_, by)
+            | Program::Lockwarden { by, .. } => *by == By::Cluster,
+        }
+    }
+
     /// How to start it, and where it will listen.
     fn command(&self, place: &Place<'_>) -> Result<(Command, Address), Box<dyn Error>> {
-        let (listen, redis) = (free_address()?, place.redis);
+        let listen = free_address()?;
+        let redis = match (&place.cluster, self.is_of_cluster()) {
+            (_, false) => place.redis,
+            (Some(cluster), true) => cluster.node(0).address(),
+            (None, true) => return Err("there is no cluster".into()),
+        };
         let write = |text: String| -> Result<PathBuf, Box<dyn Error>> {
             let path = place.directory.join(format!("{}.conf", self.name));
             fs::write(&path, text)?;
@@ -158,7 +180,7 @@ impl Way {
             Program::Haproxy(path, by) => {
                 let server = match by {
                     By::Tls => format!("{} ssl verify none", place.tls),
-                    By::Tcp | By::Unix => redis.to_string(),
+                    By::Tcp | By::Unix | By::Cluster => redis.to_string(),
                 };
                 let file = write(haproxy(listen, &server))?;
                 command = Command::new(path);
@@ -175,13 +197,13 @@ impl Way {
                 command = Command::new(path);
                 command.args(["-a", "127.0.0.1", "-s", &statistics, "-c"]).arg(file);
             }
-            Program::Envoy(path) => {
+            Program::Envoy(path, by) => {
                 command = Command::new(path);
                 command.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error"]);
-                command.args(["--config-yaml", &envoy(listen, redis)]);
+                command.args(["--config-yaml", &envoy(listen, redis, *by)]);
             }
-            Program::Predixy(path) => {
-                let file = write(predixy(listen, redis, place.directory))?;
+            Program::Predixy(path, by) => {
+                let file = write(predixy(listen, redis, *by, place.directory))?;
                 command = Command::new(path);
                 command.arg(file);
             }
@@ -193,6 +215,7 @@ impl Way {
                     }
                     By::Tcp => (listen.to_string(), format!("redis://{redis}")),
                     By::Tls => (listen.to_string(), format!("rediss://{}", place.tls)),
+                    By::Cluster => (listen.to_string(), format!("redis-cluster://{redis}")),
                 };
                 let mut text = lockwarden(&own, &backend, *sessions, namespaces);
                 if *by == By::Tls {
@@ -217,8 +240,8 @@ impl Way {
             Program::Haproxy(path, _) => (path, "-v"),
             Program::Stunnel(path) => (path, "-version"),
             Program::Twemproxy(path) => (path, "-V"),
-            Program::Envoy(path) => (path, "--version"),
-            Program::Predixy(path) => (path, "-v"),
+            Program::Envoy(path, _) => (path, "--version"),
+            Program::Predixy(path, _) => (path, "-v"),
             Program::Lockwarden { binary, .. } => (binary, "--version"),
         };
         let output = run_to_end(Command::new(path).arg(flag));
@@ -381,12 +404,23 @@ fn twemproxy(listen: SocketAddr, redis: SocketAddr) -> String {
     )
 }
 
-fn envoy(listen: SocketAddr, redis: SocketAddr) -> String {
+fn envoy(listen: SocketAddr, redis: SocketAddr, by: By) -> String {
     let socket = |address: SocketAddr| {
         let (ip, port) = (address.ip(), address.port());
         format!("{{socket_address: {{address: {ip}, port_value: {port}}}}}")
     };
     let (listen, redis) = (socket(listen), socket(redis));
+    let discovery = match by {
+        By::Cluster => {
+            "lb_policy: CLUSTER_PROVIDED
+      cluster_type:
+        name: envoy.clusters.redis
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.clusters.redis.v3.RedisClusterConfig
+          cluster_refresh_rate: 5s"
+        }
+        By::Tcp | By::Unix | By::Tls => "type: STATIC",
+    };
     format!(
         "static_resources:
   listeners:
@@ -397,11 +431,11 @@ fn envoy(listen: SocketAddr, redis: SocketAddr) -> String {
               typed_config:
                 '@type': type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
                 stat_prefix: redis
-                settings: {{op_timeout: 5s}}
+                settings: {{op_timeout: 5s, enable_redirection: true}}
                 prefix_routes: {{catch_all_route: {{cluster: redis}}}}
   clusters:
     - name: redis
-      type: STATIC
+      {discovery}
       connect_timeout: 5s
       load_assignment:
         cluster_name: redis
@@ -410,7 +444,22 @@ fn envoy(listen: SocketAddr, redis: SocketAddr) -> String {
     )
 }
 
-fn predixy(listen: SocketAddr, redis: SocketAddr, directory: &Path) -> String {
+fn predixy(listen: SocketAddr, redis: SocketAddr, by: By, directory: &Path) -> String {
+    let pool = match by {
+        By::Cluster => format!("ClusterServerPool {{\n    Servers {{\n        + {redis}\n    }}\n}}\n"),
+        By::Tcp | By::Unix | By::Tls => format!(
+            "StandaloneServerPool {{
+    Databases 16
+    Hash crc16
+    Distribution modula
+    RefreshMethod fixed
+    Group redis {{
+        + {redis}
+    }}
+}}
+"
+        ),
+    };
     let log = directory.join("predixy-own.log");
     let log = log.display();
     format!(
@@ -425,15 +474,6 @@ Authority {{
         Mode admin
     }}
 }}
-StandaloneServerPool {{
-    Databases 16
-    Hash crc16
-    Distribution modula
-    RefreshMethod fixed
-    Group redis {{
-        + {redis}
-    }}
-}}
-"
+{pool}"
     )
 }

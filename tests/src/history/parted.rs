@@ -1,4 +1,4 @@
-//! A run on machines of their own: three with a server and a sentinel each, two with a proxy and its clients. They are parted from
+//! A run on machines of their own: three with servers and what watches over them, two with a proxy and its clients. They are parted from
 //! one another in every way that costs a primary its place, with a proxy and its clients on either side. It brings a history about and
 //! judges nothing.
 
@@ -27,9 +27,12 @@ use super::idioms::DEFAULT_TTL;
 use super::line;
 use super::operation::{History, Trouble};
 use super::proxies_said;
-use super::rig::GUARD;
+use super::rig::{GUARD, keeps_history};
 use super::run::Run;
 use super::worker::{Orders, Worker};
+
+mod cluster;
+mod sentinels;
 
 const MASTER: &str = "mymaster";
 const SERVERS: usize = 3;
@@ -63,12 +66,20 @@ pub enum Parting {
     /// The primary and its sentinel from the other servers; and a proxy that reaches all stands still until some time after the
     /// others have chosen another primary.
     ProxyFrozen,
+    /// As on the losing side; and the primary stands still until some time after the others grant locks.
+    Asleep,
 }
 
 impl Parting {
     /// All of them.
-    pub const ALL: [Parting; 5] =
-        [Parting::LosingSide, Parting::PrimaryAlone, Parting::Unheard, Parting::Deaf, Parting::ProxyFrozen];
+    pub const ALL: [Parting; 6] = [
+        Parting::LosingSide,
+        Parting::PrimaryAlone,
+        Parting::Unheard,
+        Parting::Deaf,
+        Parting::ProxyFrozen,
+        Parting::Asleep,
+    ];
 
     /// As a transcript calls it.
     pub fn words(self) -> &'static str {
@@ -78,6 +89,7 @@ impl Parting {
             Parting::Unheard => "it and a proxy were not heard",
             Parting::Deaf => "it and a proxy heard nothing",
             Parting::ProxyFrozen => "it was cut off from other servers, and a proxy stood still",
+            Parting::Asleep => "it was cut off with a proxy and its clients, and stood still for a while",
         }
     }
 }
@@ -95,6 +107,8 @@ pub struct PartedPlan {
     pub quarantine: &'static str,
     /// For how long leases are held that are held for long.
     pub holds: (Duration, Duration),
+    /// Whether the servers are a cluster, and not watched over by sentinels.
+    pub cluster: bool,
     /// What happens, one after the other.
     pub partings: Vec<Parting>,
     /// What a client is.
@@ -110,8 +124,10 @@ pub struct Parted {
     clients: Vec<(u32, PathBuf, Process)>,
     proxies: Vec<(Proxy, PathBuf)>,
     /// Servers and sentinels.
-    watched: Vec<Process>,
+    watched: Vec<(usize, Process)>,
     machines: Machines,
+    /// One for deadlines, then the others; all of one primary.
+    locks: Vec<String>,
     history: History,
 }
 
@@ -126,6 +142,7 @@ impl Parted {
             watched: Vec::new(),
             proxies: Vec::new(),
             clients: Vec::new(),
+            locks: (0..6).map(|number| format!("lock:{number}")).collect(),
             history: History::default(),
             plan,
         };
@@ -147,57 +164,56 @@ impl Parted {
         if self.plan.tls {
             self.writes_certificates();
         }
-        for number in 0..SERVERS {
-            let folder = self.folder.path().join(format!("server-{number}"));
-            std::fs::create_dir(&folder).expect("the folder is ours");
-            let mut command = Command::new(Server::under_test().program());
-            command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--loglevel", "warning"]);
-            command.args(["--repl-diskless-sync-delay", "0", "--repl-timeout", "5"]);
-            command.arg("--dir").arg(&folder);
-            self.words_of_port(SERVER_PORT).iter().for_each(|(key, value)| {
-                command.args([&format!("--{key}"), value]);
-            });
-            self.starts(number, &mut command);
-        }
-        let primary = self.address(0, SERVER_PORT);
-        for number in 0..SERVERS {
-            self.comes_up(number, SERVER_PORT);
-            if number > 0 {
-                let (host, port) = (primary.ip().to_string(), primary.port().to_string());
-                self.asks(number, SERVER_PORT, &["REPLICAOF", &host, &port]);
-            }
-        }
-        // It has been the primary for long, so that its quarantine is over.
-        let info = text_of(self.asks(0, SERVER_PORT, &["INFO", "server"]));
-        let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-        self.asks(0, SERVER_PORT, &["SET", ERA, &format!("{} 1000", run.expect("it says so").trim())]);
-        for number in 0..SERVERS {
-            let file = self.folder.path().join(format!("sentinel-{number}.conf"));
-            let mut text = format!(
-                "bind 0.0.0.0\nprotected-mode no\nsentinel monitor {MASTER} {} {} 2\n\
-                 sentinel down-after-milliseconds {MASTER} 1000\nsentinel failover-timeout {MASTER} 4000\n",
-                primary.ip(),
-                primary.port(),
-            );
-            for (key, value) in self.words_of_port(SENTINEL_PORT) {
-                text.push_str(&format!("{key} {value}\n"));
-            }
-            std::fs::write(&file, text).expect("the folder is ours");
-            let mut command = Command::new(Server::under_test().program());
-            command.arg(&file).arg("--sentinel");
-            self.starts(number, &mut command);
-        }
-        for number in 0..SERVERS {
-            self.comes_up(number, SENTINEL_PORT);
+        match self.plan.cluster {
+            false => self.starts_sentinels(),
+            true => self.starts_cluster(),
         }
         self.are_in_order();
+    }
+
+    /// Waits until everybody knows everybody, and the primary is where a parting finds it.
+    #[track_caller]
+    fn are_in_order(&self) {
+        match self.plan.cluster {
+            false => self.sentinels_are_in_order(),
+            true => self.cluster_is_in_order(),
+        }
+    }
+
+    /// The machine of the primary, as all of these machines name it.
+    fn primary_named_by(&self, machines: &[usize]) -> Option<usize> {
+        match self.plan.cluster {
+            false => self.named_by_sentinels(machines),
+            true => self.named_by_nodes(machines),
+        }
+    }
+
+    fn starts_server(&mut self, machine: usize, port: u16, more: &[&str]) {
+        let folder = self.folder.path().join(format!("server-{machine}-{port}"));
+        std::fs::create_dir(&folder).expect("the folder is ours");
+        let mut command = Command::new(Server::under_test().program());
+        command.args(["--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--loglevel", "warning"]);
+        command.args(["--repl-diskless-sync-delay", "0", "--repl-timeout", "5"]);
+        command.args(more).arg("--dir").arg(&folder);
+        self.words_of_port(port).iter().for_each(|(key, value)| {
+            command.args([&format!("--{key}"), value]);
+        });
+        self.starts(machine, &mut command);
+        self.comes_up(machine, port);
     }
 
     fn starts(&mut self, machine: usize, command: &mut Command) {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         self.machines.machine(machine).runs(command);
         let process = Process::spawn(command);
-        self.watched.push(process.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")));
+        let process = process.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        self.watched.push((machine, process));
+    }
+
+    /// What runs on this machine, the proxy apart, gets a signal.
+    fn signals(&self, machine: usize, signal: libc::c_int) {
+        let there = self.watched.iter().filter(|(one, _)| *one == machine);
+        there.for_each(|(_, process)| process.signal(signal));
     }
 
     /// What makes a server or a sentinel listen at this port.
@@ -210,6 +226,7 @@ impl Parted {
             ("port", (port - PLAIN).to_string()),
             ("tls-port", port.to_string()),
             ("tls-replication", "yes".to_owned()),
+            ("tls-cluster", if self.plan.cluster { "yes" } else { "no" }.to_owned()),
             ("tls-auth-clients", "no".to_owned()),
             ("tls-cert-file", file("machine.crt")),
             ("tls-key-file", file("machine.key")),
@@ -228,9 +245,13 @@ impl Parted {
     #[track_caller]
     fn starts_proxy(&mut self, number: usize) {
         let trail = self.folder.path().join(format!("audit-{number}.jsonl"));
-        let sentinels: Vec<String> = (0..SERVERS).map(|one| self.address(one, SENTINEL_PORT).to_string()).collect();
-        let scheme = if self.plan.tls { "rediss-sentinel" } else { "redis-sentinel" };
-        let mut builder = ProxyBuilder::for_backend(&format!("{scheme}://{}/{MASTER}", sentinels.join(",")))
+        let scheme = if self.plan.tls { "rediss" } else { "redis" };
+        let (kind, port, rest) = match self.plan.cluster {
+            false => ("sentinel", SENTINEL_PORT, format!("/{MASTER}")),
+            true => ("cluster", SERVER_PORT, String::new()),
+        };
+        let all: Vec<String> = (0..SERVERS).map(|one| self.address(one, port).to_string()).collect();
+        let mut builder = ProxyBuilder::for_backend(&format!("{scheme}-{kind}://{}{rest}", all.join(",")))
             // No client asks for more.
             .ceiling("1s")
             .more(GUARD)
@@ -262,8 +283,8 @@ impl Parted {
                 seed: self.random.number(),
                 source,
                 servers: vec![(Ipv4Addr::LOCALHOST, PROXY_PORT).into()],
-                locks: (0..5).map(|number| format!("lock:{number}")).collect(),
-                deadline_lock: "lock:deadline".to_owned(),
+                locks: self.locks[1..].to_vec(),
+                deadline_lock: self.locks[0].clone(),
                 file: file.clone(),
                 // They are killed at the end.
                 until: At(u64::MAX),
@@ -281,7 +302,7 @@ impl Parted {
     fn parts(&mut self, parting: Parting) {
         self.grants_go_on_from(At::now());
         let began = At::now();
-        let from = self.agreed("the sentinels to agree", |parted| parted.primary_named_by(&[0, 1, 2]));
+        let from = self.agreed("the primary to be agreed upon", |parted| parted.primary_named_by(&[0, 1, 2]));
         let others: Vec<usize> = (0..SERVERS).filter(|one| *one != from).collect();
         let [losing, winning] = PROXIES;
         let rest = [&others[..], &[winning]].concat();
@@ -295,6 +316,10 @@ impl Parted {
                 self.proxies[0].0.freeze();
                 machines.cuts(&[from], &others);
             }
+            Parting::Asleep => {
+                machines.parts(&[from, losing]);
+                self.signals(from, libc::SIGSTOP);
+            }
         }
         let to = self
             .agreed("the others to choose another", |parted| parted.primary_named_by(&others).filter(|to| *to != from));
@@ -305,6 +330,10 @@ impl Parted {
         }
         self.grants_go_on_from(At::now());
         sleep(GOES_ON_FOR);
+        if parting == Parting::Asleep {
+            self.signals(from, libc::SIGCONT);
+            sleep(GOES_ON_FOR);
+        }
         self.machines.rejoins_all();
         let words = format!("the primary, server {from}, lost its place to server {to}: {}", parting.words());
         self.history.troubles.push(Trouble { words, began, ended: Some(At::now()) });
@@ -325,29 +354,6 @@ impl Parted {
         });
     }
 
-    /// Waits until all sentinels name one server, which is the primary of the two others.
-    #[track_caller]
-    fn are_in_order(&self) {
-        self.agreed("servers and sentinels to be in order", |parted| {
-            let primary = parted.primary_named_by(&[0, 1, 2])?;
-            let is_well = |number: usize| {
-                let reply = parted.asks(number, SERVER_PORT, &["INFO", "replication"]);
-                let info = text_of(reply);
-                let is = |words: &[&str]| words.iter().all(|word| info.contains(word));
-                let follows = format!("master_host:{}\r\n", parted.machines.machine(primary).address());
-                match number == primary {
-                    true => is(&["role:master", "connected_slaves:2"]),
-                    false => is(&["role:slave", "master_link_status:up", &follows]),
-                }
-            };
-            let sees_all = |number: usize| {
-                let reply = parted.asks(number, SENTINEL_PORT, &["SENTINEL", "CKQUORUM", MASTER]);
-                text_of(reply).starts_with("OK 3 usable")
-            };
-            (0..SERVERS).all(|number| is_well(number) && sees_all(number)).then_some(())
-        });
-    }
-
     #[track_caller]
     fn agreed<T>(&self, what: &str, mut look: impl FnMut(&Parted) -> Option<T>) -> T {
         let began = Instant::now();
@@ -358,21 +364,6 @@ impl Parted {
             assert!(began.elapsed() < AGREED_WITHIN, "waited {AGREED_WITHIN:?} in vain for: {what}");
             sleep(POLL);
         }
-    }
-
-    /// The server that at least two of these sentinels name, and no other of them does otherwise.
-    fn primary_named_by(&self, sentinels: &[usize]) -> Option<usize> {
-        let named = sentinels.iter().map(|number| {
-            match self.asks(*number, SENTINEL_PORT, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])? {
-                Reply::Array(parts) => parts.first().map(Reply::text),
-                _ => None,
-            }
-        });
-        let named: Vec<Option<String>> = named.collect();
-        let first = named.first()?.clone()?;
-        let agree = named.iter().all(|one| one.as_ref() == Some(&first));
-        let mut servers = 0..SERVERS;
-        servers.find(|server| self.machines.machine(*server).address().to_string() == first).filter(|_| agree)
     }
 
     fn address(&self, machine: usize, port: u16) -> SocketAddr {
@@ -417,13 +408,15 @@ impl Parted {
         let proxies: Vec<(Proxy, PathBuf)> = self.proxies.drain(..).collect();
         let files: Vec<PathBuf> = proxies.iter().map(|(_, file)| file.clone()).collect();
         let proxies = proxies.into_iter().map(|(proxy, _)| Some(proxy));
+        let trail = proxies_said::trail(proxies.zip(files.iter().map(PathBuf::as_path)));
+        keeps_history(self.folder.path(), self.plan.seed);
         Run {
             failovers: Vec::new(),
             lost,
             lost_counted,
             written: Default::default(),
             committed: Committed::default(),
-            trail: Some(proxies_said::trail(proxies.zip(files.iter().map(PathBuf::as_path)))),
+            trail: Some(trail),
             unwritten: Vec::new(),
             faults: Default::default(),
             planted: 0,

@@ -87,6 +87,19 @@ struct Seat {
     client: u32,
 }
 
+/// Copies what clients and proxies have written to where `LOCKWARDEN_KEEP_HISTORY` says.
+pub(super) fn keeps_history(folder: &Path, seed: u64) {
+    let Some(kept) = env::var_os("LOCKWARDEN_KEEP_HISTORY") else {
+        return;
+    };
+    let kept = Path::new(&kept).join(format!("seed-{seed}"));
+    fs::create_dir_all(&kept).expect("a folder for what is kept");
+    let files = fs::read_dir(folder).expect("it is there").flatten();
+    for file in files.filter(|file| file.path().is_file()) {
+        fs::copy(file.path(), kept.join(file.file_name())).expect("a copy");
+    }
+}
+
 /// The address that a client comes from. The successor of a killed client has another one: with the same user, name and
 /// address a DEL of the successor is believed to be the dead client's while its process is not known yet (decision 62),
 /// and the judge takes the two for strangers.
@@ -407,13 +420,7 @@ impl Rig {
             line::read(file, *client, &mut history);
         }
         history.sorts();
-        if let Some(kept) = env::var_os("LOCKWARDEN_KEEP_HISTORY") {
-            let kept = Path::new(&kept).join(format!("seed-{}", self.plan.seed));
-            fs::create_dir_all(&kept).expect("a folder for what is kept");
-            for file in fs::read_dir(self.folder.path()).expect("it is there").flatten() {
-                fs::copy(file.path(), kept.join(file.file_name())).expect("a copy");
-            }
-        }
+        keeps_history(self.folder.path(), self.plan.seed);
         let failovers = without_grants(&history, &self.failovers);
         let proxies = self.places.iter().filter_map(|place| place.proxy.as_ref());
         let (lost, lost_counted) = proxies_said::lost(proxies, Proxy::metric);

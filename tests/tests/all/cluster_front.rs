@@ -337,7 +337,6 @@ fn what_is_published_is_heard_from_any_shard() {
     listener.then().gets("[$12 punsubscribe, $2 n*, :0]");
     listener.then().gets("+OK");
     listener.then().gets("$1 1");
-    listener.sends("SSUBSCRIBE news").gets_error("ERR lockwarden stands before a whole cluster");
     // With RESP3 what is published comes between replies.
     listener.sends("HELLO 3").reply();
     listener.write(b"SUBSCRIBE news\r\nPING\r\n");
@@ -348,6 +347,64 @@ fn what_is_published_is_heard_from_any_shard() {
     let message = listener.then().reply().to_string();
     assert!(message.contains("again"), "{message}");
     listener.sends(format!("GET {a}")).gets("$1 1");
+}
+
+/// Each is heard from the server that has its slot, and the client counts as one that listens to one server.
+#[test]
+fn what_is_published_to_sharded_channels_is_heard_wherever_their_slots_are() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let [a, b, c] = one_of_each(&cluster, "news:");
+    let (listener, talker) = (proxy.client(), proxy.client());
+    let confirms = |kind: &str, name: &str, count| {
+        listener.then().gets(&format!("[${} {kind}, ${} {name}, :{count}]", kind.len(), name.len()));
+    };
+    let says = |name: &str, text: &str| {
+        talker.sends(format!("SPUBLISH {name} {text}")).gets(":1");
+        listener.then().gets(&format!("[$8 smessage, ${} {name}, ${} {text}]", name.len(), text.len()));
+    };
+    listener.write(format!("SSUBSCRIBE {a}\r\nSSUBSCRIBE {b}\r\nSUBSCRIBE all\r\nSSUBSCRIBE {c}\r\n").as_bytes());
+    confirms("ssubscribe", &a, 1);
+    confirms("ssubscribe", &b, 2);
+    confirms("subscribe", "all", 1);
+    confirms("ssubscribe", &c, 3);
+    listener.sends(format!("SSUBSCRIBE {a} {b}")).gets_error("CROSSSLOT");
+    listener.sends(format!("GET {a}")).gets_error("ERR Can't execute 'get'");
+    for (name, text) in [(&a, "one"), (&b, "two"), (&c, "three")] {
+        says(name, text);
+    }
+    talker.sends("PUBLISH all four").reply();
+    listener.then().gets("[$7 message, $3 all, $4 four]");
+    listener.write(format!("SUNSUBSCRIBE {a}\r\n").as_bytes());
+    confirms("sunsubscribe", &a, 2);
+    talker.sends(format!("SPUBLISH {a} lost")).gets(":0");
+    says(&b, "five");
+    listener.write(b"SUNSUBSCRIBE\r\nUNSUBSCRIBE\r\nPING\r\n");
+    let two = [0, 1].map(|_| listener.then().reply().to_string());
+    assert!(two.iter().all(|one| one.starts_with("[$12 sunsubscribe")) && two[1].ends_with(":0]"), "{two:?}");
+    confirms("unsubscribe", "all", 0);
+    listener.then().gets("+PONG");
+    // With RESP3 commands go on beside them; a slot that moves ends its subscription, as on a node.
+    listener.sends("HELLO 3").reply();
+    listener.write(format!("SSUBSCRIBE {a}\r\nSSUBSCRIBE {b}\r\nPING\r\n").as_bytes());
+    for told in ["ssubscribe", "ssubscribe", "PONG"] {
+        let reply = listener.then().reply().to_string();
+        assert!(reply.contains(told), "{reply}");
+    }
+    cluster.moves_slot(cluster.slot(&a), 0, 1);
+    let ended = listener.then().reply().to_string();
+    assert!(ended.contains("sunsubscribe") && ended.contains(&a), "{ended}");
+    wait_for("the new node to be asked", || {
+        listener.write(format!("SSUBSCRIBE {a}\r\n").as_bytes());
+        listener.then().reply().to_string().contains("ssubscribe")
+    });
+    talker.sends(format!("SPUBLISH {a} six")).gets(":1");
+    let heard = listener.then().reply().to_string();
+    assert!(heard.contains("six"), "{heard}");
+    listener.sends("SUNSUBSCRIBE").reply();
 }
 
 #[test]
@@ -650,4 +707,48 @@ fn a_server_that_is_no_node_is_not_served_as_a_cluster() {
     ]);
     assert_eq!(proxy.ready(), Some(503));
     proxy.client().sends("SETNX lock:job a1").gets_close();
+}
+
+/// The connection of the client proves that a lease is its own, by whatever connection of the proxy it came.
+#[test]
+fn a_connection_proves_its_leases_wherever_their_slots_and_primaries_have_gone() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::with_replicas();
+    let proxy = front(&cluster).setting("owner-token", "proofs", "[\"session\"]").default_ttl("9s").start();
+    let (alice, twin) = (proxy.client(), proxy.client());
+    let [moved, failed] = cluster.locks_of(0, 2).try_into().expect("two");
+    for lock in [&moved, &failed] {
+        alice.sends(format!("SETNX {lock} 1")).gets(":1");
+    }
+    cluster.moves_slot(cluster.slot(&moved), 0, 1);
+    twin.sends(format!("DEL {moved}")).gets(":0");
+    alice.sends(format!("DEL {moved}")).gets(":1");
+    cluster.hands_over_to(3);
+    // By a connection of its own, whose end is that of a leg and not of the client.
+    wait_for("the new primary to be served", || alice.sends(format!("EXISTS {failed}")).reply().to_string() == ":1");
+    twin.sends(format!("DEL {failed}")).gets(":0");
+    alice.sends(format!("DEL {failed}")).gets(":1");
+}
+
+/// The name of the lock stands in the data of the script, in the same slot.
+#[test]
+fn a_trusted_script_gives_back_a_lock_that_it_does_not_declare() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let script = "local name = redis.call('hget', KEYS[1], 'lock') \
+                  if redis.call('get', name) == ARGV[1] then return redis.call('del', name) end return 0";
+    let sha = cluster.node(0).client().sends_arguments(&["SCRIPT", "LOAD", script]).text();
+    let proxy = front(&cluster).namespace("trusted_scripts", &format!("[\"{sha}\"]")).start();
+    let client = proxy.client();
+    for tag in one_of_each(&cluster, "") {
+        client.sends(format!("HSET {{{tag}}}:task lock lock:{{{tag}}}")).gets(":1");
+        client.sends(format!("SET lock:{{{tag}}} a1 NX PX 9000")).gets("+OK");
+        client.sends_arguments(&["EVAL", script, "1", &format!("{{{tag}}}:task"), "a2"]).gets(":0");
+        client.sends_arguments(&["EVAL", script, "1", &format!("{{{tag}}}:task"), "a1"]).gets(":1");
+        client.sends(format!("SET lock:{{{tag}}} a3 NX PX 9000")).gets("+OK");
+    }
 }

@@ -385,7 +385,7 @@ const FAR_AHEAD: u64 = 253_402_300_799;
 fn ends_at(left: Left) -> u64 {
     let ends = match left {
         Left::For(left) | Left::ClockJumped(left) => clock::unix_now().checked_add(left),
-        Left::FewSentinels | Left::NoEra | Left::Unfit(_) => None,
+        Left::Unheard | Left::NoEra | Left::Unfit(_) => None,
     };
     ends.map_or(FAR_AHEAD, |ends| ends.as_secs().min(FAR_AHEAD))
 }

@@ -103,12 +103,13 @@ pub(super) fn quarantine(details: &NamespaceDetails, shared: &ProxyState) -> Opt
             Left::For(left) | Left::ClockJumped(left) => {
                 Some(now_ms().saturating_add(ms(left)))
             }
-            Left::FewSentinels | Left::NoEra | Left::Unfit(_) => None,
+            Left::Unheard | Left::NoEra | Left::Unfit(_) => None,
         },
         why: match left {
             Left::For(_) => "another server has become the primary, or the same one was started again".to_owned(),
-            Left::FewSentinels => {
-                "half of the sentinels or more are not heard, so another primary might not be noticed".to_owned()
+            Left::Unheard => {
+                let members = shared.backend.address.authority.members();
+                format!("half of the {members} or more are not heard, so another primary might not be noticed")
             }
             Left::NoEra => "it is not known yet since when the server is the primary".to_owned(),
             Left::Unfit(replicas) => {

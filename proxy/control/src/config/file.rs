@@ -27,6 +27,7 @@ use super::{
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).
 const MAX_DRAIN: Duration = Duration::from_secs(3600);
+const MAX_MOVING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Between two walks over the server's keys: a walk of its own takes 20 ms for 500 keys.
 const MIN_SWEEP: Duration = Duration::from_millis(100);
@@ -139,6 +140,8 @@ fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, config: &mut Con
     reader.put(top, "drain", drain, &mut config.drain);
     let sweep = |text: &str| value::duration_or_off(text, MIN_SWEEP..=MAX_SWEEP);
     reader.put(top, "sweep", sweep, &mut config.sweep);
+    let patience = |text: &str| value::duration(text, Duration::ZERO..=MAX_MOVING_PATIENCE);
+    reader.put(top, "moving_patience", patience, &mut config.moving_patience);
     if let Some(most) = reader.integer(top, "max_clients", 1..=MAX_CLIENTS) {
         config.max_clients = Some(most.value);
     }

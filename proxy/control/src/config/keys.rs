@@ -20,6 +20,7 @@ key_table! { pub(super) TOP_KEYS =
     log_format: "\"auto\"" = "\"auto\"",
     drain: "\"5s\"" = "\"5s\"",
     sweep: "\"1m\"" = "\"1m\"",
+    moving_patience: "\"1s\"" = "\"2s\"",
     max_clients: "10000" = "(as many as the limit of open files leaves room for)",
     max_memory: "\"256MiB\"" = "(a quarter of the memory)",
     max_connection_age: "\"1h\"" = "\"off\"",

@@ -74,6 +74,7 @@ impl Meaning {
             log_format: _,
             drain: _,
             sweep: _,
+            moving_patience: _,
             max_memory: _,
             max_clients: _,
             max_connection_age: _,

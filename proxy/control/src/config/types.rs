@@ -72,6 +72,8 @@ pub struct Config {
     pub drain: Duration,
     /// Between two walks over the server's keys; `None`: never.
     pub sweep: Option<Duration>,
+    /// How long a request to a cluster waits for a slot that moves or that nobody serves, at most a minute.
+    pub moving_patience: Duration,
     /// What clients' buffers may take, bytes; `None`: a quarter of what there is.
     pub max_memory: Option<usize>,
     /// How many clients there may be; `None`: as many as the limit of open files leaves room for.
@@ -111,6 +113,7 @@ impl Config {
             companion_prefix: Bytes::from_static(b"lw:"),
             drain: Duration::from_secs(5),
             sweep: Some(Duration::from_secs(60)),
+            moving_patience: Duration::from_secs(2),
             namespaces: vec![NamespaceConfig::built_in()],
             ..Config::default()
         }

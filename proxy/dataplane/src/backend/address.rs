@@ -102,7 +102,7 @@ impl Address {
         let authority = match &url.target {
             Target::Sentinel(target) => Authority::Sentinels(Arc::new(Sentinels::new(target, connector.clone()))),
             Target::Cluster(nodes) => {
-                Authority::Map(Arc::new(ClusterMap::new(nodes, connector.is_some())), ShardId::FIRST)
+                Authority::of_shard(Arc::new(ClusterMap::new(nodes, connector.is_some())), ShardId::FIRST)
             }
             Target::Tcp { .. } | Target::Unix(_) => Authority::Address,
         };
@@ -119,7 +119,7 @@ impl Address {
     /// The same login and the same TLS with another shard of the cluster.
     pub(crate) fn of_shard(&self, shard: ShardId) -> Address {
         let authority = match self.authority.map() {
-            Some((map, _)) => Authority::Map(map.clone(), shard),
+            Some((map, _)) => Authority::of_shard(map.clone(), shard),
             None => self.authority.clone(),
         };
         Address { authority, ..self.elsewhere(self.url.target.clone()) }
@@ -167,13 +167,14 @@ impl Address {
         };
         let mut silent = Vec::new();
         for place in map.places() {
+            let at = Instant::now().into_std();
             let asked = async {
                 let mut own = self.of_node(&place).converse().await?;
                 nodes::ask(&mut own).await
             };
             match asked.await {
                 Ok(Ok(nodes)) => {
-                    map.told(&nodes, &place);
+                    map.told(&nodes, &place, at);
                 }
                 Ok(Err(why)) => silent.push(format!("{place}: {why}")),
                 Err(error) => silent.push(format!("{place}: {error}")),

@@ -9,6 +9,7 @@ use lockwarden_lock::promise::Heard;
 
 use super::cluster::{ClusterMap, ShardId};
 use super::conversation::BackendError;
+use super::heard::HeardMoments;
 use super::sentinel::{Named, Sentinels};
 
 /// See the module.
@@ -18,9 +19,8 @@ pub enum Authority {
     Address,
     /// Sentinels name it.
     Sentinels(Arc<Sentinels>),
-    /// It is the primary of this shard of a cluster. A node that is cut off from most others takes no writes after a while, and
-    /// says so itself; so it is not asked here who is heard.
-    Map(Arc<ClusterMap>, ShardId),
+    /// It is the primary of this shard of a cluster, which most of the primaries name.
+    Map(Arc<ClusterMap>, ShardId, Arc<HeardMoments>),
 }
 
 /// Whether most of the authority's members name the primary that is followed.
@@ -28,8 +28,8 @@ pub enum Authority {
 pub enum Agreement {
     /// There are none to be asked.
     Needless,
-    /// They do, with this number of their own for it.
-    Reached(u64),
+    /// They do, with this number for it where all proxies hear the same one.
+    Reached(Option<u64>),
     /// They do not, or too few are heard.
     Missing,
 }
@@ -44,6 +44,12 @@ pub struct Switch {
 }
 
 impl Authority {
+    /// The nodes of a cluster, of this shard.
+    pub(super) fn of_shard(map: Arc<ClusterMap>, shard: ShardId) -> Authority {
+        let moments = map.moments(shard);
+        Authority::Map(map, shard, moments)
+    }
+
     /// Those who are asked one by one, where there are such.
     pub fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match self {
@@ -56,7 +62,7 @@ impl Authority {
     pub fn map(&self) -> Option<(&Arc<ClusterMap>, ShardId)> {
         match self {
             Authority::Address | Authority::Sentinels(_) => None,
-            Authority::Map(map, shard) => Some((map, *shard)),
+            Authority::Map(map, shard, _) => Some((map, *shard)),
         }
     }
 
@@ -68,7 +74,7 @@ impl Authority {
                 Some(named) => named,
                 None => sentinels.find().await?,
             },
-            Authority::Map(map, shard) => map.find(*shard).await?,
+            Authority::Map(map, shard, _) => map.find(*shard).await?,
         }))
     }
 
@@ -77,7 +83,7 @@ impl Authority {
         match self {
             Authority::Address => None,
             Authority::Sentinels(sentinels) => sentinels.turned_to(),
-            Authority::Map(map, shard) => map.turned_to(*shard),
+            Authority::Map(map, shard, _) => map.turned_to(*shard),
         }
     }
 
@@ -86,7 +92,7 @@ impl Authority {
         match self {
             Authority::Address => {}
             Authority::Sentinels(sentinels) => sentinels.turns_to(named),
-            Authority::Map(map, shard) => map.turns_to(*shard, named),
+            Authority::Map(map, shard, _) => map.turns_to(*shard, named),
         }
     }
 
@@ -96,7 +102,7 @@ impl Authority {
             (Authority::Sentinels(sentinels), Some(from)) => {
                 (sentinels.name().to_owned(), from, sentinels.changes(from).await)
             }
-            (Authority::Map(map, shard), Some(from)) => {
+            (Authority::Map(map, shard, _), Some(from)) => {
                 (format!("shard {shard} of the cluster"), from, map.changes(*shard, from).await)
             }
             (Authority::Address, _) | (_, None) => return std::future::pending().await,
@@ -124,35 +130,57 @@ impl Authority {
         match self {
             Authority::Address => {}
             Authority::Sentinels(sentinels) => sentinels.is_not_primary(named, now),
-            Authority::Map(map, _) => map.want(),
+            Authority::Map(map, ..) => map.want(),
         }
     }
 
     /// When the authority was last heard naming the primary that is followed.
     pub fn heard(&self) -> Heard {
         match self {
-            Authority::Address | Authority::Map(..) => Heard::Needless,
+            Authority::Address => Heard::Needless,
             Authority::Sentinels(sentinels) => Heard::ByMost(sentinels.heard_by_most()),
+            Authority::Map(_, _, moments) => Heard::ByMost(moments.naming()),
+        }
+    }
+
+    /// Up to when most of its members named the primary before this one: there was no other one until then. Told once for each
+    /// change.
+    pub(crate) fn take_before(&self) -> Option<Instant> {
+        match self {
+            Authority::Address => None,
+            Authority::Sentinels(sentinels) => sentinels.take_before(),
+            Authority::Map(_, _, moments) => moments.take_before(),
+        }
+    }
+
+    /// What its members are called, where they are asked who the primary is.
+    pub fn members(&self) -> &'static str {
+        match self {
+            Authority::Address | Authority::Sentinels(_) => "sentinels",
+            Authority::Map(..) => "primaries of the cluster",
         }
     }
 
     /// Whether half of its members or fewer are heard: the others may have agreed on another primary.
     pub(crate) fn hears_too_few(&self, now: Instant) -> bool {
         match self {
-            Authority::Address | Authority::Map(..) => false,
+            Authority::Address => false,
             Authority::Sentinels(sentinels) => sentinels.are_few(now),
+            Authority::Map(_, _, moments) => moments.are_few(now),
         }
     }
 
     /// Whether most of its members name the primary that is followed.
     pub(crate) fn agreement(&self, now: Instant) -> Agreement {
-        let Authority::Sentinels(sentinels) = self else {
-            return Agreement::Needless;
+        let epoch = match self {
+            Authority::Address => return Agreement::Needless,
+            Authority::Sentinels(sentinels) => {
+                let most = sentinels.most_name(now).filter(|most| Some(most) == sentinels.named().as_ref());
+                most.map(|named| Some(named.epoch))
+            }
+            // Each proxy has met it in another epoch.
+            Authority::Map(_, _, moments) => moments.are_naming(now).then_some(None),
         };
-        let most = sentinels.most_name(now);
-        match most.filter(|most| Some(most) == sentinels.named().as_ref()) {
-            Some(named) => Agreement::Reached(named.epoch),
-            None => Agreement::Missing,
-        }
+        epoch.map_or(Agreement::Missing, Agreement::Reached)
     }
 }

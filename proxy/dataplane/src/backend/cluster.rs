@@ -2,14 +2,15 @@
 //! decide it among themselves: for a slot the claim with the highest config epoch counts. A primary and the replica that
 //! takes its place are one shard, for as long as this process runs. Who asks the nodes is `maintenance::cluster_map`.
 
+mod hearing;
 pub(crate) mod nodes;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use lockwarden_control::config::HostAndPort;
@@ -18,7 +19,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::conversation::BackendError;
+use super::heard::HeardMoments;
 use super::sentinel::{Named, Place};
+use hearing::Hearing;
 use nodes::NodeLine;
 
 /// How long the first connection to a shard waits for the nodes to name its primary.
@@ -238,6 +241,7 @@ pub struct ClusterMap {
     seeds: Vec<Place>,
     by_name: bool,
     slots: ArcSwap<Slots>,
+    hearing: Mutex<Hearing>,
     news: watch::Sender<()>,
     wanted: Notify,
     /// Why the nodes do not tell it, as long as none has.
@@ -260,6 +264,7 @@ impl ClusterMap {
             seeds: seeds.collect(),
             by_name,
             slots: ArcSwap::default(),
+            hearing: Mutex::default(),
             news: watch::Sender::new(()),
             wanted: Notify::new(),
             silence: Mutex::new("no node was asked yet".to_owned()),
@@ -350,6 +355,13 @@ impl ClusterMap {
         self.wanted.notified().await;
     }
 
+    /// The primaries that have slots.
+    pub(crate) fn primaries(&self) -> Vec<Place> {
+        let slots = self.slots.load();
+        let with_slots = slots.shards().filter(|(_, shard)| shard.slots > 0);
+        with_slots.map(|(_, shard)| shard.primary.place.clone()).collect()
+    }
+
     /// Nodes that can be asked: those that the map has, and those of the configuration.
     pub(crate) fn places(&self) -> Vec<Place> {
         let mut places = self.slots.load().places.clone();
@@ -361,14 +373,42 @@ impl ClusterMap {
         places
     }
 
-    /// A node that was asked there has told this. Returns whether the map is another one now.
-    pub(crate) fn told(&self, told: &[NodeLine], at: &Place) -> bool {
-        let Some(next) = self.slots.load().taken_in(told, at, self.by_name) else {
-            return false;
-        };
-        self.slots.store(Arc::new(next));
-        self.news.send_replace(());
-        true
+    /// A node that was asked there, at this moment, has told this. Returns whether the map is another one now.
+    pub(crate) fn told(&self, told: &[NodeLine], at: &Place, asked: Instant) -> bool {
+        let next = self.slots.load().taken_in(told, at, self.by_name);
+        let is_news = next.is_some();
+        if let Some(next) = next {
+            self.slots.store(Arc::new(next));
+        }
+        self.hearing().told(&self.slots.load(), told, asked);
+        if is_news {
+            self.news.send_replace(());
+        }
+        is_news
+    }
+
+    /// All primaries were asked, from this moment on.
+    pub(crate) fn were_asked(&self, asked: Instant) {
+        self.hearing().weigh(&self.slots.load(), asked);
+    }
+
+    /// Whether they were since then.
+    pub(crate) fn was_asked_since(&self, since: Instant) -> bool {
+        self.hearing().was_asked_since(since)
+    }
+
+    /// How many primaries with slots have answered lately, and how many there are.
+    pub(crate) fn heard(&self, now: Instant) -> (usize, usize) {
+        self.hearing().heard(&self.slots.load(), now)
+    }
+
+    /// Since when most primaries have been heard naming that of this shard.
+    pub(super) fn moments(&self, shard: ShardId) -> Arc<HeardMoments> {
+        self.hearing().of(shard)
+    }
+
+    fn hearing(&self) -> MutexGuard<'_, Hearing> {
+        self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A shard without slots is over.

@@ -4,7 +4,6 @@
 
 mod ask;
 mod candidates;
-mod heard;
 mod lineage;
 mod members;
 pub(super) mod named;
@@ -17,11 +16,11 @@ use lockwarden_control::config::SentinelTarget;
 use lockwarden_control::net::tls::Connector;
 use tokio::sync::{Notify, watch};
 
+use super::heard::HeardMoments;
 use super::own_login::OwnLogin;
 pub use ask::SentinelConversation;
 use ask::Way;
 use candidates::Candidates;
-use heard::HeardMoments;
 pub use lineage::Lineage;
 use members::Asked;
 pub use named::{Named, Place, SentinelError, SentinelsError};
@@ -56,7 +55,7 @@ impl Sentinels {
         Sentinels {
             way: Way { login: target.login.clone().map(OwnLogin::new), connector },
             candidates: Mutex::new(Candidates::new(places, MAX_KNOWN)),
-            moments: HeardMoments::new(),
+            moments: HeardMoments::default(),
             target: target.clone(),
             named: watch::Sender::new(None),
             turned_to: Mutex::default(),

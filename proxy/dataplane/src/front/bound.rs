@@ -20,11 +20,14 @@ impl Block {
     }
 }
 
-/// A client that listens.
+/// A client that listens on a leg.
+#[derive(Default)]
 pub(super) struct Listening {
     pub(super) at: usize,
     pub(super) channels: i64,
     pub(super) patterns: i64,
+    /// Sharded channels: those of the slots that the leg's server has.
+    pub(super) sharded: i64,
     /// Confirmations that are to come before it is known whether it still listens.
     pub(super) awaited: i64,
 }
@@ -42,16 +45,25 @@ impl Listening {
         }
         let value = parse_reply(frame, Protocol::Resp3).unwrap_or(Value::Null);
         match value.as_items() {
-            Some([Value::Bulk(kind), _, Value::Integer(count)]) if kind.ends_with(b"subscribe") => {
-                match kind.starts_with(b"p") {
-                    true => self.patterns = count - self.channels,
-                    false => self.channels = count - self.patterns,
+            Some([Value::Bulk(kind), _, Value::Integer(count)]) if kind.ends_with(b"subscribe") => match &kind[..] {
+                b"psubscribe" | b"punsubscribe" => self.patterns = count - self.channels,
+                b"ssubscribe" => self.sharded = *count,
+                b"sunsubscribe" => {
+                    self.sharded = *count;
+                    // Fewer may have been left than were known: a slot that moves ends subscriptions unasked.
+                    self.awaited = if *count == 0 { 0 } else { self.awaited };
                 }
-            }
+                _ => self.channels = count - self.patterns,
+            },
             Some([Value::Bulk(kind), ..]) if kind.ends_with(b"message") => return,
             Some(_) | None => {}
         }
-        self.awaited -= 1;
+        self.awaited = (self.awaited - 1).max(0);
+    }
+
+    /// Whether it hears nothing here, and will not.
+    pub(super) fn is_over(&self) -> bool {
+        self.awaited == 0 && self.channels + self.patterns + self.sharded == 0
     }
 }
 
@@ -61,17 +73,20 @@ mod tests {
 
     #[test]
     fn a_client_listens_until_the_last_subscription_is_confirmed_to_be_over() {
-        let mut listening = Listening { at: 0, channels: 0, patterns: 0, awaited: 2 };
+        let mut listening = Listening { awaited: 2, ..Listening::default() };
         for (kind, count, awaited, all) in [
             ("subscribe", 1, 1, 1),
             ("psubscribe", 2, 0, 2),
             ("message", 2, 0, 2),
-            ("unsubscribe", 1, -1, 1),
-            ("punsubscribe", 0, -2, 0),
+            ("ssubscribe", 1, 0, 3),
+            ("sunsubscribe", 0, 0, 2),
+            ("unsubscribe", 1, 0, 1),
+            ("punsubscribe", 0, 0, 0),
         ] {
             let frame = format!("*3\r\n${}\r\n{kind}\r\n$1\r\nc\r\n:{count}\r\n", kind.len());
             listening.hears(&Bytes::from(frame));
-            assert_eq!((listening.awaited, listening.channels + listening.patterns), (awaited, all), "{kind}");
+            let heard = listening.channels + listening.patterns + listening.sharded;
+            assert_eq!((listening.awaited, heard), (awaited, all), "{kind}");
         }
         listening.awaited = 3;
         listening.hears(&Bytes::from_static(b"-NOPERM no\r\n"));

@@ -37,7 +37,8 @@ impl Front {
             SessionVerb::ClientTracking => self.track().await?,
             SessionVerb::Reset => {
                 self.said.clear();
-                (self.watching, self.listening) = (None, None);
+                self.watching = None;
+                self.listening.clear();
                 (self.reply, self.protocol) = (Reply::On, Protocol::Resp2);
                 self.tell_all(b"").await?;
             }

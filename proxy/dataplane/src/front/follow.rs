@@ -6,11 +6,11 @@ use lockwarden_resp::Redirect;
 use tokio::time::Instant;
 
 use super::route::Route;
-use super::{Due, Front, LOOK_EVERY, NOT_SERVED, Over, PATIENCE, decoded};
+use super::{Due, Front, LOOK_EVERY, NOT_SERVED, Over, decoded};
 use crate::session::error_frame;
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
-const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
+pub(super) const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
 /// So often a request is sent on at once.
 const MAX_HOPS: usize = 3;
@@ -73,7 +73,7 @@ impl Front {
                     self.slot_of(request).and_then(|slot| self.leg_of(slot))
                 }
             };
-            if since.elapsed() >= PATIENCE {
+            if since.elapsed() >= self.shared.moving_patience {
                 let error = match Redirect::of(&redirect) {
                     Some(Redirect::TryAgain | Redirect::Ask(..)) => TRY_AGAIN,
                     _ => NOT_SERVED,

@@ -1,13 +1,17 @@
-//! Subscriptions. The nodes of a cluster tell one another what is published, so one session hears everything. With RESP2 a client that
-//! listens can say little else, and all of it goes to that session; with RESP3 what is published comes between replies.
+//! Subscriptions. The nodes of a cluster tell one another what is published, so one session hears everything; what is published to a
+//! sharded channel is heard from the server that has its slot. With RESP2 a client that listens can say little else, and that goes to
+//! the sessions by which it listens; with RESP3 what is published comes between replies.
 
+use bytes::Bytes;
 use lockwarden_control::net::buffer_pool::put;
+use lockwarden_lock::companion::slot;
 use lockwarden_lock::table::{Channel, SessionVerb};
-use lockwarden_resp::Protocol;
+use lockwarden_resp::{Protocol, Redirect};
 
 use super::bound::Listening;
+use super::follow::TRY_AGAIN;
 use super::route::Route;
-use super::{Front, MAX_UNREAD, Over, out_of_step};
+use super::{CROSS_SLOT, Front, MAX_UNREAD, Over, out_of_step};
 use crate::session::error_frame;
 
 /// What Redis says to other commands.
@@ -16,26 +20,16 @@ const ALLOWED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RE
 impl Front {
     /// Whether the client listens by a protocol that lets it say little else.
     pub(super) fn listens_alone(&self) -> bool {
-        self.listening.is_some() && self.protocol == Protocol::Resp2
+        !self.listening.is_empty() && self.protocol == Protocol::Resp2
     }
 
     /// `SUBSCRIBE`, `UNSUBSCRIBE` and their like, of a client that does not listen yet or listens by RESP3.
     pub(super) async fn subscribe(&mut self, verb: SessionVerb) -> Result<(), Over> {
-        if let SessionVerb::Subscribe(Channel::Shard) | SessionVerb::Unsubscribe(Channel::Shard) = verb {
-            let error =
-                "ERR lockwarden stands before a whole cluster, and does not serve sharded channels: SUBSCRIBE to them";
+        self.settle().await?;
+        if let Err(error) = self.send_as_listener(verb).await? {
             self.answer(error_frame(error));
             return Ok(());
         }
-        let at = match &self.listening {
-            Some(listening) => listening.at,
-            None => self.home().await?,
-        };
-        self.settle().await?;
-        if self.listening.is_none() {
-            self.listening = Some(Listening { at, channels: 0, patterns: 0, awaited: 0 });
-        }
-        self.send_as_listener(verb);
         if self.protocol == Protocol::Resp3 {
             self.confirmed().await?;
         }
@@ -44,15 +38,12 @@ impl Front {
 
     /// Hands on pushes up to the last confirmation that is due, or the error in place of one: nothing else is said meanwhile.
     async fn confirmed(&mut self) -> Result<(), Over> {
-        while let Some(listening) = &mut self.listening
-            && listening.awaited > 0
-        {
-            let Some(leg) = &mut self.legs[listening.at] else {
+        while let Some(number) = self.listening.iter().position(|listening| listening.awaited > 0) {
+            let Some(leg) = &mut self.legs[self.listening[number].at] else {
                 return Err(Over::Backend);
             };
             if let Some(frame) = leg.take_frame().map_err(out_of_step)? {
-                leg.hand_on(&frame, &mut self.to_client, self.sent);
-                listening.hears(&frame);
+                self.hears(number, frame);
                 continue;
             }
             if leg.ended {
@@ -61,48 +52,83 @@ impl Front {
             self.flush()?;
             self.wait().await?;
         }
+        self.listening.retain(|listening| !listening.is_over());
         Ok(())
     }
 
     /// Takes a request of a client that listens by RESP2. Returns whether it has, or it waits until it is known whether the client
     /// still listens.
     pub(super) async fn take_as_listener(&mut self) -> Result<bool, Over> {
-        let Some(listening) = &self.listening else {
-            return Ok(false);
-        };
-        if listening.awaited > 0 {
+        if self.listening.iter().any(|listening| listening.awaited > 0) {
             return Ok(false);
         }
-        match self.route() {
+        let sent = match self.route() {
             Route::Session(SessionVerb::Quit) => {
                 return Box::pin(self.session_verb(SessionVerb::Quit)).await.map(|()| true);
             }
             Route::Session(SessionVerb::Reset) => {
-                self.listening = None;
-                Box::pin(self.session_verb(SessionVerb::Reset)).await?;
+                self.listening.clear();
+                return Box::pin(self.session_verb(SessionVerb::Reset)).await.map(|()| true);
             }
-            Route::Session(verb) => self.send_as_listener(verb),
+            Route::Session(verb) => self.send_as_listener(verb).await?,
             // The session says which few commands are taken from who listens.
-            Route::Any => self.send_as_listener(SessionVerb::Multi),
+            Route::Any => self.send_as_listener(SessionVerb::Multi).await?,
             // On another server it would not come to that.
             _ => {
                 let name = String::from_utf8_lossy(self.inbox.request().name()).to_lowercase();
                 put(&mut self.to_client, &error_frame(&format!("ERR Can't execute '{name}': {ALLOWED}")));
+                Ok(())
             }
+        };
+        if let Err(error) = sent {
+            put(&mut self.to_client, &error_frame(error));
         }
         Ok(true)
     }
 
-    fn send_as_listener(&mut self, verb: SessionVerb) {
-        let named = i64::try_from(self.inbox.request().len()).unwrap_or(i64::MAX) - 1;
-        let frame = self.request_frame();
-        let Some(listening) = &mut self.listening else {
-            return;
+    /// Hands the request to the sessions that it is about. An error is for the client.
+    async fn send_as_listener(&mut self, verb: SessionVerb) -> Result<Result<(), &'static str>, Over> {
+        let is_sharded =
+            matches!(verb, SessionVerb::Subscribe(Channel::Shard) | SessionVerb::Unsubscribe(Channel::Shard));
+        let words = self.words();
+        let named = words.len() - 1;
+        if is_sharded && named == 0 && self.listening.iter().any(|listening| listening.sharded > 0) {
+            // From all of them, wherever they are.
+            for number in 0..self.listening.len() {
+                if self.listening[number].sharded > 0 {
+                    self.hand_to(number, verb, named);
+                }
+            }
+            return Ok(Ok(()));
+        }
+        let at = match is_sharded && named > 0 {
+            true if words[2..].iter().any(|other| slot(other) != slot(&words[1])) => return Ok(Err(CROSS_SLOT)),
+            true => match self.reach(slot(&words[1])).await? {
+                Ok(at) => at,
+                Err(error) => return Ok(Err(error)),
+            },
+            false => match self.listening.first() {
+                Some(listening) => listening.at,
+                None => self.home().await?,
+            },
         };
+        let number = self.listening.iter().position(|listening| listening.is_on(at)).unwrap_or_else(|| {
+            self.listening.push(Listening { at, ..Listening::default() });
+            self.listening.len() - 1
+        });
+        self.hand_to(number, verb, named);
+        Ok(Ok(()))
+    }
+
+    fn hand_to(&mut self, number: usize, verb: SessionVerb, named: usize) {
+        let frame = self.request_frame();
+        let listening = &mut self.listening[number];
+        let named = i64::try_from(named).unwrap_or(i64::MAX);
         let all_of = |listened: i64| if named > 0 { named } else { listened.max(1) };
         listening.awaited += match verb {
             SessionVerb::Subscribe(_) => named,
             SessionVerb::Unsubscribe(Channel::Pattern) => all_of(listening.patterns),
+            SessionVerb::Unsubscribe(Channel::Shard) => all_of(listening.sharded),
             SessionVerb::Unsubscribe(_) => all_of(listening.channels),
             _ => 1,
         };
@@ -113,23 +139,49 @@ impl Front {
 
     /// Hands on what has come for a client that listens by RESP2.
     pub(super) fn deliver_as_listener(&mut self) -> Result<(), Over> {
-        while let Some(listening) = &mut self.listening {
+        let mut number = 0;
+        while let Some(listening) = self.listening.get(number) {
             let Some(leg) = &mut self.legs[listening.at] else {
                 return Err(Over::Backend);
             };
             if self.to_client.len() >= MAX_UNREAD {
                 leg.is_collecting = false;
-                return Ok(());
+            } else if let Some(frame) = leg.take_frame().map_err(out_of_step)? {
+                self.hears(number, frame);
+                continue;
             }
-            let Some(frame) = leg.take_frame().map_err(out_of_step)? else {
-                return Ok(());
-            };
-            leg.hand_on(&frame, &mut self.to_client, self.sent);
-            listening.hears(&frame);
-            if listening.awaited <= 0 && listening.channels + listening.patterns == 0 {
-                self.listening = None;
-            }
+            number += 1;
         }
+        // What stands first has the channels of all servers.
+        self.listening.retain(|listening| !listening.is_over());
         Ok(())
     }
+
+    /// A frame has come from where the client listens.
+    fn hears(&mut self, number: usize, frame: Bytes) {
+        let listening = &mut self.listening[number];
+        let (at, before) = (listening.at, listening.sharded);
+        listening.hears(&frame);
+        let is_of_shard = listening.sharded != before;
+        let all: i64 = self.listening.iter().map(|listening| listening.sharded).sum();
+        let is_here = self.listening[number].sharded == all;
+        let Some(leg) = &mut self.legs[at] else {
+            return;
+        };
+        let shown = match Redirect::of(&frame) {
+            // The slot has just moved.
+            Some(_) => error_frame(TRY_AGAIN).freeze(),
+            None if is_of_shard && !is_here => counted(&frame, all),
+            None => return leg.hand_on(&frame, &mut self.to_client, self.sent),
+        };
+        leg.pipe.drops(frame.len());
+        put(&mut self.to_client, &shown);
+        self.want_map();
+    }
+}
+
+/// A confirmation with the number of all sharded channels, and not of those that one server has.
+fn counted(frame: &Bytes, all: i64) -> Bytes {
+    let end = memchr::memrchr(b':', frame).unwrap_or(frame.len());
+    [&frame[..end], format!(":{all}\r\n").as_bytes()].concat().into()
 }

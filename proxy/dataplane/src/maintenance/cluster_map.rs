@@ -1,15 +1,17 @@
-//! Asks the nodes of a cluster who has which slots: one of them each second, in turn, and all of them when the map was found not to
-//! be right any more.
+//! Asks the nodes of a cluster who has which slots: all primaries each second, which says as well whether most of them go on naming
+//! each other, and the replicas too when the map was found not to be right any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::backend::cluster::{ClusterMap, nodes};
+use crate::backend::cluster::ClusterMap;
+use crate::backend::cluster::nodes::{self, NodeLine};
 use crate::backend::sentinel::Place;
-use crate::backend::{BackendError, Conversation};
+use crate::backend::{Address, BackendError, Conversation};
 use crate::state::ProxyState;
 
 /// Between two questions, where nothing has happened.
@@ -24,15 +26,16 @@ pub async fn run(shared: Arc<ProxyState>) {
     let Some(map) = shared.shards.map().cloned() else {
         return;
     };
-    let mut asking = Asking { shared, map: map.clone(), open: HashMap::new(), turn: 0 };
+    let mut asking = Asking { shared, map: map.clone(), open: HashMap::new(), hears_few: false };
     // Before anything is known, all are asked.
     let mut all = true;
     loop {
-        asking.ask(all).await;
+        let answers = asking.ask(all).await;
+        asking.look_at_silence();
         sleep(BREATH).await;
         all = tokio::select! {
             () = map.is_wanted() => true,
-            () = sleep(ASK_EVERY) => map.slots().served() == 0,
+            () = sleep(ASK_EVERY) => answers == 0,
         };
     }
 }
@@ -42,58 +45,96 @@ struct Asking {
     map: Arc<ClusterMap>,
     /// Connections to nodes.
     open: HashMap<Place, Conversation>,
-    /// Whose turn it is.
-    turn: usize,
+    /// It was said that few primaries are heard.
+    hears_few: bool,
 }
 
 impl Asking {
-    /// Asks all nodes, or the next one that answers.
-    async fn ask(&mut self, all: bool) {
-        let places = self.map.places();
-        self.open.retain(|place, _| places.contains(place));
+    /// Asks all nodes, or the primaries, at the same time. Returns how many have told of slots that are served.
+    async fn ask(&mut self, all: bool) -> usize {
+        let asked = Instant::now();
+        let known = self.map.places();
+        self.open.retain(|place, _| known.contains(place));
+        let places = if all { known } else { self.map.primaries() };
+        let mut asking = JoinSet::new();
+        for place in places {
+            let address = self.shared.backend.address.of_node(&place);
+            let own = self.open.remove(&place);
+            asking.spawn(async move { (ask_one(address, own).await, place) });
+        }
         let mut silent = Vec::new();
-        for step in 0..places.len() {
-            let place = &places[(self.turn + step) % places.len()];
-            match self.ask_one(place).await {
-                Ok(()) if all => {}
-                Ok(()) => {
-                    self.turn = (self.turn + step + 1) % places.len();
-                    return;
-                }
+        let mut answers = 0;
+        while let Some(done) = asking.join_next().await {
+            let Ok((answer, place)) = done else {
+                continue;
+            };
+            match answer.and_then(|(own, told)| self.take_in(own, told, &place, asked)) {
+                Ok(()) => answers += 1,
                 Err(why) => {
                     tracing::debug!(node = %place, why, "a node of the cluster does not tell who has which slots");
                     silent.push(format!("{place}: {why}"));
                 }
             }
         }
-        if silent.len() == places.len() {
+        self.map.were_asked(asked);
+        if answers == 0 && !silent.is_empty() {
             self.map.is_silent(silent.join("; "));
         }
+        answers
     }
 
-    async fn ask_one(&mut self, place: &Place) -> Result<(), String> {
-        let asked = async {
-            let mut own = match self.open.remove(place) {
-                Some(own) => own,
-                None => self.shared.backend.address.of_node(place).converse().await?,
-            };
-            let told = nodes::ask(&mut own).await?;
-            Ok::<_, BackendError>((own, told))
-        };
-        let (own, told) = match timeout(PATIENCE, asked).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(error)) => return Err(error.to_string()),
-            Err(_) => return Err(format!("no answer within {PATIENCE:?}")),
-        };
+    fn take_in(
+        &mut self,
+        own: Conversation,
+        told: Result<Vec<NodeLine>, String>,
+        place: &Place,
+        asked: Instant,
+    ) -> Result<(), String> {
         self.open.insert(place.clone(), own);
-        let told = told?;
-        if self.map.told(&told, place) {
+        if self.map.told(&told?, place, asked) {
             let slots = self.map.slots();
             tracing::debug!(node = %place, served = slots.served(), "the map of the cluster has changed");
         }
-        if self.map.slots().served() == 0 {
-            return Err("it knows of no slots that are served".to_owned());
+        match self.map.slots().served() {
+            0 => Err("it knows of no slots that are served".to_owned()),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn look_at_silence(&mut self) {
+        let (heard, primaries) = self.map.heard(Instant::now());
+        let hears_few = heard * 2 <= primaries;
+        // Before any is known, no client is served, and that says why.
+        if primaries == 0 || hears_few == std::mem::replace(&mut self.hears_few, hears_few) {
+            return;
+        }
+        match hears_few {
+            true => tracing::warn!(
+                heard,
+                primaries,
+                "half of the primaries of the cluster or more are not heard: a failover might not be noticed, so where there \
+                 is a quarantine no free lock is granted"
+            ),
+            false => tracing::info!(heard, primaries, "most primaries of the cluster are heard again"),
+        }
+    }
+}
+
+/// What a node tells, over this connection or a new one.
+async fn ask_one(
+    address: Address,
+    own: Option<Conversation>,
+) -> Result<(Conversation, Result<Vec<NodeLine>, String>), String> {
+    let asked = async {
+        let mut own = match own {
+            Some(own) => own,
+            None => address.converse().await?,
+        };
+        let told = nodes::ask(&mut own).await?;
+        Ok::<_, BackendError>((own, told))
+    };
+    match timeout(PATIENCE, asked).await {
+        Ok(answered) => answered.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
     }
 }

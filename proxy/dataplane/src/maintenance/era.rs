@@ -43,7 +43,7 @@ pub(super) fn begin(shared: &ProxyState, conversation: &Conversation, was_demote
         false => server.cut_older(),
     };
     let leases = shared.mirror.doubt();
-    let before = shared.backend.address.authority.sentinels().and_then(|sentinels| sentinels.take_before());
+    let before = shared.backend.address.authority.take_before();
     let over = before.map_or(0, |before| shared.mirror.doubt_over(before));
     tracing::debug!(era, connections, leases, over, "another era has begun");
     // What is held may have little time left.
@@ -97,8 +97,8 @@ impl Eras {
         }
     }
 
-    /// Reads what the server has entered of its era, and enters what this proxy knows beside it. With sentinels only once most
-    /// of them name this server: until then another one may go on as the primary.
+    /// Reads what the server has entered of its era, and enters what this proxy knows beside it. With sentinels or
+    /// a cluster only once most of them name this server: until then another one may go on as the primary.
     pub(super) async fn look(&mut self, shared: &ProxyState, run: &str) {
         // It is a word of the entry.
         if run.is_empty() || run.contains(char::is_whitespace) {
@@ -110,7 +110,7 @@ impl Eras {
         };
         let epoch = match shared.backend.address.authority.agreement(Instant::now()) {
             Agreement::Needless => None,
-            Agreement::Reached(epoch) => Some(epoch),
+            Agreement::Reached(epoch) => epoch,
             Agreement::Missing => return,
         };
         match timeout(LOOK_WITHIN, self.enter(shared, run, epoch, home)).await {

@@ -68,7 +68,10 @@ async fn ask(shared: &Arc<ProxyState>, begun: Instant) {
     for server in &servers {
         server.backend.server.doubt();
     }
-    while !servers.iter().all(|server| server.backend.server.was_asked_since(begun)) {
+    let map = shared.shards.map();
+    while !servers.iter().all(|server| server.backend.server.was_asked_since(begun))
+        || map.is_some_and(|map| !map.was_asked_since(begun))
+    {
         sleep(LOOK_EVERY).await;
     }
 }

@@ -2,7 +2,7 @@
 //! must know which process a client is finds it here, and keep-alive finds who else of the same
 //! process lives when a holder's connection ends. It decides nothing about a lock.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -252,7 +252,8 @@ const MAX_DEPARTED: usize = 10_000;
 struct Register {
     /// Who was there lately: a failover ends connections before it is known which leases it has lost.
     departed: VecDeque<Departed>,
-    by_session: HashMap<SessionId, Known>,
+    /// A client before a cluster has a session with each shard.
+    by_session: BTreeMap<(SessionId, SessionNumber), Known>,
     by_client: HashMap<Identity, HashMap<SessionNumber, Arc<ClientConnection>>>,
 }
 
@@ -271,21 +272,25 @@ impl ClientRegistry {
         caller: &Arc<Caller>,
     ) {
         let mut register = self.lock();
-        register.remove(peer.session);
+        let key = (peer.session, peer.holder.session);
+        register.remove(key);
         let known = Known { client, application, peer: peer.clone(), caller: caller.clone() };
-        register.by_session.insert(peer.session, known);
+        register.by_session.insert(key, known);
         for identity in application.into_iter().chain([client]) {
             let namesakes = register.by_client.entry(identity).or_default();
             namesakes.insert(peer.holder.session, peer.clone());
         }
     }
 
-    /// A client is gone; when it ended its connection, if it was the client.
-    pub(crate) fn remove(&self, session: SessionId, left: Option<Instant>) {
+    /// A session has ended; when its client ended the connection, if it was the client.
+    pub(crate) fn remove(&self, (session, number): (SessionId, SessionNumber), left: Option<Instant>) {
         let mut register = self.lock();
-        let Some(caller) = register.remove(session) else {
+        let Some(caller) = register.remove((session, number)) else {
             return;
         };
+        if register.of(session).is_some() {
+            return;
+        }
         if register.departed.len() >= MAX_DEPARTED {
             register.departed.pop_front();
         }
@@ -310,14 +315,14 @@ impl ClientRegistry {
     /// The client with this session, if it is one of this proxy's and still here.
     pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<ClientConnection>)> {
         let register = self.lock();
-        let known = register.by_session.get(&session)?;
+        let known = register.of(session)?;
         Some((known.client, known.peer.clone()))
     }
 
     /// How this client presents itself, if it is one of this proxy's and still here.
     pub fn caller(&self, session: SessionId) -> Option<Arc<Caller>> {
         let register = self.lock();
-        Some(register.by_session.get(&session)?.caller.clone())
+        Some(register.of(session)?.caller.clone())
     }
 
     /// Tells every client's session that the proxy is about to stop.
@@ -373,8 +378,14 @@ impl Register {
         departed.find(|gone| gone.session == session)
     }
 
-    fn remove(&mut self, session: SessionId) -> Option<Arc<Caller>> {
-        let known = self.by_session.remove(&session)?;
+    /// A client that is still here.
+    fn of(&self, session: SessionId) -> Option<&Known> {
+        let all = (session, SessionNumber(0))..=(session, SessionNumber(u64::MAX));
+        self.by_session.range(all).next().map(|(_, known)| known)
+    }
+
+    fn remove(&mut self, key: (SessionId, SessionNumber)) -> Option<Arc<Caller>> {
+        let known = self.by_session.remove(&key)?;
         for identity in known.application.into_iter().chain([known.client]) {
             if let Some(namesakes) = self.by_client.get_mut(&identity) {
                 namesakes.remove(&known.peer.holder.session);
@@ -394,15 +405,19 @@ mod tests {
     use super::*;
 
     fn peer(number: u8, client: &str) -> Arc<ClientConnection> {
+        Arc::new(peer_of(number, client))
+    }
+
+    fn peer_of(number: u8, client: &str) -> ClientConnection {
         let holder = Holder { session: SessionNumber(u64::from(number)), wakeup: Arc::default() };
         let address: SocketAddr = client.parse().unwrap();
-        Arc::new(ClientConnection::new(
+        ClientConnection::new(
             SessionId([number; 16]),
             holder,
             Arrival::direct(address.into()),
             Some(address),
             Arc::default(),
-        ))
+        )
     }
 
     fn caller(peer: &ClientConnection) -> Arc<Caller> {
@@ -417,6 +432,20 @@ mod tests {
     }
 
     #[test]
+    fn a_client_with_several_sessions_is_gone_with_the_last_of_them() {
+        let (clients, one) = (ClientRegistry::default(), peer(1, "127.0.0.1:1"));
+        let other = Arc::new(ClientConnection { session: one.session, ..peer_of(2, "127.0.0.1:1") });
+        let identity = Identity::of(&[b""]);
+        clients.put((identity, None), &one, &caller(&one));
+        clients.put((identity, None), &other, &caller(&other));
+        clients.remove((one.session, one.holder.session), Some(Instant::now()));
+        assert!(clients.of_session(one.session).is_some_and(|(_, peer)| peer.holder.session == other.holder.session));
+        assert_eq!(clients.left(one.session), None, "it is still here");
+        clients.remove((one.session, other.holder.session), Some(Instant::now()));
+        assert!(clients.of_session(one.session).is_none() && clients.left(one.session).is_some());
+    }
+
+    #[test]
     fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
         let (clients, one, two) = (ClientRegistry::default(), peer(1, "127.0.0.1:1"), peer(2, "127.0.0.1:2"));
         let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
@@ -427,8 +456,8 @@ mod tests {
         clients.put((named, None), &one, &caller(&one));
         assert_eq!(clients.namesakes(nameless, 9).len(), 1);
         assert!(clients.of_session(one.session).is_some_and(|(client, _)| client == named));
-        clients.remove(one.session, None);
-        clients.remove(two.session, None);
+        clients.remove((one.session, one.holder.session), None);
+        clients.remove((two.session, two.holder.session), None);
         let register = clients.lock();
         assert!(register.by_session.is_empty() && register.by_client.is_empty());
     }

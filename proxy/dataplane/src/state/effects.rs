@@ -71,8 +71,9 @@ pub(crate) fn renewed(
 /// A lease ran out whose renewal could not be promised.
 pub(crate) fn unpromised(shared: &ProxyState, key: &DbKey, lease: &KeptLease, now: Instant) {
     let late = now.saturating_duration_since(lease.due);
-    let why = "most of the sentinels were not heard naming this primary, so another one may grant the lock";
-    lapsed(shared, key, late, why);
+    let members = shared.backend.address.authority.members();
+    let why = format!("most of the {members} were not heard naming this primary, so another one may grant the lock");
+    lapsed(shared, key, late, &why);
     shared.renewals.ended(key, lease);
     count_renewal(shared, key, KeepAliveOutcome::Ended);
 }

@@ -1,4 +1,4 @@
-//! What may be promised in a namespace now, from what this proxy knows of the server and of the sentinels. The rule is
+//! What may be promised in a namespace now, from what this proxy knows of the server, and of those who name it. The rule is
 //! `lockwarden_lock::promise`; where `durability` is strict there is more that keeps free locks from being granted.
 
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use super::ProxyState;
 pub enum Left {
     /// After so long.
     For(Duration),
-    /// Once more than half of the sentinels are heard: until then another primary might not be noticed.
-    FewSentinels,
+    /// Once more than half of those are heard who say which server is the primary: until then another one might not be noticed.
+    Unheard,
     /// Once it is known since when the server is the primary.
     NoEra,
     /// Once the server is what `durability = "strict:…"` needs, with so many replicas.
@@ -80,13 +80,13 @@ pub(crate) fn withheld(
     }
     let authority = &shared.backend.address.authority;
     if authority.hears_too_few(now) {
-        return Some(Left::FewSentinels);
+        return Some(Left::Unheard);
     }
     let left = match promise.free {
         Ok(()) => None,
         Err(Withheld::For(left)) => Some(left),
         Err(Withheld::NoEra) => return Some(Left::NoEra),
-        Err(Withheld::Unheard) if authority.heard() != Heard::Needless => return Some(Left::FewSentinels),
+        Err(Withheld::Unheard) if authority.heard() != Heard::Needless => return Some(Left::Unheard),
         Err(Withheld::Unheard) => return Some(Left::NoEra),
     };
     let lasts = details.quarantine.unwrap_or_default();

@@ -35,7 +35,7 @@ pub(super) fn plan(
 ) -> Plan {
     let (argv, who, keys, reach) = (planning.argv, planning.who, about.keys, about.reach);
     let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys].iter().chain(about.named).map(|key| &key[..]).collect();
-    let mut step = Step::wrapping(&names, &planning.keys, planning.companion_prefix);
+    let mut step = Step::wrapping(&names, &planning.keys, places, planning.companion_prefix);
     step.words(&argv[3 + keys..]);
     let ours = step.count();
     step.letters(&[(planning.monitor, b'm'), (speaks_of_resp(&script.text), b'x'), (*reach == Reach::Nothing, b'c')]);

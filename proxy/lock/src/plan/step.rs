@@ -10,10 +10,10 @@ use super::extend::is_lenient;
 use super::lease::{LeaseTtl, debt_ms, keep_and_grace, outlive_ms};
 use super::proofs::ProofArguments;
 use super::{Plan, Text, Who};
-use crate::companion::companion_key;
+use crate::companion::{companion_in, companion_key, slot};
 use crate::data_guard::{ScriptData, Unlocked};
 use crate::decision::Fence;
-use crate::op::{AskedTtl, ExpireCondition, KeyPlace};
+use crate::op::{AskedTtl, ExpireCondition, KeyPlace, Target};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
 use crate::rules::Rules;
 use crate::script_facts::{Envelope, ScriptFacts};
@@ -54,15 +54,17 @@ impl Step {
         Step { out: BytesMut::with_capacity(256), words: 0, one_lock: None }
     }
 
-    /// Begins with the keys that an application's script names, and the companions of the locks among them.
-    pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], prefix: &[u8]) -> Step {
+    /// Begins with the keys that an application's script names, and the companions of the locks among them. What stands for locks
+    /// that are known when it runs has no slot of its own: all keys of a script must be in one.
+    pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], places: &[(Target, KeyPlace)], prefix: &[u8]) -> Step {
         let mut step = Step { out: BytesMut::with_capacity(1024), words: 0, one_lock: None };
         step.number((keys.len() + locks.len()) as u64);
         for key in keys {
             step.bytes(key);
         }
-        for lock in locks {
-            step.bytes(&companion_key(prefix, lock));
+        for (lock, (_, place)) in locks.iter().zip(places) {
+            let home = keys.first().filter(|_| *place == KeyPlace::ANY).unwrap_or(lock);
+            step.bytes(&companion_in(slot(home), prefix, lock));
         }
         step
     }

@@ -17,12 +17,14 @@ use lockwarden_control::net::stream::Stream;
 use lockwarden_control::net::tls::{HandshakeError, NamedBy, Shown};
 use lockwarden_control::net::unix_listener::SocketFile;
 use lockwarden_control::net::{listener, proxy_protocol};
+use lockwarden_control::random;
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use lockwarden_dataplane::front::Front;
 use lockwarden_dataplane::presented;
 use lockwarden_dataplane::session::Session;
 use lockwarden_dataplane::session::enter::enter;
 use lockwarden_dataplane::state::ProxyState;
+use lockwarden_lock::token::SessionId;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -248,7 +250,14 @@ async fn begin(shared: &Arc<ProxyState>, newcomer: Newcomer) -> Option<(Served, 
             front.map(|front| Served::ByFront(Box::new(front)))
         }
         None => enter(shared, &arrival).await.map(|(link, entry)| {
-            Served::BySession(Box::new(Session::new(shared.clone(), stream, link, arrival, entry)))
+            Served::BySession(Box::new(Session::new(
+                shared.clone(),
+                stream,
+                link,
+                arrival,
+                entry,
+                SessionId(random::sixteen()),
+            )))
         }),
     };
     match served {

@@ -6,6 +6,7 @@ use std::env;
 use checks::Server;
 
 mod checks;
+mod cluster;
 mod raw;
 mod redlock;
 mod rslock;
@@ -19,6 +20,7 @@ fn main() {
         match library.as_str() {
             "rslock" => checks::run::<rslock::Party>(&server, &prefix),
             "redlock" => checks::run::<redlock::Party>(&server, &prefix),
+            "cluster" => checks::run::<cluster::Party>(&server, &prefix),
             "redis" => checks::run::<raw::Party>(&server, &prefix),
             _ => panic!("no library {library}"),
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lockwarden_tests::history::{Parted, PartedPlan, Parting, Run};
-use lockwarden_tests::{Machines, soak};
+use lockwarden_tests::{Cluster, Machines, soak};
 
 use super::WORKER;
 
@@ -20,12 +20,13 @@ fn plan(quarantine: &'static str, few: &[Parting]) -> PartedPlan {
         None => (few.to_vec(), (seconds(1), seconds(8))),
     };
     let seed = soak::number("LOCKWARDEN_SEED").unwrap_or(1);
-    PartedPlan { seed, sessions: "dedicated", tls: false, quarantine, holds, partings, worker: WORKER }
+    PartedPlan { seed, sessions: "dedicated", tls: false, quarantine, holds, cluster: false, partings, worker: WORKER }
 }
 
 #[track_caller]
 fn plays(plan: PartedPlan) -> Run {
-    let what = format!("quarantine {}, {}, TLS {}", plan.quarantine, plan.sessions, plan.tls);
+    let by = if plan.cluster { "a cluster" } else { "sentinels" };
+    let what = format!("{by}, quarantine {}, {}, TLS {}", plan.quarantine, plan.sessions, plan.tls);
     let partings = plan.partings.len();
     let run = Parted::plays(plan);
     eprintln!(
@@ -56,6 +57,24 @@ fn with_a_quarantine_a_proxy_on_the_losing_side_gives_nobody_what_others_may_get
         return;
     }
     keeps_exclusion(plan("auto", &[Parting::LosingSide]));
+}
+
+/// A node that is cut off from most others takes no writes after a while; one that has slept does so for a moment yet.
+#[test]
+fn with_a_quarantine_a_cluster_keeps_a_node_that_has_slept_from_giving_what_others_have() {
+    if Machines::are_lacking() || Cluster::is_lacking() {
+        return;
+    }
+    keeps_exclusion(PartedPlan { cluster: true, ..plan("auto", &[Parting::Asleep]) });
+}
+
+#[test]
+#[ignore = "a part of `make soak`: a minute for each way in which machines are parted"]
+fn with_a_quarantine_a_cluster_and_tls() {
+    if Machines::are_lacking() || Cluster::is_lacking() {
+        return;
+    }
+    keeps_exclusion(PartedPlan { cluster: true, tls: true, ..plan("auto", &Parting::ALL) });
 }
 
 #[test]

@@ -19,6 +19,7 @@ sessions = "dedicated"
 log_format = "auto"
 drain = "5s"
 sweep = "1m"
+moving_patience = "2s"
 max_clients = (as many as the limit of open files leaves room for)
 max_memory = (a quarter of the memory)
 max_connection_age = "off"

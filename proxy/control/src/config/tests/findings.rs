@@ -274,7 +274,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
 
 #[test]
 fn a_key_that_resembles_none_is_answered_with_all() {
-    let all = r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "cluster_node", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "unknown_commands", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_questions", "audit_required", "audit_key_file", "require_signed", "policy_cache", "registry_auth_file", "backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#;
+    let all = r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "cluster_node", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "moving_patience", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "unknown_commands", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_questions", "audit_required", "audit_key_file", "require_signed", "policy_cache", "registry_auth_file", "backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#;
     expect_findings(&[(r#"colour = "red""#, &[all])]);
 }
 

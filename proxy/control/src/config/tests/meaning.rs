@@ -68,6 +68,7 @@ const CASES: &[(&str, &[Case])] = &[
             ("log_format", "\"json\"", false),
             ("drain", "\"9s\"", false),
             ("sweep", "\"9s\"", false),
+            ("moving_patience", "\"9s\"", false),
             ("max_clients", "7", false),
             ("max_memory", "\"7MiB\"", false),
             ("max_connection_age", "\"7h\"", false),

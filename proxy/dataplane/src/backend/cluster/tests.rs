@@ -111,7 +111,7 @@ fn redirects_name_a_primary_by_its_address_or_its_name() {
     let at = Place { host: "seed".to_owned(), port: 7000 };
     for by_name in [false, true] {
         let map = ClusterMap::new(&[("seed".to_owned(), 7000)], by_name);
-        assert!(map.told(&nodes::read(nodes).expect("nodes"), &at));
+        assert!(map.told(&nodes::read(nodes).expect("nodes"), &at, Instant::now()));
         let [one, two, three] = [0, 8001, 16_383].map(|slot| map.home(slot).expect("a shard"));
         for (sender, host, port, expected) in [
             (two, if by_name { "one.corp" } else { "seed" }, 7000, Some(one)),
@@ -130,4 +130,86 @@ fn redirects_name_a_primary_by_its_address_or_its_name() {
         }
         assert_eq!(map.places().len(), 3 + usize::from(by_name));
     }
+}
+
+/// What primaries tell one after the other, each in a second of its own: by its id, with these flags of the first one.
+struct Cluster {
+    map: ClusterMap,
+    begun: Instant,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        Cluster { map: ClusterMap::new(&[("10.0.0.1".to_owned(), 7000)], false), begun: Instant::now() }
+    }
+
+    fn at(&self, second: u64) -> Instant {
+        self.begun + Duration::from_secs(second)
+    }
+
+    /// `lines` are those of [`THREE`], whose first is what this node takes it for.
+    fn tells(&self, second: u64, node: &str, lines: &[(&str, &str, &str, u64, &str)]) {
+        let text: String = lines
+            .iter()
+            .map(|(id, flags, follows, epoch, slots)| {
+                let flags = flags.trim_start_matches("myself,");
+                let own = if *id == node { "myself," } else { "" };
+                format!("{id} 10.0.0.{id}:7000@17000 {own}{flags} {follows} 0 0 {epoch} connected {slots}\n")
+            })
+            .collect();
+        let place = Place { host: format!("10.0.0.{node}"), port: 7000 };
+        self.map.told(&nodes::read(&text).expect("nodes"), &place, self.at(second));
+        self.map.were_asked(self.at(second));
+    }
+
+    /// Second since which most have named the primary of the first shard.
+    fn named_since(&self) -> Option<u64> {
+        let naming = self.map.moments(ShardId::FIRST).naming();
+        naming.map(|at| at.saturating_duration_since(self.begun).as_secs())
+    }
+}
+
+#[test]
+fn most_primaries_have_to_name_a_primary_and_not_as_one_that_has_failed() {
+    let cluster = Cluster::new();
+    cluster.tells(1, "1", &THREE);
+    assert_eq!(cluster.named_since(), None, "one of three");
+    cluster.tells(2, "4", &THREE);
+    assert_eq!(cluster.named_since(), None, "a replica has no say");
+    cluster.tells(3, "2", &THREE);
+    assert_eq!(cluster.named_since(), Some(1));
+    cluster.tells(4, "3", &THREE);
+    assert_eq!(cluster.named_since(), Some(3), "the two that were asked last");
+    let mut failed = THREE;
+    failed[0].1 = "master,fail";
+    cluster.tells(5, "2", &failed);
+    cluster.tells(6, "3", &failed);
+    assert_eq!(cluster.named_since(), Some(3), "as long as that was the last that was heard of it");
+    let moments = cluster.map.moments(ShardId::FIRST);
+    assert!(moments.are_naming(cluster.at(7)) && !moments.are_naming(cluster.at(8)));
+    assert!(
+        !moments.are_few(cluster.at(9)) && moments.are_few(cluster.at(10)),
+        "two of them are heard, whatever they say"
+    );
+    assert_eq!(cluster.map.heard(cluster.at(7)), (2, 3));
+}
+
+#[test]
+fn a_new_primary_has_to_be_named_anew() {
+    let cluster = Cluster::new();
+    for (second, node) in [(1, "1"), (2, "2"), (3, "3")] {
+        cluster.tells(second, node, &THREE);
+    }
+    let mut taken = THREE;
+    taken[0] = ("1", "master,fail", "-", 1, "");
+    taken[3] = ("4", "master", "-", 4, "0-5460");
+    cluster.tells(4, "2", &taken);
+    assert_eq!(cluster.named_since(), None, "one has");
+    let moments = cluster.map.moments(ShardId::FIRST);
+    assert_eq!(moments.take_before(), Some(cluster.at(2)), "until then there was no other one");
+    // The old one goes on as if nothing had happened.
+    cluster.tells(5, "1", &THREE);
+    assert_eq!(cluster.named_since(), None);
+    cluster.tells(6, "3", &taken);
+    assert_eq!(cluster.named_since(), Some(4));
 }

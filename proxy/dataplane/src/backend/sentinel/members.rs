@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::promise::most_since;
 
+use super::super::heard::HEARD_WITHIN;
 use super::named::{Named, Place, SentinelError};
 
-/// A sentinel that has not answered for so long is not heard.
-pub(super) const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// One that is not in the backend's URL, that the others have not named and that has not answered for so long, is gone: it
 /// was replaced, at another address.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);

@@ -7,12 +7,13 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_control::ruleset::Active;
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult};
 use lockwarden_lock::decision::Proofs;
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::evidence::{DbKey, Own};
+use lockwarden_lock::lease::Lease;
 use lockwarden_lock::op::{Command, LockOp, Target};
 use lockwarden_lock::plan::grants_repetition;
 use lockwarden_lock::rules::{Rules, TrustAddress};
 use lockwarden_lock::settle::{Allowed, Lock, Permitted};
-use lockwarden_lock::token::{Process, stored_form};
+use lockwarden_lock::token::{Process, StoredToken, stored_form};
 use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
 
@@ -30,8 +31,10 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let db = self.client.connection.db();
-        let own = self.client.evidence.own(&DbKey::new(db, key), Instant::now());
+        let key = DbKey::new(self.client.connection.db(), key);
+        let now = Instant::now();
+        self.client.takes_over(&key, now);
+        let own = self.client.evidence.own(&key, now);
         let fence = own.and_then(|own| i64::try_from(own.fence.0).ok()).filter(|fence| *fence > 0);
         let mut reply = BytesMut::new();
         match fence {
@@ -103,6 +106,9 @@ impl Client {
                 if acquires {
                     self.evidence.attempted(&key, now);
                 }
+                if !acquires {
+                    self.takes_over(&key, now);
+                }
                 self.notes_vanished(&key, now);
                 let mut facts = self.evidence.facts(&key, now);
                 if let Some(grants) = self.connection.block.as_ref().and_then(|block| block.grants.get(&key)) {
@@ -115,6 +121,32 @@ impl Client {
                 Lock::new(target.clone(), key, facts)
             })
             .collect()
+    }
+
+    /// Before a cluster: a lease that this client was granted over another of its sessions, before the slot came here or another server
+    /// became the primary, is this session's own.
+    fn takes_over(&mut self, key: &DbKey, now: Instant) {
+        if self.shared.shards.map().is_none() || self.evidence.was_refused(key) {
+            return;
+        }
+        let (session, known) = (self.connection.who().session, self.evidence.own(key, now).map(|own| own.grant));
+        let is_news = |lease: &Lease| lease.session == Some(session) && known != Some(lease.grant);
+        // Until the map has changed, its lease is looked after where the slot was.
+        let elsewhere = || self.shared.shards.each().iter().find_map(|shard| shard.mirror.lease(key));
+        let lease = self.shared.mirror.lease(key).or_else(elsewhere);
+        if let Some(lease) = lease.filter(is_news) {
+            let own = Own {
+                grant: lease.grant,
+                fence: lease.fence,
+                stored: StoredToken::default(),
+                ends: lease.ends,
+                asked_end: None,
+                lapsed: None,
+                came_back: false,
+                unwitnessed: lease.unwitnessed,
+            };
+            self.evidence.granted(key.clone(), own, None);
+        }
     }
 
     /// A lease of this connection that was taken away on the server itself is over, whatever its time says.

@@ -128,7 +128,7 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
-pub(super) const KEYS_OF_A_RESTART: [&str; 23] = [
+pub(super) const KEYS_OF_A_RESTART: [&str; 24] = [
     "backend_login",
     "backend_tls",
     "tls",
@@ -148,6 +148,7 @@ pub(super) const KEYS_OF_A_RESTART: [&str; 23] = [
     "log_format",
     "drain",
     "sweep",
+    "moving_patience",
     "max_clients",
     "max_memory",
     "audit_file",
@@ -181,6 +182,7 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.log_format == new.log_format, "log_format");
     compare(old.drain == new.drain, "drain");
     compare(old.sweep == new.sweep, "sweep");
+    compare(old.moving_patience == new.moving_patience, "moving_patience");
     compare(old.max_clients == new.max_clients, "max_clients");
     compare(old.max_memory == new.max_memory, "max_memory");
     compare(old.audit.target == new.audit.target, "audit_file");

@@ -1,5 +1,5 @@
-use super::super::members::HEARD_WITHIN;
 use super::*;
+use crate::backend::heard::HEARD_WITHIN;
 
 fn place(port: u16) -> Place {
     Place { host: "s".to_owned(), port }

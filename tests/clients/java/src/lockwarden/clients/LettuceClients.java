@@ -1,11 +1,13 @@
 package lockwarden.clients;
 
+import io.lettuce.core.AbstractRedisClient;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisNoScriptException;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.ScriptOutputType;
 import io.lettuce.core.SetArgs;
-import io.lettuce.core.api.sync.RedisCommands;
+import io.lettuce.core.cluster.RedisClusterClient;
+import io.lettuce.core.cluster.api.sync.RedisClusterCommands;
 import io.lettuce.core.codec.StringCodec;
 import io.lettuce.core.masterreplica.MasterReplica;
 import java.util.Arrays;
@@ -17,7 +19,8 @@ final class LettuceClients extends Client {
     private enum Way {
         ADDRESS("lettuce-shared", "Lettuce, shared connection"),
         SENTINEL("lettuce-sentinel", "Lettuce, by Sentinel"),
-        MASTER_REPLICA("lettuce-master-replica", "Lettuce MasterReplica, by Sentinel");
+        MASTER_REPLICA("lettuce-master-replica-sentinel", "Lettuce MasterReplica, by Sentinel"),
+        CLUSTER("lettuce-cluster", "Lettuce RedisClusterClient");
 
         private final String slug;
         private final String name;
@@ -29,8 +32,8 @@ final class LettuceClients extends Client {
     }
 
     private final Way way;
-    private RedisClient client;
-    private RedisCommands<String, String> shared;
+    private AbstractRedisClient client;
+    private RedisClusterCommands<String, String> shared;
 
     private LettuceClients(Way way) {
         this.way = way;
@@ -57,14 +60,21 @@ final class LettuceClients extends Client {
 
     @Override
     synchronized Party party() {
+        if (client == null && way == Way.CLUSTER) {
+            RedisClusterClient cluster = RedisClusterClient.create("redis://" + Server.CLUSTER);
+            client = cluster;
+            shared = cluster.connect().sync();
+        }
         if (client == null) {
-            client = RedisClient.create();
+            RedisClient one = RedisClient.create();
+            client = one;
             shared =
                     switch (way) {
-                        case ADDRESS -> client.connect(RedisURI.create(Server.HOST, Server.PORT)).sync();
-                        case SENTINEL -> client.connect(sentinels()).sync();
+                        case ADDRESS -> one.connect(RedisURI.create(Server.HOST, Server.PORT)).sync();
+                        case SENTINEL -> one.connect(sentinels()).sync();
                         case MASTER_REPLICA ->
-                                MasterReplica.connect(client, StringCodec.UTF8, sentinels()).sync();
+                                MasterReplica.connect(one, StringCodec.UTF8, sentinels()).sync();
+                        case CLUSTER -> throw new IllegalStateException();
                     };
         }
         return new Thread(shared);
@@ -95,10 +105,10 @@ final class LettuceClients extends Client {
                         + "end\n"
                         + "return 0\n";
 
-        private final RedisCommands<String, String> redis;
+        private final RedisClusterCommands<String, String> redis;
         private final String token = UUID.randomUUID().toString();
 
-        Thread(RedisCommands<String, String> redis) {
+        Thread(RedisClusterCommands<String, String> redis) {
             this.redis = redis;
         }
 

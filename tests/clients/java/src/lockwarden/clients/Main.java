@@ -31,11 +31,15 @@ final class Main {
         clients.addAll(RedissonClients.all());
         clients.addAll(JedisClients.all());
         clients.addAll(LettuceClients.all());
+        clients.addAll(JedisClusterClients.all());
         clients.addAll(SpringClients.all());
         clients.addAll(ShedLockClients.all());
         if (wanted.length > 0) {
             clients.removeIf(client -> !Arrays.asList(wanted).contains(client.slug()));
         }
+        // There are sentinels, or there is a cluster.
+        String absent = Server.CLUSTER == null ? "-cluster" : "-sentinel";
+        clients.removeIf(client -> client.slug().endsWith(absent));
 
         ExecutorService threads = Executors.newFixedThreadPool(CLIENTS_AT_ONCE);
         List<Future<List<String>>> reports = new ArrayList<>();

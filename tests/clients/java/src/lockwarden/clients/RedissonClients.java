@@ -19,7 +19,9 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
+import org.redisson.config.SentinelServersConfig;
 
 /**
  * Redisson's locks. A party is a thread of one of two Redisson clients, which stand for two JVMs; each has a
@@ -32,10 +34,11 @@ final class RedissonClients extends Client {
     /** The two JVMs; all kinds of lock use the same, as an application does. */
     private static final List<RedissonClient> JVMS = new ArrayList<>();
 
-    /** Two more, which ask sentinels where the server is. */
+    /** Two more, which ask sentinels where the server is, or a cluster who has which slots. */
     private static final List<RedissonClient> ASKING_JVMS = new ArrayList<>();
 
     private static final String SENTINEL = "redisson-sentinel";
+    private static final String CLUSTER = "redisson-cluster";
 
     private final String slug;
     private final String object;
@@ -52,6 +55,7 @@ final class RedissonClients extends Client {
         return List.of(
                 new RedissonClients("redisson-lock", "RLock", RedissonClient::getLock),
                 new RedissonClients(SENTINEL, "RLock, by Sentinel", RedissonClient::getLock),
+                new RedissonClients(CLUSTER, "RLock, useClusterServers", RedissonClient::getLock),
                 new RedissonClients("redisson-fair", "fair lock", RedissonClient::getFairLock),
                 new RedissonClients("redisson-spin", "spin lock", RedissonClient::getSpinLock),
                 new RedissonClients(
@@ -85,14 +89,19 @@ final class RedissonClients extends Client {
         while (ASKING_JVMS.size() < 2) {
             Config config = new Config();
             config.setLockWatchdogTimeout(WATCHDOG_MS).setThreads(4).setNettyThreads(4);
-            config.useSentinelServers()
-                    .setMasterName(Server.NAME)
-                    .setMasterConnectionMinimumIdleSize(2)
+            BaseMasterSlaveServersConfig<?> asking;
+            if (Server.CLUSTER == null) {
+                SentinelServersConfig sentinels = config.useSentinelServers().setMasterName(Server.NAME);
+                sentinels.setSentinelAddresses(
+                        Server.SENTINELS.stream().map(address -> "redis://" + address).toList());
+                asking = sentinels;
+            } else {
+                asking = config.useClusterServers().addNodeAddress("redis://" + Server.CLUSTER);
+            }
+            asking.setMasterConnectionMinimumIdleSize(2)
                     .setMasterConnectionPoolSize(8)
                     .setSubscriptionConnectionMinimumIdleSize(1)
-                    .setSubscriptionConnectionPoolSize(4)
-                    .setSentinelAddresses(
-                            Server.SENTINELS.stream().map(address -> "redis://" + address).toList());
+                    .setSubscriptionConnectionPoolSize(4);
             ASKING_JVMS.add(Redisson.create(config));
         }
         return ASKING_JVMS.get(number % 2);
@@ -141,7 +150,7 @@ final class RedissonClients extends Client {
     @Override
     Party party() {
         int number = parties.getAndIncrement();
-        RedissonClient jvm = slug.equals(SENTINEL) ? askingJvm(number) : jvm(number);
+        RedissonClient jvm = slug.equals(SENTINEL) || slug.equals(CLUSTER) ? askingJvm(number) : jvm(number);
         return new Holder(name -> lock.apply(jvm, name));
     }
 

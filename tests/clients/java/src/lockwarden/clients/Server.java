@@ -10,7 +10,10 @@ final class Server implements AutoCloseable {
     static final int PORT = Integer.parseInt(System.getenv().getOrDefault("LOCK_PORT", "6379"));
     static final String PREFIX = System.getenv().getOrDefault("LOCK_PREFIX", "lock:");
     /** Two that call the server {@link #NAME}, as host and port. */
-    static final List<String> SENTINELS = List.of(System.getenv("LOCK_SENTINELS").split(","));
+    static final List<String> SENTINELS =
+            List.of(System.getenv().getOrDefault("LOCK_SENTINELS", "").split(","));
+    /** A node of a cluster, as host and port; null where there is none, and then there are sentinels. */
+    static final String CLUSTER = System.getenv("LOCK_CLUSTER");
     static final String NAME = "mymaster";
     /** Whether the proxy stands in between. Only idioms that do damage by themselves ask this. */
     static final boolean ENFORCED = "enforced".equals(System.getenv("LOCK_WORLD"));

@@ -1,11 +1,15 @@
-//! Since when most sentinels have been heard; asked with each lock command. It is kept in atomics, so that no
-//! command waits for those who listen to sentinels, or they for it.
+//! Since when most of those have been heard who say which server is the primary: sentinels, or the primaries of a cluster. It is
+//! asked with each lock command, and kept in atomics, so that no command waits for those who listen to them, or they for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// What was not heard for so long counts no more.
+pub(crate) const HEARD_WITHIN: Duration = Duration::from_secs(5);
+
 /// See the module.
-pub(super) struct HeardMoments {
+#[derive(Debug)]
+pub struct HeardMoments {
     begun: Instant,
     /// Since when most have been heard naming the primary that is followed.
     naming: Moment,
@@ -16,12 +20,12 @@ pub(super) struct HeardMoments {
 }
 
 /// Nanoseconds since the beginning, and one more; 0 for never.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Moment(AtomicU64);
 
-impl HeardMoments {
-    /// None was heard yet.
-    pub(super) fn new() -> HeardMoments {
+/// None was heard yet.
+impl Default for HeardMoments {
+    fn default() -> HeardMoments {
         HeardMoments {
             begun: Instant::now(),
             naming: Moment::default(),
@@ -29,29 +33,37 @@ impl HeardMoments {
             before: Moment::default(),
         }
     }
+}
 
+impl HeardMoments {
     /// What follows from what was heard last.
-    pub(super) fn set(&self, naming: Option<Instant>, until: Option<Instant>) {
+    pub(in crate::backend) fn set(&self, naming: Option<Instant>, until: Option<Instant>) {
         self.naming.set(naming, self.begun);
         self.until.set(until, self.begun);
     }
 
-    /// Another primary is followed from now on.
-    pub(super) fn turn(&self) {
+    /// Another primary is followed from now on, which nobody was heard naming yet.
+    pub(in crate::backend) fn turn(&self) {
         self.before.set(self.naming(), self.begun);
+        self.naming.set(None, self.begun);
     }
 
-    pub(super) fn take_before(&self) -> Option<Instant> {
+    pub(in crate::backend) fn take_before(&self) -> Option<Instant> {
         let before = self.before.get(self.begun);
         self.before.set(None, self.begun);
         before
     }
 
-    pub(super) fn naming(&self) -> Option<Instant> {
+    pub(in crate::backend) fn naming(&self) -> Option<Instant> {
         self.naming.get(self.begun)
     }
 
-    pub(super) fn are_few(&self, now: Instant) -> bool {
+    /// Whether most have named the primary lately.
+    pub(in crate::backend) fn are_naming(&self, now: Instant) -> bool {
+        self.naming().is_some_and(|at| now.saturating_duration_since(at) < HEARD_WITHIN)
+    }
+
+    pub(in crate::backend) fn are_few(&self, now: Instant) -> bool {
         self.until.get(self.begun).is_none_or(|until| now >= until)
     }
 }
@@ -75,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_was_set_is_told_and_nothing_before_that() {
-        let moments = HeardMoments::new();
+        let moments = HeardMoments::default();
         let now = Instant::now();
         assert_eq!(moments.naming(), None);
         assert!(moments.are_few(now));
@@ -84,9 +96,9 @@ mod tests {
         assert!(!moments.are_few(now + Duration::from_secs(4)));
         assert!(moments.are_few(now + Duration::from_secs(5)));
         moments.turn();
-        moments.set(None, None);
         assert_eq!((moments.take_before(), moments.take_before()), (Some(now), None));
         assert_eq!(moments.naming(), None);
+        moments.set(None, None);
         assert!(moments.are_few(now));
     }
 }
