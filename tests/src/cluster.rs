@@ -47,7 +47,7 @@ impl Cluster {
         let cluster = Cluster { nodes: vec![node()] };
         let client = cluster.nodes[0].client();
         client.sends("CLUSTER ADDSLOTSRANGE 0 16383").gets("+OK");
-        // It has met nobody who would have told it.
+        // It has met no other node that would have told it.
         client.sends("CONFIG SET cluster-announce-ip 127.0.0.1").gets("+OK");
         cluster.is_whole();
         cluster

@@ -98,7 +98,7 @@ pub struct ProcessState {
     pub audit: Arc<Audit>,
     /// The backend is a node of a cluster: it may be a replica.
     pub(crate) cluster_node: bool,
-    /// How long a request to a cluster waits for a slot that moves or that nobody serves.
+    /// How long a request to a cluster waits for a slot that moves or that no node serves.
     pub(crate) moving_patience: Duration,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,

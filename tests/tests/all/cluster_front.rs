@@ -752,3 +752,23 @@ fn a_trusted_script_gives_back_a_lock_that_it_does_not_declare() {
         client.sends(format!("SET lock:{{{tag}}} a3 NX PX 9000")).gets("+OK");
     }
 }
+
+#[test]
+fn guarded_data_in_another_slot_than_its_lock_is_refused_with_what_to_do() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let guard = "[[guard]]\nname = \"stock\"\nkeys = [\"stock:{id}\"]\nlock = \"lock:{id}\"\nmode = \"enforce\"\n";
+    let proxy = front(&cluster).more(guard).start();
+    let client = proxy.client();
+    for id in ["7", "{7}"] {
+        client.sends(format!("SET lock:{id} a1 NX PX 60000")).gets("+OK");
+    }
+    let refused = client.sends("SET stock:7 5").reply().to_string();
+    assert!(refused.starts_with("-LOCKLIMIT guarded-write key=stock:7"), "{refused}");
+    assert!(refused.contains("give both one hash tag"), "{refused}");
+    client.sends("SET stock:{7} 5").gets("+OK");
+    proxy.client().sends("SET stock:{7} 6").gets_error("LOCKDENIED not-owner");
+    assert_eq!(proxy.metric("lockwarden_guard_unchecked_total{guard=\"stock\",why=\"other-slot\"}"), 1.0);
+}

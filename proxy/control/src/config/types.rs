@@ -72,7 +72,7 @@ pub struct Config {
     pub drain: Duration,
     /// Between two walks over the server's keys; `None`: never.
     pub sweep: Option<Duration>,
-    /// How long a request to a cluster waits for a slot that moves or that nobody serves, at most a minute.
+    /// How long a request to a cluster waits for a slot that moves or that no node serves, at most a minute.
     pub moving_patience: Duration,
     /// What clients' buffers may take, bytes; `None`: a quarter of what there is.
     pub max_memory: Option<usize>,

@@ -154,6 +154,8 @@ label_set! {
         WithLocks = "with-locks",
         /// It writes in another database than that whose locks can be read for it.
         OtherDatabase = "other-database",
+        /// Its lock is in another slot of the cluster, and so perhaps on another node.
+        OtherSlot = "other-slot",
         /// A script may have written it: the name is known only to its run. The script was not refused.
         ComputedNames = "computed-names",
     }

@@ -42,7 +42,7 @@ impl HeardMoments {
         self.until.set(until, self.begun);
     }
 
-    /// Another primary is followed from now on, which nobody was heard naming yet.
+    /// Another primary is followed from now on, which none was heard naming yet.
     pub(in crate::backend) fn turn(&self) {
         self.before.set(self.naming(), self.begun);
         self.naming.set(None, self.begun);

@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_control::ruleset::{Active, mode_label};
 use lockwarden_control::telemetry::vocabulary::{CommandClass, CommandResult, GuardResult, GuardUnchecked};
 use lockwarden_lock::classify::Class;
+use lockwarden_lock::companion::slot;
 use lockwarden_lock::data_guard::{Guarded, TooMany};
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::decision::Denial;
@@ -45,6 +46,8 @@ pub(super) const BLOCK_TOO_LONG: &str = "LOCKLIMIT guarded-write hint=\"this blo
 /// What is said of a write in another database.
 const OTHER_DATABASE: &str =
     "this writes in another database than that whose lock would be read; SELECT that database outside a block first";
+const OTHER_SLOT: &str =
+    "in a cluster data and its lock must be in one slot: give both one hash tag, as in stock:{42} and lock:{42}";
 /// Locks of one write, above which it is not checked.
 const MAX_LOCKS: usize = 1_000;
 
@@ -194,6 +197,9 @@ impl Client {
         }
         let locks: usize = keys.iter().map(|one| one.locks.len()).sum();
         let unchecked = unchecked.or((locks > MAX_LOCKS).then_some(GuardUnchecked::TooLong));
+        let is_apart = |one: &Guarded| one.locks.iter().any(|lock| slot(lock) != slot(&one.key));
+        let is_apart = self.shared.backend.server.in_cluster() && keys.iter().any(is_apart);
+        let unchecked = unchecked.or(is_apart.then_some(GuardUnchecked::OtherSlot));
         let command = match lookup(request) {
             Lookup::Known(spec) => spec.name,
             Lookup::UnknownSubcommand | Lookup::Unknown => "unknown",
@@ -511,6 +517,7 @@ impl Session {
                 "a command that changes locks as well, or a script that computes names, cannot be checked; send the write by itself"
             }
             GuardUnchecked::OtherDatabase => OTHER_DATABASE,
+            GuardUnchecked::OtherSlot => OTHER_SLOT,
             GuardUnchecked::NoRights | GuardUnchecked::TooLong | GuardUnchecked::ComputedNames => {
                 "this is too much to be checked at once; send less"
             }

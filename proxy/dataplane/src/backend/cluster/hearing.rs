@@ -9,7 +9,7 @@ use std::time::Instant;
 use lockwarden_lock::promise::most_since;
 
 use super::nodes::NodeLine;
-use super::{ShardId, Slots};
+use super::slots::{Shard, ShardId, Slots};
 use crate::backend::heard::{HEARD_WITHIN, HeardMoments};
 use crate::backend::sentinel::Named;
 
@@ -88,6 +88,6 @@ impl Hearing {
 }
 
 /// Those that choose a primary.
-fn voters(slots: &Slots) -> impl Iterator<Item = (ShardId, &super::Shard)> {
+fn voters(slots: &Slots) -> impl Iterator<Item = (ShardId, &Shard)> {
     slots.shards().filter(|(_, shard)| shard.slots > 0)
 }
