@@ -58,7 +58,7 @@ const MAX_UNREAD: usize = 256 * 1024;
 /// Requests read ahead of those that are under way, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
 /// Requests under way.
-const MAX_DUE: usize = 10_000;
+const MAX_DUE: usize = 1024 * 1024;
 /// Bytes of requests that wait for one leg to take them; above that no more are read.
 const MAX_UNSENT: usize = 1024 * 1024;
 /// Bytes of requests under way that are kept, in case they have to be sent to another server.
@@ -599,12 +599,10 @@ impl Front {
         self.block.is_some() || self.inbox.waiting() > 0
     }
 
-    /// Whether a further request may be taken from the client.
+    /// Whether a further request may be taken from the client, also where it does not take its replies yet: those that it has no room
+    /// for wait at their servers, as without a proxy.
     fn takes_more(&self) -> bool {
-        !self.is_settling
-            && self.due.len() < MAX_DUE
-            && self.to_client.len() < MAX_UNREAD
-            && self.legs.iter().flatten().all(|leg| leg.to.len() < MAX_UNSENT)
+        !self.is_settling && self.due.len() < MAX_DUE && self.legs.iter().flatten().all(|leg| leg.to.len() < MAX_UNSENT)
     }
 
     /// Writes what can be taken now. Returns whether a session is gone to which something was to be said.
@@ -667,7 +665,8 @@ impl Front {
     /// Sleeps until the client or a leg can be written to or has something to read, and reads what there is.
     async fn wait(&mut self) -> Result<(), Over> {
         let of_legs: usize = self.legs.iter().flatten().map(Leg::holds_bytes).sum();
-        self.account.holds(self.inbox.bytes.len() + self.to_client.len() + self.kept.len() + of_legs);
+        let due = self.due.len() * size_of::<Due>();
+        self.account.holds(self.inbox.bytes.len() + self.to_client.len() + self.kept.len() + due + of_legs);
         poll_fn(|cx| self.poll(cx)).await
     }
 

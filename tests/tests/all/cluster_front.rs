@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 
-use lockwarden_tests::{Client, Cluster, Proxy, ProxyBuilder, Redis, holds_for, wait_for};
+use lockwarden_tests::{Client, Cluster, Proxy, ProxyBuilder, Redis, encode, holds_for, wait_for};
 
 fn front(cluster: &Cluster) -> ProxyBuilder {
     ProxyBuilder::for_backend(&cluster.url())
@@ -771,4 +771,38 @@ fn guarded_data_in_another_slot_than_its_lock_is_refused_with_what_to_do() {
     client.sends("SET stock:{7} 5").gets("+OK");
     proxy.client().sends("SET stock:{7} 6").gets_error("LOCKDENIED not-owner");
     assert_eq!(proxy.metric("lockwarden_guard_unchecked_total{guard=\"stock\",why=\"other-slot\"}"), 1.0);
+}
+
+/// As a library does that sends a pipeline whole and reads then. Without the proxy the servers keep the replies.
+#[test]
+fn a_pipeline_that_is_sent_whole_before_a_reply_is_read_is_answered() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let keys = one_of_each(&cluster, "key:");
+    let client = proxy.client();
+    let long = "x".repeat(100 << 10);
+    for key in &keys {
+        client.sends_arguments(&["SET", key, &long]).gets("+OK");
+    }
+    let of_each = |words: &dyn Fn(&str) -> Vec<u8>, times: usize| -> Vec<u8> {
+        let each = keys.iter().cycle().take(times);
+        each.flat_map(|key| words(key)).collect()
+    };
+    // More replies than the proxy keeps, and more requests than sockets keep; more than it counted once, too.
+    let mut requests = of_each(&|key| encode(&["GET", key]), 200);
+    requests.extend(of_each(&|key| encode(&["SET", key, &long]), 200));
+    requests.extend(of_each(&|key| encode(&["STRLEN", key]), 12_000));
+    client.write(&requests);
+    for _ in 0..200 {
+        assert!(client.raw_reply().len() > 100 << 10);
+    }
+    for _ in 0..200 {
+        client.then().gets("+OK");
+    }
+    for _ in 0..12_000 {
+        assert_eq!(client.then().integer(), 100 << 10);
+    }
 }
