@@ -226,6 +226,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     }
     if wants_cluster {
         ways.push(way(CLUSTER, lockwarden(binary.clone(), dedicated, By::Cluster)));
+        ways.push(way("cluster-multiplexed", lockwarden(binary.clone(), Some("multiplexed"), By::Cluster)));
     }
     for (name, guards) in ways::guarded() {
         // They say little beside other ways than the one without guards.
@@ -261,7 +262,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
 const CLUSTER: &str = "cluster";
 
 /// What may be named though it is not there.
-const PEERS: [&str; 14] = [
+const PEERS: [&str; 15] = [
     "haproxy",
     "haproxy-tls",
     "stunnel",
@@ -270,6 +271,7 @@ const PEERS: [&str; 14] = [
     "predixy",
     "cluster-envoy",
     "cluster-predixy",
+    "cluster-multiplexed",
     "multiplexed",
     "dedicated-unix",
     "dedicated-tls",

@@ -8,8 +8,9 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,9 @@ pub struct ClusterMap {
     by_name: bool,
     slots: ArcSwap<Slots>,
     hearing: Mutex<Hearing>,
+    /// A hash of what each node told last, of those that told nothing new of this map: putting one together goes over all slots.
+    known: Mutex<HashMap<Place, u64>>,
+    hasher: RandomState,
     news: watch::Sender<()>,
     wanted: Notify,
     /// Why the nodes do not tell it, as long as none has.
@@ -57,6 +61,8 @@ impl ClusterMap {
             by_name,
             slots: ArcSwap::default(),
             hearing: Mutex::default(),
+            known: Mutex::default(),
+            hasher: RandomState::new(),
             news: watch::Sender::new(()),
             wanted: Notify::new(),
             silence: Mutex::new("no node was asked yet".to_owned()),
@@ -167,11 +173,23 @@ impl ClusterMap {
 
     /// A node that was asked there, at this moment, has told this. Returns whether the map is another one now.
     pub(crate) fn told(&self, told: &[NodeLine], at: &Place, asked: Instant) -> bool {
-        let next = self.slots.load().taken_in(told, at, self.by_name);
+        let hash = self.hasher.hash_one(told);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = match known.get(at) == Some(&hash) {
+            true => None,
+            false => self.slots.load().taken_in(told, at, self.by_name),
+        };
         let is_news = next.is_some();
-        if let Some(next) = next {
-            self.slots.store(Arc::new(next));
+        match next {
+            Some(next) => {
+                self.slots.store(Arc::new(next));
+                known.clear();
+            }
+            None => {
+                known.insert(at.clone(), hash);
+            }
         }
+        drop(known);
         self.hearing().told(&self.slots.load(), told, asked);
         if is_news {
             self.news.send_replace(());
@@ -209,6 +227,7 @@ impl ClusterMap {
         if slots.shards.get(&shard).is_some_and(|shard| shard.slots == 0) {
             slots.shards.remove(&shard);
             self.slots.store(Arc::new(slots));
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 

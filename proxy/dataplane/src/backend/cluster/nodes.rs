@@ -12,7 +12,7 @@ use crate::backend::conversation::{BackendError, Conversation};
 pub(crate) const MAX_NODES: usize = 1_000;
 
 /// What is told of one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeLine {
     pub(crate) id: String,
     /// Empty where the node that was asked does not know its own.
