@@ -360,11 +360,11 @@ fn what_is_published_to_sharded_channels_is_heard_wherever_their_slots_are() {
     let [a, b, c] = one_of_each(&cluster, "news:");
     let (listener, talker) = (proxy.client(), proxy.client());
     let confirms = |kind: &str, name: &str, count| {
-        listener.then().gets(&format!("[${} {kind}, ${} {name}, :{count}]", kind.len(), name.len()));
+        listener.then().gets(format!("[${} {kind}, ${} {name}, :{count}]", kind.len(), name.len()));
     };
     let says = |name: &str, text: &str| {
         talker.sends(format!("SPUBLISH {name} {text}")).gets(":1");
-        listener.then().gets(&format!("[$8 smessage, ${} {name}, ${} {text}]", name.len(), text.len()));
+        listener.then().gets(format!("[$8 smessage, ${} {name}, ${} {text}]", name.len(), text.len()));
     };
     listener.write(format!("SSUBSCRIBE {a}\r\nSSUBSCRIBE {b}\r\nSUBSCRIBE all\r\nSSUBSCRIBE {c}\r\n").as_bytes());
     confirms("ssubscribe", &a, 1);
