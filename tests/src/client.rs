@@ -323,7 +323,7 @@ impl Client {
     }
 
     /// The next reply, if it comes within this time and before the other side closes.
-    pub(crate) fn reply_if_any(&self, within: Duration) -> Option<Reply> {
+    pub fn reply_if_any(&self, within: Duration) -> Option<Reply> {
         self.next_reply(within).ok().map(|(reply, _)| reply)
     }
 
