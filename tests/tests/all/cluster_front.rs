@@ -726,7 +726,7 @@ fn a_connection_proves_its_leases_wherever_their_slots_and_primaries_have_gone()
     twin.sends(format!("DEL {moved}")).gets(":0");
     alice.sends(format!("DEL {moved}")).gets(":1");
     cluster.hands_over_to(3);
-    // Whoever waits for a reply when connections to the old one are cut is closed.
+    // A client that waits for a reply when connections to the old one are cut is closed.
     proxy.logs(&["WARN", "the nodes of the cluster name another primary"]);
     wait_for("the new primary to be served", || {
         let other = proxy.client();
