@@ -371,6 +371,8 @@ fn what_is_published_to_sharded_channels_is_heard_wherever_their_slots_are() {
     confirms("ssubscribe", &b, 2);
     confirms("subscribe", "all", 1);
     confirms("ssubscribe", &c, 3);
+    listener.write(format!("SSUBSCRIBE {a}\r\n").as_bytes());
+    confirms("ssubscribe", &a, 3);
     listener.sends(format!("SSUBSCRIBE {a} {b}")).gets_error("CROSSSLOT");
     listener.sends(format!("GET {a}")).gets_error("ERR Can't execute 'get'");
     for (name, text) in [(&a, "one"), (&b, "two"), (&c, "three")] {

@@ -37,28 +37,31 @@ impl Listening {
         self.at == leg
     }
 
-    /// Takes in a confirmation, another reply, or an error in place of all that is due; what is published is none of these.
-    pub(super) fn hears(&mut self, frame: &Bytes) {
+    /// Takes in a confirmation, another reply, or an error in place of all that is due; what is published is none of these. Returns
+    /// whether it is a confirmation about sharded channels.
+    pub(super) fn hears(&mut self, frame: &Bytes) -> bool {
         if frame[0] == b'-' {
             self.awaited = 0;
-            return;
+            return false;
         }
+        let mut is_sharded = false;
         let value = parse_reply(frame, Protocol::Resp3).unwrap_or(Value::Null);
         match value.as_items() {
             Some([Value::Bulk(kind), _, Value::Integer(count)]) if kind.ends_with(b"subscribe") => match &kind[..] {
                 b"psubscribe" | b"punsubscribe" => self.patterns = count - self.channels,
-                b"ssubscribe" => self.sharded = *count,
+                b"ssubscribe" => (self.sharded, is_sharded) = (*count, true),
                 b"sunsubscribe" => {
-                    self.sharded = *count;
+                    (self.sharded, is_sharded) = (*count, true);
                     // Fewer may have been left than were known: a slot that moves ends subscriptions unasked.
                     self.awaited = if *count == 0 { 0 } else { self.awaited };
                 }
                 _ => self.channels = count - self.patterns,
             },
-            Some([Value::Bulk(kind), ..]) if kind.ends_with(b"message") => return,
+            Some([Value::Bulk(kind), ..]) if kind.ends_with(b"message") => return false,
             Some(_) | None => {}
         }
         self.awaited = (self.awaited - 1).max(0);
+        is_sharded
     }
 
     /// Whether it hears nothing here, and will not.

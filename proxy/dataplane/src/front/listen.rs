@@ -152,31 +152,29 @@ impl Front {
             }
             number += 1;
         }
-        // What stands first has the channels of all servers.
         self.listening.retain(|listening| !listening.is_over());
         Ok(())
     }
 
     /// A frame has come from where the client listens.
     fn hears(&mut self, number: usize, frame: Bytes) {
-        let listening = &mut self.listening[number];
-        let (at, before) = (listening.at, listening.sharded);
-        listening.hears(&frame);
-        let is_of_shard = listening.sharded != before;
+        let is_sharded = self.listening[number].hears(&frame);
+        let (at, here) = (self.listening[number].at, self.listening[number].sharded);
         let all: i64 = self.listening.iter().map(|listening| listening.sharded).sum();
-        let is_here = self.listening[number].sharded == all;
+        let has_moved = Redirect::of(&frame).is_some();
         let Some(leg) = &mut self.legs[at] else {
             return;
         };
-        let shown = match Redirect::of(&frame) {
-            // The slot has just moved.
-            Some(_) => error_frame(TRY_AGAIN).freeze(),
-            None if is_of_shard && !is_here => counted(&frame, all),
-            None => return leg.hand_on(&frame, &mut self.to_client, self.sent),
+        let shown = match has_moved {
+            true => error_frame(TRY_AGAIN).freeze(),
+            false if is_sharded && here != all => counted(&frame, all),
+            false => return leg.hand_on(&frame, &mut self.to_client, self.sent),
         };
         leg.pipe.drops(frame.len());
         put(&mut self.to_client, &shown);
-        self.want_map();
+        if has_moved {
+            self.want_map();
+        }
     }
 }
 
