@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -228,12 +228,9 @@ impl<S: AsRawFd> Pipe<S> {
     /// Puts what is there behind what the buffer has, with its memory where that is quicker. 0 is the end.
     pub fn poll_take(&self, into: &mut BytesMut, cx: &Context<'_>) -> Poll<io::Result<usize>> {
         let mut half = lock(&self.from);
+        ready!(half.poll_ready(cx));
         if half.bytes.is_empty() {
-            if half.closed.is_some() {
-                return Poll::Ready(half.end());
-            }
-            register(&mut half.reader, cx);
-            return Poll::Pending;
+            return Poll::Ready(half.end());
         }
         let bytes = half.bytes.len();
         move_front(&mut half.bytes, bytes, into);
@@ -265,12 +262,7 @@ impl<S: AsRawFd> Pipe<S> {
 
     /// Ready when there is something to be read, or the end.
     pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        let mut half = lock(&self.from);
-        if !half.bytes.is_empty() || half.closed.is_some() {
-            return Poll::Ready(Ok(()));
-        }
-        register(&mut half.reader, cx);
-        Poll::Pending
+        lock(&self.from).poll_ready(cx).map(Ok)
     }
 
     /// Ready when there is room, or writing will say that the other end reads no more.
@@ -296,10 +288,8 @@ impl<S: AsRawFd> Pipe<S> {
 
     /// For those who read by tokio's traits.
     pub(super) fn poll_read(&self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.poll_read_ready(cx).is_pending() {
-            return Poll::Pending;
-        }
         let mut half = lock(&self.from);
+        ready!(half.poll_ready(cx));
         if half.bytes.is_empty() {
             return Poll::Ready(half.end().map(drop));
         }
@@ -410,6 +400,15 @@ impl Half {
     fn close(&mut self, why: Option<io::ErrorKind>) {
         self.closed.get_or_insert(why);
         wake(&mut self.reader);
+    }
+
+    /// Ready when there is something to be read, or the end.
+    fn poll_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if !self.bytes.is_empty() || self.closed.is_some() {
+            return Poll::Ready(());
+        }
+        register(&mut self.reader, cx);
+        Poll::Pending
     }
 
     /// What reading gives where there are no bytes: an error once, as a socket does, and the end from then on.

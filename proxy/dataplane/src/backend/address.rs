@@ -135,8 +135,7 @@ impl Address {
         let Some(slots) = self.ask_for_slots().await? else {
             return Ok(vec![self.clone()]);
         };
-        let with_slots = slots.shards().filter(|(_, shard)| shard.slots > 0);
-        Ok(with_slots.map(|(_, shard)| self.of_node(&shard.primary.place)).collect())
+        Ok(slots.with_slots().map(|(_, shard)| self.of_node(&shard.primary.place)).collect())
     }
 
     /// The same of all its nodes that have not failed.

@@ -156,8 +156,7 @@ impl ClusterMap {
     /// The primaries that have slots.
     pub(crate) fn primaries(&self) -> Vec<Place> {
         let slots = self.slots.load();
-        let with_slots = slots.shards().filter(|(_, shard)| shard.slots > 0);
-        with_slots.map(|(_, shard)| shard.primary.place.clone()).collect()
+        slots.with_slots().map(|(_, shard)| shard.primary.place.clone()).collect()
     }
 
     /// Nodes that can be asked: those that the map has, and those of the configuration.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use lockwarden_lock::promise::most_since;
 
 use super::nodes::NodeLine;
-use super::slots::{Shard, ShardId, Slots};
+use super::slots::{ShardId, Slots};
 use crate::backend::heard::{HEARD_WITHIN, HeardMoments};
 use crate::backend::sentinel::Named;
 
@@ -44,14 +44,14 @@ impl Hearing {
             }
         }
         let asked_node = told.iter().find(|node| node.is_asked);
-        let Some((voter, _)) = asked_node.and_then(|node| voters(slots).find(|(_, shard)| shard.node == node.id))
+        let Some((voter, _)) = asked_node.and_then(|node| slots.with_slots().find(|(_, shard)| shard.node == node.id))
         else {
             return;
         };
         self.answered.insert(voter, asked);
         let well = told.iter().filter(|node| node.is_primary && !node.has_failed && !node.slots.is_empty());
         let well: HashSet<&str> = well.map(|node| node.id.as_str()).collect();
-        for (id, _) in voters(slots).filter(|(_, shard)| well.contains(shard.node.as_str())) {
+        for (id, _) in slots.with_slots().filter(|(_, shard)| well.contains(shard.node.as_str())) {
             if let Some(heard) = self.shards.get_mut(&id) {
                 heard.naming.insert(voter, asked);
             }
@@ -62,7 +62,7 @@ impl Hearing {
     pub(super) fn weigh(&mut self, slots: &Slots, asked: Instant) {
         self.asked = Some(asked);
         self.shards.retain(|id, _| slots.shards.contains_key(id));
-        let most = |of: &BTreeMap<ShardId, Instant>| most_since(voters(slots).map(|(id, _)| of.get(&id).copied()));
+        let most = |of: &BTreeMap<ShardId, Instant>| most_since(slots.with_slots().map(|(id, _)| of.get(&id).copied()));
         let until = most(&self.answered).map(|since| since + HEARD_WITHIN);
         for heard in self.shards.values() {
             heard.moments.set(most(&heard.naming), until);
@@ -77,17 +77,12 @@ impl Hearing {
     /// How many primaries have answered lately, and how many there are.
     pub(super) fn heard(&self, slots: &Slots, now: Instant) -> (usize, usize) {
         let is_fresh = |at: &Instant| now.saturating_duration_since(*at) < HEARD_WITHIN;
-        let heard = voters(slots).filter(|(id, _)| self.answered.get(id).is_some_and(is_fresh)).count();
-        (heard, voters(slots).count())
+        let heard = slots.with_slots().filter(|(id, _)| self.answered.get(id).is_some_and(is_fresh)).count();
+        (heard, slots.with_slots().count())
     }
 
     /// Since when most have been heard naming the primary of this shard.
     pub(super) fn of(&mut self, shard: ShardId) -> Arc<HeardMoments> {
         self.shards.entry(shard).or_default().moments.clone()
     }
-}
-
-/// Those that choose a primary.
-fn voters(slots: &Slots) -> impl Iterator<Item = (ShardId, &Shard)> {
-    slots.shards().filter(|(_, shard)| shard.slots > 0)
 }

@@ -82,6 +82,11 @@ impl Slots {
         self.shards.iter().map(|(id, shard)| (*id, shard))
     }
 
+    /// Those that have slots: their primaries choose who takes a failed one's place.
+    pub(crate) fn with_slots(&self) -> impl Iterator<Item = (ShardId, &Shard)> {
+        self.shards().filter(|(_, shard)| shard.slots > 0)
+    }
+
     /// Where the nodes are that have not failed, primaries first.
     pub(crate) fn places(&self) -> &[Place] {
         &self.places
