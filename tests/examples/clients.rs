@@ -107,11 +107,7 @@ fn everything(language: Language, wishes: &Wishes, problems: &mut Vec<String>) -
         report::table(&pools),
         report::table(&shop)
     );
-    let mut holding = |reports: Vec<Report>| {
-        let found = report::problems(&reports);
-        problems.extend(found.iter().map(|problem| format!("{name}, {problem}")));
-        if found.is_empty() { reports } else { Vec::new() }
-    };
+    let mut holding = |reports| holding(&name, reports, problems);
     let clients = holding(clients);
     let is_ready = !holding(vec![honest]).is_empty();
     Ok(Run {
@@ -120,6 +116,13 @@ fn everything(language: Language, wishes: &Wishes, problems: &mut Vec<String>) -
         shop: holding(shop),
         language,
     })
+}
+
+/// Those reports again, where all is as it must be in them; what is not is a problem.
+fn holding(language: &str, reports: Vec<Report>, problems: &mut Vec<String>) -> Vec<Report> {
+    let found = report::problems(&reports);
+    problems.extend(found.iter().map(|problem| format!("{language}, {problem}")));
+    if found.is_empty() { reports } else { Vec::new() }
 }
 
 /// The clients straight to a cluster of one node, and through a proxy before one of three: those that know nothing of clusters, and
@@ -141,8 +144,7 @@ fn before_a_cluster(language: Language, quick: bool, problems: &mut Vec<String>)
     report::leave_out_failures_of(&mut direct, &mut through);
     let clients = vec![direct, through];
     print!("{}, before a cluster\n{}", language.name(), report::table(&clients));
-    let found = report::problems(&clients);
-    problems.extend(found.iter().map(|problem| format!("{}, {problem}", language.name())));
+    let clients = holding(language.name(), clients, problems);
     Ok(Run { clients, pools: Vec::new(), shop: Vec::new(), language })
 }
 

@@ -45,11 +45,9 @@ impl Cluster {
     #[track_caller]
     pub fn of_one() -> Cluster {
         let cluster = Cluster { nodes: vec![node()] };
-        let client = cluster.nodes[0].client();
-        client.sends("CLUSTER ADDSLOTSRANGE 0 16383").gets("+OK");
+        cluster.nodes[0].has_all_slots();
         // It has met no other node that would have told it.
-        client.sends("CONFIG SET cluster-announce-ip 127.0.0.1").gets("+OK");
-        cluster.is_whole();
+        cluster.nodes[0].client().sends("CONFIG SET cluster-announce-ip 127.0.0.1").gets("+OK");
         cluster
     }
 

@@ -353,7 +353,7 @@ impl Redis {
 
     /// The only node of a cluster serves once it has all slots.
     #[track_caller]
-    fn has_all_slots(&self) {
+    pub(crate) fn has_all_slots(&self) {
         let client = self.client();
         if let Some(at) = self.arguments.iter().position(|argument| argument == "--requirepass") {
             client.sends(format!("AUTH {}", self.arguments[at + 1])).gets("+OK");

@@ -125,13 +125,13 @@ impl Client<'_> {
 
 /// What fails in this world already the library cannot do there: it is left out of both.
 pub(crate) fn leave_out_failures_of(direct: &mut Report, other: &mut Report) {
-    for check in direct.checks.iter_mut().filter(|check| check.result == Outcome::Failed) {
-        check.result = Outcome::NotThere;
-        let twin = other.checks.iter_mut().find(|twin| (&twin.client, &twin.name) == (&check.client, &check.name));
-        if let Some(twin) = twin {
-            twin.result = Outcome::NotThere;
+    let has_failed = |check: &Check| check.result == Outcome::Failed;
+    for check in &mut other.checks {
+        if direct.find(check).is_some_and(has_failed) {
+            check.result = Outcome::NotThere;
         }
     }
+    direct.checks.iter_mut().filter(|check| has_failed(check)).for_each(|check| check.result = Outcome::NotThere);
 }
 
 /// Everything that is not as it must be, in worlds that must not differ.

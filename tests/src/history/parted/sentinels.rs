@@ -14,12 +14,9 @@ impl Parted {
             self.starts_server(number, SERVER_PORT, &[]);
         }
         let primary = self.address(0, SERVER_PORT);
-        for number in 0..SERVERS {
-            self.comes_up(number, SERVER_PORT);
-            if number > 0 {
-                let (host, port) = (primary.ip().to_string(), primary.port().to_string());
-                self.asks(number, SERVER_PORT, &["REPLICAOF", &host, &port]);
-            }
+        for number in 1..SERVERS {
+            let (host, port) = (primary.ip().to_string(), primary.port().to_string());
+            self.asks(number, SERVER_PORT, &["REPLICAOF", &host, &port]);
         }
         // It has been the primary for long, so that its quarantine is over.
         let info = text_of(self.asks(0, SERVER_PORT, &["INFO", "server"]));

@@ -26,6 +26,12 @@ final class JedisClients extends Client {
     /** Fewer connections than contenders: a lock is taken over one and released over any other. */
     private static final int POOL = 4;
 
+    static final String RELEASE =
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    static final String EXTEND =
+            "if redis.call('get', KEYS[1]) == ARGV[1] then"
+                    + " return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
+
     private enum Idiom {
         WATCH("jedis-watch", "Jedis, WATCH release"),
         POOLED_WATCH("jedis-pool-watch", "JedisPool, WATCH release"),
@@ -303,12 +309,6 @@ final class JedisClients extends Client {
     }
 
     private static final class Scripting extends Polling {
-        private static final String RELEASE =
-                "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-        private static final String EXTEND =
-                "if redis.call('get', KEYS[1]) == ARGV[1] then"
-                        + " return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
-
         Scripting(Source source) {
             super(source);
         }

@@ -45,12 +45,6 @@ final class JedisClusterClients extends Client {
     }
 
     private record Scripting(JedisCluster cluster, String token) implements Party {
-        private static final String RELEASE =
-                "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-        private static final String EXTEND =
-                "if redis.call('get', KEYS[1]) == ARGV[1] then"
-                        + " return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
-
         @Override
         public boolean acquire(String name, long ttlMs, long waitMs) throws Exception {
             long deadline = System.nanoTime() + waitMs * 1_000_000;
@@ -65,12 +59,12 @@ final class JedisClusterClients extends Client {
 
         @Override
         public Answer release(String name) {
-            return answer(cluster.eval(RELEASE, List.of(name), List.of(token)));
+            return answer(cluster.eval(JedisClients.RELEASE, List.of(name), List.of(token)));
         }
 
         @Override
         public Answer extend(String name, long ttlMs) {
-            return answer(cluster.eval(EXTEND, List.of(name), List.of(token, Long.toString(ttlMs))));
+            return answer(cluster.eval(JedisClients.EXTEND, List.of(name), List.of(token, Long.toString(ttlMs))));
         }
 
         private static Answer answer(Object number) {
