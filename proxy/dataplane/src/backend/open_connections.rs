@@ -1,12 +1,13 @@
 //! Every connection to the backend, by the era in which its address was looked up. When another server has become the
 //! primary, those of older eras are cut at once: the old one may go on taking writes for a while, and what it is told is
-//! lost.
+//! lost. What has not reached it by then never does: it may be the primary again by the time that the network lets it through.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lockwarden_control::net::stream::Stream;
 use socket2::SockRef;
@@ -106,20 +107,27 @@ impl Drop for OpenConnection {
     }
 }
 
-/// A reader finds its end, even in the middle of a reply.
+/// A reader finds its end, even in the middle of a reply; and once it is closed, the kernel sends nothing of it again (`SO_LINGER` of
+/// zero, socket(7)).
 fn cut(open: &Open) {
     // SAFETY: it is on the list, which it leaves before it is closed.
     let socket = unsafe { BorrowedFd::borrow_raw(open.socket) };
+    let socket = SockRef::from(&socket);
+    let _ = socket.set_linger(Some(Duration::ZERO));
     // One that the other end has closed already is what is wanted.
-    let _ = SockRef::from(&socket).shutdown(Shutdown::Both);
+    let _ = socket.shutdown(Shutdown::Both);
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
+    use std::io::ErrorKind;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(50);
 
     async fn connected(all: &Arc<OpenConnections>, era: u64) -> (Connected, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -130,7 +138,7 @@ mod tests {
 
     async fn is_cut(one: &mut Connected) -> bool {
         let read = one.stream.read_u8();
-        match tokio::time::timeout(std::time::Duration::from_millis(50), read).await {
+        match tokio::time::timeout(MOMENT, read).await {
             Ok(read) => read.is_err(),
             Err(_) => false,
         }
@@ -149,6 +157,20 @@ mod tests {
         assert!(!is_cut(&mut known).await && !is_cut(&mut new).await);
         let (mut late, _late_far) = connected(&all, 0).await;
         assert!(is_cut(&mut late).await);
+    }
+
+    #[tokio::test]
+    async fn what_had_not_arrived_when_one_was_cut_never_does() {
+        let all = Arc::new(OpenConnections::default());
+        let (mut one, mut far) = connected(&all, 0).await;
+        // The other end takes nothing more: what is written now waits on this side.
+        let chunk = [b'x'; 65_536];
+        while tokio::time::timeout(MOMENT, one.stream.write_all(&chunk)).await.is_ok() {}
+        all.begin_era();
+        all.cut_older();
+        drop(one);
+        let read = tokio::io::copy(&mut far, &mut tokio::io::sink()).await;
+        assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
     }
 
     #[tokio::test]
