@@ -1,6 +1,6 @@
 //! Names in capitals for fields of records and for numbers, which `prelude.lua` explains. No script has an offset of its own.
 
-use crate::record::{DEBT, Field, HEAD, NUMBERS, RECORD, REST, WHO};
+use crate::record::{DEBT, Field, HEAD, NUMBERS, PART, RECORD, REST, WHO};
 
 use super::tokens::Token;
 
@@ -65,6 +65,7 @@ fn span(path: &[&str]) -> Option<(usize, Option<usize>)> {
         ["WHO", fields @ ..] => (&WHO, fields),
         ["HEAD", fields @ ..] => (&HEAD, fields),
         ["DEBT", fields @ ..] => (&DEBT, fields),
+        ["PART", fields @ ..] => (&PART, fields),
         fields => (&RECORD, fields),
     };
     match fields {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     /// Strings of a known layout, as the scripts call them.
-    const LAID_OUT: [&str; 8] = ["record", "old", "front", "again", "head", "who", "debt", "entry"];
+    const LAID_OUT: [&str; 9] = ["record", "old", "front", "again", "head", "who", "debt", "entry", "part"];
 
     /// The numbers by which code says where in such a string something stands.
     fn offsets<'s>(code: &[Token<'s>]) -> Vec<&'s str> {

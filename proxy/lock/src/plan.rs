@@ -14,6 +14,7 @@ mod store;
 mod take;
 
 mod flush;
+mod group;
 
 mod asked;
 mod breaking;
@@ -35,6 +36,7 @@ pub use asked::{KnownLease, ask_for_lease, known_lease};
 pub use breaking::{Broke, break_lease, broke};
 pub use era::{Surveyed, enter_era, survey, surveyed};
 pub use flush::flush;
+pub use group::{SENT_ALONE, put_group};
 pub use index::{IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans};
 pub use lease::{EnforcedTerms, keep_alive_ms, outlive_ms};
 pub(crate) use lease::{lengthened_to, may_repeat};

@@ -46,6 +46,9 @@ pub const WHO: [Field; 5] =
 pub const HEAD: [Field; 5] =
     [("GRANT", RANDOM), ("SESSION", RANDOM), ("CLIENT", HASH), ("PROCESS", HASH), ("DEBT", REST)];
 
+/// What a group of steps is told of a lock that is given back or extended.
+pub const PART: [Field; 4] = [("GRANT", RANDOM), ("KEPT", LETTER), ("TERMS", LETTER), ("VALUE", REST)];
+
 /// One release debt.
 pub const DEBT: [Field; 4] = [("LETTER", LETTER), ("CLIENT", HASH), ("PROCESS", HASH), ("ENDS", MS)];
 

@@ -140,6 +140,8 @@ scripts! {
     RELEASE = "release" for Locks;
     /// DEL, UNLINK of several keys.
     RELEASE_MANY = "release_many" for Locks;
+    /// Several of the three kinds before, of several clients.
+    GROUP = "group" for Locks;
     /// Keep-alive.
     RENEW = "renew" for Own;
     /// Which leases are kept alive, and by whom no more.

@@ -1,18 +1,17 @@
 //! The scripts write the way that most calls go twice: briefly, because Redis pays for every line,
 //! and once more as part of what any call may need. Whatever stands on Redis and whatever is asked,
-//! both ways must do the same.
+//! both ways must do the same. And what a group of steps does for each lock must be what its own step does, or nothing.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lockwarden_lock::outcome::{Answers, AskedBack, asked_back, read};
+use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, put_group};
 use lockwarden_lock::record::{DEBT_BYTES, DEBT_ENDS, WAITS};
-use lockwarden_lock::scripts::{ACQUIRE, EXTEND, RELEASE, Script};
+use lockwarden_lock::scripts::{ACQUIRE, EXTEND, GROUP, RELEASE, Script};
 use lockwarden_resp::{Protocol, Value, parse_reply};
 use lockwarden_tests::{Client, Numbers, Redis};
 
 const CASES: usize = 3_000;
 const LOCK: &str = "lock:a";
-const RECORD: &str = "lw:{0j4}:lock:a";
-const DEBTS: &str = "lw:{0j4}#lock:a";
 /// What TIME answers in every script, so that what is written can be compared.
 const CLOCK: &str = "{'1795261959','31331'}";
 const CLOCK_MS: u64 = 1_795_261_959_031;
@@ -21,23 +20,30 @@ const SAME_TTL_MS: i64 = 5_000;
 
 /// A script as it is, and without its brief ways.
 struct Both {
+    script: &'static Script,
     brief: String,
     whole: String,
 }
 
+/// A lock, its record, and the debts about it.
+fn keys(lock: &str) -> [String; 3] {
+    [lock.to_owned(), format!("lw:{{0j4}}:{lock}"), format!("lw:{{0j4}}#{lock}")]
+}
+
+fn at_this_time(script: &Script) -> String {
+    let text = script.text().replace("redis.call('TIME')", CLOCK);
+    text.replace("redis.pcall('TIME')", CLOCK).replace("read('TIME')", CLOCK)
+}
+
 impl Both {
-    fn of(script: &Script, briefly: &[&str]) -> Both {
-        let brief = script
-            .text()
-            .replace("redis.call('TIME')", CLOCK)
-            .replace("redis.pcall('TIME')", CLOCK)
-            .replace("read('TIME')", CLOCK);
+    fn of(script: &'static Script, briefly: &[&str]) -> Both {
+        let brief = at_this_time(script);
         let mut whole = brief.clone();
         for condition in briefly {
             assert!(whole.contains(condition), "{} asks for {condition}", script.name());
             whole = whole.replace(condition, " false ");
         }
-        Both { brief, whole }
+        Both { script, brief, whole }
     }
 }
 
@@ -120,21 +126,22 @@ impl Before {
         }
     }
 
-    fn put(&self, redis: &Client) {
-        redis.sends(format!("DEL {LOCK} {RECORD} {DEBTS}")).integer();
+    fn put(&self, redis: &Client, name: &str) {
+        let [lock, record, debts] = keys(name);
+        redis.sends(format!("DEL {lock} {record} {debts}")).integer();
         if let Some(value) = &self.lock {
             if self.is_hash {
-                let words: [&[u8]; 4] = [b"HSET", LOCK.as_bytes(), value, b"1"];
+                let words: [&[u8]; 4] = [b"HSET", lock.as_bytes(), value, b"1"];
                 redis.sends_arguments(&words).gets(":1");
             } else {
-                let words: [&[u8]; 3] = [b"SET", LOCK.as_bytes(), value];
+                let words: [&[u8]; 3] = [b"SET", lock.as_bytes(), value];
                 redis.sends_arguments(&words).gets("+OK");
             }
             if self.has_ttl {
-                redis.sends(format!("PEXPIRE {LOCK} 40000")).gets(":1");
+                redis.sends(format!("PEXPIRE {lock} 40000")).gets(":1");
             }
         }
-        for (key, stored) in [(RECORD, &self.record), (DEBTS, &self.debts)] {
+        for (key, stored) in [(record, &self.record), (debts, &self.debts)] {
             if let Some(stored) = stored {
                 let words: [&[u8]; 5] = [b"SET", key.as_bytes(), stored, b"PX", b"700000"];
                 redis.sends_arguments(&words).gets("+OK");
@@ -159,31 +166,47 @@ impl After {
 }
 
 fn after(redis: &Client, text: &str, arguments: &[Vec<u8>]) -> After {
-    let mut words: Vec<&[u8]> = vec![b"EVAL", text.as_bytes(), b"2", LOCK.as_bytes()];
-    words.push(RECORD.as_bytes());
+    let answer = answer(&asked(redis, LOCK, text, arguments));
+    let (left, ttls) = left(redis, LOCK);
+    After { answer, left, ttls }
+}
+
+/// What a step about this lock is answered.
+fn asked(redis: &Client, lock: &str, text: &str, arguments: &[Vec<u8>]) -> Bytes {
+    let [lock, record, _] = keys(lock);
+    let mut words: Vec<&[u8]> = vec![b"EVAL", text.as_bytes(), b"2", lock.as_bytes(), record.as_bytes()];
     words.extend(arguments.iter().map(|word| &word[..]));
     redis.write(&lockwarden_tests::encode(&words));
-    let raw = Bytes::from(redis.raw_reply());
-    let value = parse_reply(&raw, Protocol::Resp2).expect("a reply");
-    assert!(!matches!(value, Value::Error(_)), "{value:?} in\n{text}");
-    let answer = match asked_back(&value) {
+    Bytes::from(redis.raw_reply())
+}
+
+fn answer(raw: &Bytes) -> Result<Answers, AskedBack> {
+    let value = parse_reply(raw, Protocol::Resp2).expect("a reply");
+    assert!(!matches!(value, Value::Error(_)), "{value:?}");
+    match asked_back(&value) {
         Some(asked) => Err(asked),
         None => Ok(read(&value).unwrap_or_else(|error| panic!("{error}: {value:?}"))),
-    };
-    let left = [("DUMP", LOCK), ("DUMP", RECORD), ("GET", DEBTS)].map(|(command, key)| {
-        redis.write(&lockwarden_tests::encode(&[command, key]));
+    }
+}
+
+/// What stands there, and for how long.
+fn left(redis: &Client, lock: &str) -> (Vec<Vec<u8>>, Vec<i64>) {
+    let keys = keys(lock);
+    let [lock, record, debts] = &keys;
+    let left = [("DUMP", lock), ("DUMP", record), ("GET", debts)].map(|(command, key)| {
+        redis.write(&lockwarden_tests::encode(&[command, key.as_str()]));
         let mut reply = redis.raw_reply();
         // When counting begins is reckoned from now.
         let counted_later = reply
             .windows(DEBT_BYTES)
             .position(|entry| entry[0] == WAITS && entry[DEBT_ENDS..].iter().all(u8::is_ascii_digit));
-        if let Some(at) = counted_later.filter(|_| key == DEBTS) {
+        if let Some(at) = counted_later.filter(|_| key == debts) {
             reply[at + DEBT_ENDS..at + DEBT_BYTES].fill(b'0');
         }
         reply
     });
-    let ttls = [LOCK, RECORD, DEBTS].map(|key| redis.sends(format!("PTTL {key}")).integer());
-    After { answer, left: left.to_vec(), ttls: ttls.to_vec() }
+    let ttls = keys.map(|key| redis.sends(format!("PTTL {key}")).integer());
+    (left.to_vec(), ttls.to_vec())
 }
 
 /// Plays all cases both ways. At least so many must have gone the brief one: a script that never
@@ -197,9 +220,9 @@ fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_b
         let value = numbers.mostly(&VALUES);
         let before = Before::draw(&mut numbers, value);
         let arguments = draw(&mut numbers, value);
-        before.put(&redis);
+        before.put(&redis, LOCK);
         let brief = after(&redis, &both.brief, &arguments);
-        before.put(&redis);
+        before.put(&redis, LOCK);
         let whole = after(&redis, &both.whole, &arguments);
         let shown = || -> Vec<String> {
             let words = arguments.iter();
@@ -214,12 +237,8 @@ fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_b
 
 /// Whether the answer was one string.
 fn goes_briefly(redis: &Client, both: &Both, before: &Before, arguments: &[Vec<u8>]) -> bool {
-    before.put(redis);
-    let mut words: Vec<&[u8]> = vec![b"EVAL", both.brief.as_bytes(), b"2", LOCK.as_bytes()];
-    words.push(RECORD.as_bytes());
-    words.extend(arguments.iter().map(|word| &word[..]));
-    redis.write(&lockwarden_tests::encode(&words));
-    redis.raw_reply().starts_with(b"$")
+    before.put(redis, LOCK);
+    asked(redis, LOCK, &both.brief, arguments).starts_with(b"$")
 }
 
 fn words(text: &str) -> Vec<Vec<u8>> {
@@ -247,71 +266,142 @@ fn proofs(numbers: &mut Numbers, value: &str, flags: &[&str]) -> Vec<Vec<u8>> {
     vec![letters, own, claim.into_bytes(), [who(numbers), RULES.to_vec(), seen].concat()]
 }
 
+fn release(numbers: &mut Numbers, value: &str) -> Vec<Vec<u8>> {
+    let flags = ["rsk", "rsibDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox", "rsibB"];
+    let mut arguments = proofs(numbers, value, &flags);
+    let name = numbers.mostly(&["DEL", "UNLINK"]);
+    arguments.push(name.into());
+    arguments
+}
+
+fn extension(numbers: &mut Numbers, value: &str) -> Vec<Vec<u8>> {
+    let flags = ["rske", "rsibDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox"];
+    let mut arguments = proofs(numbers, value, &flags);
+    arguments.extend(words(numbers.mostly(&[
+        "20000 0000000020000 620000",
+        "0 0000000000000 604800000",
+        "60000 0000000090000 660000",
+    ])));
+    arguments.extend(words("PEXPIRE 20000"));
+    arguments
+}
+
+fn acquire(numbers: &mut Numbers, value: &str) -> Vec<Vec<u8>> {
+    let asks = numbers.mostly(&[value, VALUES[0], VALUES[1], VALUES[4]]);
+    let mut front = b"1L".to_vec();
+    front.push(64 + numbers.mostly(&[0_u8, 2, 8, 10]));
+    let grant = numbers.mostly(&GRANTS);
+    front.extend_from_slice(grant);
+    front.extend(who(numbers));
+    let mut flags = numbers.mostly(&["u", "", "ua", "uaDp"]).to_owned();
+    for letter in ["A", "g", "w", "W"] {
+        if numbers.below(20) == 0 {
+            flags.push_str(letter);
+        }
+    }
+    let mut arguments = vec![asks.as_bytes().to_vec(), front];
+    arguments.extend(words(numbers.mostly(&[
+        "30000 0000000030000 630000",
+        "0 0000000000000 604800000",
+        "60000 0000000000000 660000",
+    ])));
+    arguments.push(numbers.mostly(&["h", "s", "n"]).into());
+    arguments.push(flags.into_bytes());
+    arguments.push(b"01234567600000 20000".to_vec());
+    arguments
+}
+
 #[test]
 fn a_brief_release_does_what_a_whole_one_does() {
-    let both = Both::of(&RELEASE, &["#value<=64"]);
-    agree(
-        &both,
-        |numbers, value| {
-            let flags = ["rsk", "rsibDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox", "rsibB"];
-            let mut arguments = proofs(numbers, value, &flags);
-            let name = numbers.mostly(&["DEL", "UNLINK"]);
-            arguments.push(name.into());
-            arguments
-        },
-        CASES / 10,
-    );
+    agree(&Both::of(&RELEASE, &["#value<=64"]), release, CASES / 10);
 }
 
 #[test]
 fn a_brief_extension_does_what_a_whole_one_does() {
-    let both = Both::of(&EXTEND, &["#value<=64"]);
-    agree(
-        &both,
-        |numbers, value| {
-            let flags = ["rske", "rsibDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox"];
-            let mut arguments = proofs(numbers, value, &flags);
-            arguments.extend(words(numbers.mostly(&[
-                "20000 0000000020000 620000",
-                "0 0000000000000 604800000",
-                "60000 0000000090000 660000",
-            ])));
-            arguments.extend(words("PEXPIRE 20000"));
-            arguments
-        },
-        CASES / 10,
-    );
+    agree(&Both::of(&EXTEND, &["#value<=64"]), extension, CASES / 10);
 }
 
 #[test]
 fn a_brief_acquire_does_what_a_whole_one_does() {
-    let both = Both::of(&ACQUIRE, &["#held<=64", "sub(old,52,67)<number"]);
-    agree(
-        &both,
-        |numbers, value| {
-            let asks = numbers.mostly(&[value, VALUES[0], VALUES[1], VALUES[4]]);
-            let mut front = b"1L".to_vec();
-            front.push(64 + numbers.mostly(&[0_u8, 2, 8, 10]));
-            let grant = numbers.mostly(&GRANTS);
-            front.extend_from_slice(grant);
-            front.extend(who(numbers));
-            let mut flags = numbers.mostly(&["u", "", "ua", "uaDp"]).to_owned();
-            for letter in ["A", "g", "w", "W"] {
-                if numbers.below(20) == 0 {
-                    flags.push_str(letter);
+    agree(&Both::of(&ACQUIRE, &["#held<=64", "sub(old,52,67)<number"]), acquire, CASES / 10);
+}
+
+/// A step of a group, and what stands on Redis before it.
+struct Asked<'a> {
+    lock: &'static str,
+    kind: usize,
+    both: &'a Both,
+    before: Before,
+    arguments: Vec<Vec<u8>>,
+}
+
+#[test]
+fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
+    const LOCKS: [&str; 5] = ["lock:a", "lock:b", "lock:c", "lock:d", "lock:e"];
+    let scripts = [Both::of(&ACQUIRE, &[]), Both::of(&RELEASE, &[]), Both::of(&EXTEND, &[])];
+    let draws = [acquire, release, extension];
+    let server = Redis::start();
+    let redis = server.client();
+    let mut numbers = Numbers(11);
+    let (mut together, mut alone) = ([0; 3], 0);
+    for case in 0..CASES / 3 {
+        let asked_for: Vec<Asked<'_>> = LOCKS
+            .map(|lock| {
+                let value = numbers.mostly(&VALUES);
+                let kind = numbers.below(3) as usize;
+                let mut before = Before::draw(&mut numbers, value);
+                before.lock = before.lock.filter(|_| kind > 0 || numbers.below(2) == 0);
+                Asked { lock, kind, both: &scripts[kind], before, arguments: draws[kind](&mut numbers, value) }
+            })
+            .into();
+        let plans: Vec<Plan> = asked_for
+            .iter()
+            .map(|one| {
+                let [lock, record, _] = keys(one.lock);
+                Plan::of_words(one.both.script, lock.as_bytes(), record.as_bytes(), &one.arguments)
+            })
+            .collect();
+        let mut request = BytesMut::new();
+        let order = put_group(plans.iter(), Form::Text, &mut request);
+        let usual = plans.iter().filter(|plan| plan.is_usual()).count();
+        assert_eq!(order.len(), usual, "case {case}");
+        if usual == 0 {
+            continue;
+        }
+        asked_for.iter().for_each(|one| one.before.put(&redis, one.lock));
+        let Value::Array(mut words) = parse_reply(&request.freeze(), Protocol::Resp2).expect("a request") else {
+            panic!("no request");
+        };
+        words[1] = Value::Bulk(at_this_time(&GROUP).into());
+        let words: Vec<&[u8]> = words.iter().filter_map(Value::as_bytes).map(|word| &word[..]).collect();
+        redis.write(&lockwarden_tests::encode(&words));
+        let reply = Bytes::from(redis.raw_reply());
+        let elements = lockwarden_resp::Elements::of(&reply).expect("a list");
+        let answers: Vec<Bytes> = elements.map(|range| reply.slice(range)).collect();
+        assert_eq!(answers.len(), usual, "case {case}: {}", reply.escape_ascii());
+        for (answered, place) in answers.iter().zip(order) {
+            let one = &asked_for[place];
+            let by_group = left(&redis, one.lock);
+            one.before.put(&redis, one.lock);
+            let (own, (keys, ttls)) = match &answered[..] == SENT_ALONE {
+                true => (None, left(&redis, one.lock)),
+                false => {
+                    let own = asked(&redis, one.lock, &one.both.brief, &one.arguments);
+                    (Some(own), left(&redis, one.lock))
                 }
+            };
+            let near = |(one, two): (&i64, &i64)| (one - two).abs() < SAME_TTL_MS;
+            let is_like = own.as_ref().is_none_or(|own| own == answered)
+                && by_group.0 == keys
+                && by_group.1.iter().zip(&ttls).all(near);
+            let shown = (answered.escape_ascii().to_string(), own.map(|own| own.escape_ascii().to_string()));
+            assert!(is_like, "case {case}\n{:?}\n{:?}\n{shown:?}\n{by_group:?}\n{keys:?} {ttls:?}", one.before, one.arguments);
+            match &answered[..] == SENT_ALONE {
+                true => alone += 1,
+                false => together[one.kind] += 1,
             }
-            let mut arguments = vec![asks.as_bytes().to_vec(), front];
-            arguments.extend(words(numbers.mostly(&[
-                "30000 0000000030000 630000",
-                "0 0000000000000 604800000",
-                "60000 0000000000000 660000",
-            ])));
-            arguments.push(numbers.mostly(&["h", "s", "n"]).into());
-            arguments.push(flags.into_bytes());
-            arguments.push(b"01234567600000 20000".to_vec());
-            arguments
-        },
-        CASES / 10,
-    );
+        }
+    }
+    println!("{together:?} went together, {alone} by themselves");
+    assert!(together.iter().all(|count| *count > CASES / 75), "{together:?}");
 }
