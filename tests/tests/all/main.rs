@@ -137,6 +137,7 @@ mod examples;
 mod failing_over;
 mod fleet;
 mod grace;
+mod grouped;
 mod grafana;
 mod grafana_live;
 mod handing_over;

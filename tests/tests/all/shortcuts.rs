@@ -362,7 +362,7 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
             })
             .collect();
         let mut request = BytesMut::new();
-        let order = put_group(plans.iter(), Form::Text, &mut request);
+        let order = put_group(plans.iter(), 1, Form::Text, &mut request);
         let usual = plans.iter().filter(|plan| plan.is_usual()).count();
         assert_eq!(order.len(), usual, "case {case}");
         if usual == 0 {

@@ -34,8 +34,17 @@ enum Leaving {
 impl Leaving {
     const ALL: [Leaving; 4] = [Leaving::Closes, Leaving::Resets, Leaving::ClosesUnread, Leaving::ResetsUnread];
 
+    /// Those after which a lock is granted that the client has had before. A step for many clients leaves such a grant to a step of its own,
+    /// which is not sent for a client that is gone.
+    fn after_a_grant(proxy: Option<&Proxy>) -> &'static [Leaving] {
+        match proxy.is_some_and(Proxy::is_multiplexed) {
+            true => &Leaving::ALL[2..],
+            false => &Leaving::ALL,
+        }
+    }
+
     /// The client asks, Redis grants, and the client hears nothing of it.
-    fn play(self, redis: &Redis, client: Client, line: &str) {
+    fn play(&self, redis: &Redis, client: Client, line: &str) {
         match self {
             Leaving::Closes | Leaving::Resets => {
                 // What was asked before shows that the proxy has the connection ready.
@@ -74,7 +83,8 @@ fn becomes_undelivered(redis: &Redis, key: &str) {
 in_every_world!(a_client_that_did_not_hear_of_its_grant_is_not_blocked_by_itself);
 
 fn a_client_that_did_not_hear_of_its_grant_is_not_blocked_by_itself(world: &World) {
-    for (round, leaving) in Leaving::ALL.into_iter().enumerate() {
+    let ways = Leaving::after_a_grant(world.proxy());
+    for (round, leaving) in ways.iter().enumerate() {
         leaving.play(world.redis(), world.client_from("127.18.0.1"), ACQUIRE);
         wait_for("the first try to succeed", || !world.redis().is_free("lock:job"));
         world.counts(MARKED, round as f64 + 1.0);
@@ -83,8 +93,9 @@ fn a_client_that_did_not_hear_of_its_grant_is_not_blocked_by_itself(world: &Worl
         again.sends("GET lock:job").gets(format!("${} {ALICES}", ALICES.len()));
         again.sends(format!("EVAL \"{RELEASE}\" 1 lock:job {ALICES}")).gets(":1");
     }
-    let (repeated, contended) = world.either((0, 4), (4, 0));
-    world.acquires("acquired", 4);
+    let all = u32::try_from(ways.len()).expect("few ways");
+    let (repeated, contended) = world.either((0, all), (all, 0));
+    world.acquires("acquired", all);
     world.acquires("repeated", repeated);
     world.acquires("contended", contended);
 }
@@ -262,7 +273,9 @@ fn an_acquire_that_meets_its_own_value_is_tried_once_more_and_no_other_is() {
     ] {
         let before = scripts_run();
         client.sends(line).gets("nil");
-        assert_eq!(scripts_run() - before, tries, "{line}");
+        // One for many clients looks first, where there is one.
+        let looked = u32::from(proxy.is_multiplexed() && line == ACQUIRE);
+        assert_eq!(scripts_run() - before, tries + looked, "{line}");
     }
 }
 
@@ -378,7 +391,7 @@ fn the_repetition_may_come_through_another_proxy_and_before_the_first_try_is_ans
 fn a_repetition_that_is_not_heard_either_may_be_repeated() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
-    for (round, leaving) in Leaving::ALL.into_iter().enumerate() {
+    for (round, leaving) in Leaving::after_a_grant(Some(&proxy)).iter().enumerate() {
         leaving.play(&redis, proxy.client_from("127.18.10.1"), ACQUIRE);
         proxy.counts(MARKED, round as f64 + 1.0);
     }

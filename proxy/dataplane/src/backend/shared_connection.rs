@@ -6,8 +6,9 @@
 //!
 //! One task for each connection writes and reads. A session that puts a request on it wakes that task, which runs
 //! when all clients that had something to say have said it; so the requests of a turn leave together,
-//! and no timer is needed.
+//! and no timer is needed. Steps about locks become one step for all of them then (`grouping`).
 
+mod grouping;
 mod port;
 mod pump;
 mod stall;
@@ -29,6 +30,7 @@ use lockwarden_control::net::sleeper::{register, wake};
 use super::cluster::ShardId;
 use super::profile::{Profile, Traffic};
 use super::{Backend, pool};
+use grouping::Steps;
 use window::Window;
 
 /// Requests that wait for the backend to take them, in bytes; above that no more are taken.
@@ -47,6 +49,8 @@ pub(super) struct SharedConnection {
 
 #[derive(Default)]
 struct Inner {
+    /// Steps of this turn.
+    steps: Steps,
     /// Requests on their way.
     out: BytesMut,
     /// Whose replies come next.
@@ -65,9 +69,22 @@ struct Inner {
     was_unused: bool,
 }
 
-struct Due {
-    place: Rc<RefCell<Mailbox>>,
-    frames: u64,
+enum Due {
+    /// Of one session.
+    Frames { place: Place, frames: u64 },
+    /// One frame with the answer to the step of each of these sessions.
+    Group(Vec<Place>),
+}
+
+type Place = Rc<RefCell<Mailbox>>;
+
+impl Due {
+    fn places(&self) -> &[Place] {
+        match self {
+            Due::Frames { place, .. } => std::slice::from_ref(place),
+            Due::Group(places) => places,
+        }
+    }
 }
 
 /// Where the replies to one session are put.
@@ -76,6 +93,8 @@ struct Mailbox {
     replies: BytesMut,
     /// Replies still to come.
     due: u64,
+    /// One of them is to a step that is not on its way yet.
+    has_step: bool,
     /// How many may be.
     window: Window,
     /// How many bytes were taken in all.
@@ -89,6 +108,13 @@ struct Mailbox {
     refusal: Option<Bytes>,
     /// The replies are not wanted any more.
     gone: bool,
+}
+
+impl Inner {
+    /// Whether nothing is due.
+    fn is_settled(&self) -> bool {
+        self.due.is_empty() && self.steps.is_empty()
+    }
 }
 
 impl SharedConnection {
@@ -136,13 +162,13 @@ impl SharedConnection {
     /// Whether no session has a place on it, and no reply is due.
     pub(super) fn is_free(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.ports == 0 && inner.due.is_empty()
+        inner.ports == 0 && inner.is_settled()
     }
 
     /// Whether the session that waits for a reply is gone.
     fn is_forsaken(&self) -> bool {
         let inner = self.inner.borrow();
-        inner.due.iter().all(|due| due.place.borrow().gone)
+        inner.due.iter().flat_map(Due::places).all(|place| place.borrow().gone)
     }
 
     /// Closes it if it was free the last time as well; returns whether it did.
@@ -174,8 +200,11 @@ impl SharedConnection {
     /// No more replies come; `refusal` says why none of the requests was sent.
     fn break_off(self: &Rc<SharedConnection>, refusal: Option<&Bytes>) {
         self.retire();
-        let due = mem::take(&mut self.inner.borrow_mut().due);
-        for Due { place, .. } in due {
+        let mut inner = self.inner.borrow_mut();
+        inner.put_steps();
+        let due = mem::take(&mut inner.due);
+        drop(inner);
+        for place in due.iter().flat_map(Due::places) {
             let mut place = place.borrow_mut();
             place.broken = true;
             place.refusal = refusal.cloned();

@@ -143,9 +143,10 @@ impl Plan {
 }
 
 /// Picks those of these steps that go together: usual ones, each about another lock, at most [`MOST_IN_GROUP`]. Writes their script, and returns
-/// their places among the steps in the order of its answers.
+/// their places among the steps in the order of its answers; where there are fewer than `least`, none.
 pub fn put_group<'a>(
     plans: impl Iterator<Item = &'a Plan>,
+    least: usize,
     form: Form,
     out: &mut BytesMut,
 ) -> SmallVec<[usize; MOST_IN_GROUP]> {
@@ -157,6 +158,9 @@ pub fn put_group<'a>(
         {
             members.push((place, member));
         }
+    }
+    if members.len() < least {
+        return SmallVec::new();
     }
     members.sort_by_key(|(_, member)| member.kind);
     let mut terms: SmallVec<[&[&[u8]]; MOST_IN_GROUP]> = SmallVec::new();

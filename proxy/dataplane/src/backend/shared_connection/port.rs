@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_control::net::buffer_pool::{give_back, move_front};
+use lockwarden_lock::plan::Plan;
 
 use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register};
 use crate::backend::profile::{Profile, Traffic};
@@ -20,6 +21,9 @@ use crate::backend::{Backend, pool};
 /// opened again for it.
 const MIN_LIFE: Duration = Duration::from_secs(1);
 
+/// Steps of a session that go by themselves, at most, before a group is tried again.
+const MOST_ALONE: u8 = 64;
+
 /// A session's end of a shared connection.
 pub struct Attachment {
     profile: Profile,
@@ -29,6 +33,9 @@ pub struct Attachment {
     /// The one for the other traffic, once that was needed.
     other: Option<Rc<SharedConnection>>,
     place: Rc<RefCell<Mailbox>>,
+    /// So many steps go by themselves, because groups were asked for the last ones in vain.
+    alone: u8,
+    most_alone: u8,
 }
 
 /// Requests were sent whose replies do not come any more.
@@ -45,6 +52,8 @@ impl Attachment {
             connection,
             other: None,
             place: Rc::default(),
+            alone: 0,
+            most_alone: 0,
         })
     }
 
@@ -126,15 +135,45 @@ impl Attachment {
         if inner.out.len() >= MAX_UNSENT {
             return;
         }
+        // Behind a step of its own, which is put on its way now.
+        if self.place.borrow().has_step {
+            inner.put_steps();
+        }
         move_front(requests, requests.len(), &mut inner.out);
         self.place.borrow_mut().due += replies;
         match inner.due.back_mut() {
-            Some(last) if Rc::ptr_eq(&last.place, &self.place) => last.frames += replies,
-            _ => inner.due.push_back(Due { place: self.place.clone(), frames: replies }),
+            Some(Due::Frames { place, frames }) if Rc::ptr_eq(place, &self.place) => *frames += replies,
+            _ => inner.due.push_back(Due::Frames { place: self.place.clone(), frames: replies }),
         }
         if let Some(pump) = inner.pump.take() {
             pump.wake();
         }
+    }
+
+    /// Sends one step, with those of others if there are some. Takes it only where nothing of this session is due and there is room.
+    pub(crate) fn send_step(&mut self, step: &Plan) -> bool {
+        if self.alone > 0 {
+            self.alone -= 1;
+            return false;
+        }
+        if self.due() > 0 || self.backend.server.in_cluster() || !step.is_usual() || !self.follow_era() {
+            return false;
+        }
+        let mut inner = self.connection.inner.borrow_mut();
+        if inner.out.len() >= MAX_UNSENT {
+            return false;
+        }
+        inner.add_step(&self.place, step.clone());
+        if let Some(pump) = inner.pump.take() {
+            pump.wake();
+        }
+        true
+    }
+
+    /// A group has done a step of this session, or not: then more and more of its next ones go by themselves.
+    pub(crate) fn was_in_group(&mut self, is_done: bool) {
+        self.most_alone = if is_done { 0 } else { self.most_alone.saturating_mul(2).clamp(1, MOST_ALONE) };
+        self.alone = self.most_alone;
     }
 
     /// Whether the backend's name leads to another server by now, which is served.

@@ -10,14 +10,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use lockwarden_control::net::buffer_pool::{give_back, move_front};
+use lockwarden_control::net::buffer_pool::{give_back, move_front, put};
 use lockwarden_control::net::stream::poll_read;
 use lockwarden_control::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
 use tokio::io::AsyncWrite;
 
 use super::stall::{End, Watch};
-use super::{MAX_UNSENT, Mailbox, SharedConnection, register, wake};
+use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register, wake};
 use crate::backend::{Backend, Link, pool};
 
 /// Replies that wait for one session, in bytes; above that everybody's wait, on a shared connection that gets no
@@ -26,13 +26,17 @@ const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// A client that takes none of those replies for so long, while others wait, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The answer to a group is not longer than this, in bytes.
+const MAX_OF_GROUP: usize = 64 * 1024;
+
 /// The life of a shared connection. It is connected when it has something to carry: many a client logs in or greets
 /// first, and then needs one of another kind.
 pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>) {
     let is_needed = poll_fn(|cx| {
         let mut inner = connection.inner.borrow_mut();
-        if inner.retired || !inner.out.is_empty() {
-            return Poll::Ready(!inner.out.is_empty());
+        let is_needed = !inner.out.is_empty() || !inner.steps.is_empty();
+        if inner.retired || is_needed {
+            return Poll::Ready(is_needed);
         }
         register(&mut inner.pump, cx);
         Poll::Pending
@@ -53,6 +57,7 @@ async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Opt
                 connection: connection.clone(),
                 link,
                 from_backend: BytesMut::new(),
+                of_group: BytesMut::new(),
                 scanner: ReplyScanner::new(ReplyLimits::default()),
                 watch: Watch::new(connection.clone(), backend.clone()),
             };
@@ -99,6 +104,8 @@ struct Pump {
     connection: Rc<SharedConnection>,
     link: Link,
     from_backend: BytesMut,
+    /// What has come of the answer to a group.
+    of_group: BytesMut,
     scanner: ReplyScanner,
     watch: Watch,
 }
@@ -128,7 +135,7 @@ impl Pump {
                 self.wait_for(&slow).await;
             }
             let inner = self.connection.inner.borrow();
-            if inner.retired && inner.due.is_empty() {
+            if inner.retired && inner.is_settled() {
                 return Ok(());
             }
         }
@@ -138,6 +145,7 @@ impl Pump {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         let mut inner = self.connection.inner.borrow_mut();
         let mut failed = false;
+        inner.put_steps();
         let had_no_room = inner.out.len() >= MAX_UNSENT;
         while !inner.out.is_empty() {
             match Pin::new(&mut self.link.stream).poll_write(cx, &inner.out) {
@@ -191,13 +199,18 @@ impl Pump {
                     _ => Ended::Unasked,
                 });
             };
+            let Due::Frames { place: of, frames } = due else {
+                drop(inner);
+                self.collect_answers()?;
+                continue;
+            };
             // How long a reply is shows only where it ends alone.
             let most = match self.scanner.at_frame_start() {
-                true => due.frames,
+                true => *frames,
                 false => 1,
             };
             let skipped = self.scanner.skip_frames(&self.from_backend, most)?;
-            let mut place = due.place.borrow_mut();
+            let mut place = of.borrow_mut();
             let is_long = place.window.came(skipped.frames, skipped.bytes);
             if place.gone {
                 self.from_backend.advance(skipped.bytes);
@@ -208,11 +221,11 @@ impl Pump {
             wake(&mut place.sleeper);
             let is_slow = place.replies.len() > MAX_UNREAD;
             drop(place);
-            due.frames -= skipped.frames;
-            let slow = is_slow.then(|| due.place.clone());
+            *frames -= skipped.frames;
+            let slow = is_slow.then(|| of.clone());
             // They may be long, so no other session is to stand behind them.
-            let is_in_the_way = is_long && due.frames > 0;
-            if due.frames == 0 {
+            let is_in_the_way = is_long && *frames > 0;
+            if *frames == 0 {
                 inner.due.pop_front();
             }
             drop(inner);
@@ -225,6 +238,32 @@ impl Pump {
         }
         give_back(&mut self.from_backend);
         Ok(None)
+    }
+
+    /// Takes what has come of the answer to a group, and hands it out once it is whole.
+    fn collect_answers(&mut self) -> Result<(), Ended> {
+        let skipped = self.scanner.skip_frames(&self.from_backend, 1)?;
+        put(&mut self.of_group, &self.from_backend[..skipped.bytes]);
+        self.from_backend.advance(skipped.bytes);
+        if self.of_group.len() > MAX_OF_GROUP {
+            return Err(Ended::Unasked);
+        }
+        if skipped.frames == 0 {
+            return Ok(());
+        }
+        let mut inner = self.connection.inner.borrow_mut();
+        let Some(Due::Group(places)) = inner.due.pop_front() else {
+            return Err(Ended::Unasked);
+        };
+        let fits = inner.hand_out(&places, &self.of_group);
+        if !fits {
+            // What was done is not known: these sessions end as all others do.
+            inner.due.push_front(Due::Group(places));
+            return Err(Ended::Unasked);
+        }
+        self.of_group.clear();
+        give_back(&mut self.of_group);
+        Ok(())
     }
 
     /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
@@ -244,9 +283,9 @@ impl Pump {
             if tokio::time::timeout(PATIENCE, drained).await.is_ok() {
                 return;
             }
-            let others_wait = self.connection.inner.borrow().due.iter().any(|due| {
-                let is_slow = Rc::ptr_eq(&due.place, slow);
-                !is_slow && !due.place.borrow().gone
+            let others_wait = self.connection.inner.borrow().due.iter().flat_map(Due::places).any(|place| {
+                let is_slow = Rc::ptr_eq(place, slow);
+                !is_slow && !place.borrow().gone
             });
             let mut place = slow.borrow_mut();
             if place.taken == before && others_wait {

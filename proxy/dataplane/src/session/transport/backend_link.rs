@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_control::net::stream::{Stream, poll_read};
+use lockwarden_lock::plan::Plan;
 
 use crate::backend::Link;
 use crate::backend::profile::Traffic;
@@ -170,6 +171,19 @@ impl BackendLink {
             }
         }
         true
+    }
+
+    /// Sends one step by the shared connection, where requests go by it and it takes one; with those of others, if there are some.
+    pub(super) fn send_step(&mut self, step: &Plan) -> bool {
+        let port = self.port.as_mut().filter(|_| self.shared);
+        port.is_some_and(|port| port.send_step(step))
+    }
+
+    /// A group has done such a step, or not.
+    pub(crate) fn was_in_group(&mut self, is_done: bool) {
+        if let Some(port) = &mut self.port {
+            port.was_in_group(is_done);
+        }
     }
 
     /// Bytes of replies that wait on a shared connection.

@@ -1,0 +1,88 @@
+//! Steps about locks that clients of one thread send in one turn: from some number on they go as one script, which does for each of them what its
+//! own step would, or says that this is to be sent by itself.
+
+use std::mem;
+
+use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, put_group};
+use lockwarden_resp::Elements;
+
+use super::{Due, Inner, Place, wake};
+
+/// So few cost Redis no more each by itself. Tests send each step as a group.
+const LEAST: usize = if cfg!(debug_assertions) { 1 } else { 3 };
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Steps {
+    waiting: Vec<(Place, Plan)>,
+    /// The server knows the script by its name.
+    is_known: bool,
+    /// The login may not have it run: each step goes by itself.
+    is_refused: bool,
+}
+
+impl Steps {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Inner {
+    /// One more step of this turn.
+    pub(super) fn add_step(&mut self, place: &Place, step: Plan) {
+        let mut mailbox = place.borrow_mut();
+        mailbox.due += 1;
+        mailbox.has_step = true;
+        self.steps.waiting.push((place.clone(), step));
+    }
+
+    /// Puts the steps of this turn on their way.
+    pub(super) fn put_steps(&mut self) {
+        let steps = mem::take(&mut self.steps.waiting);
+        let mut rest: Vec<(Place, Plan)> = steps.into_iter().inspect(|(place, _)| place.borrow_mut().has_step = false).collect();
+        while rest.len() >= LEAST && !self.steps.is_refused {
+            let form = if self.steps.is_known { Form::Sha } else { Form::Text };
+            let order = put_group(rest.iter().map(|(_, step)| step), LEAST, form, &mut self.out);
+            if order.is_empty() {
+                break;
+            }
+            self.due.push_back(Due::Group(order.iter().map(|at| rest[*at].0.clone()).collect()));
+            let mut at = 0..;
+            rest.retain(|_| at.next().is_some_and(|at| !order.contains(&at)));
+        }
+        for (place, step) in rest.drain(..) {
+            step.put(&mut self.out, Form::Sha);
+            self.due.push_back(Due::Frames { place, frames: 1 });
+        }
+        // Its memory is for the next turn.
+        self.steps.waiting = rest;
+    }
+
+    /// Hands the answers out that a group has got. Returns false where they do not fit: what was done is not known.
+    pub(super) fn hand_out(&mut self, places: &[Place], answer: &[u8]) -> bool {
+        let answers: Option<Vec<&[u8]>> = match answer[0] {
+            b'*' => Elements::of(answer).map(|elements| elements.map(|range| &answer[range]).collect()),
+            // Redis did not begin with it, or the script found that it can do nothing.
+            b'-' | b':' => {
+                self.steps.is_known &= !answer.starts_with(b"-NOSCRIPT");
+                self.steps.is_refused |= answer.starts_with(b"-NOPERM") || answer[0] == b':';
+                Some(vec![SENT_ALONE; places.len()])
+            }
+            _ => None,
+        };
+        let Some(answers) = answers.filter(|answers| answers.len() == places.len()) else {
+            return false;
+        };
+        self.steps.is_known |= answer[0] == b'*';
+        for (place, answer) in places.iter().zip(answers) {
+            let mut place = place.borrow_mut();
+            place.window.came(1, answer.len());
+            place.due -= 1;
+            if !place.gone {
+                place.replies.extend_from_slice(answer);
+            }
+            wake(&mut place.sleeper);
+        }
+        true
+    }
+}
