@@ -181,6 +181,13 @@ impl ProxyBuilder {
         self.top("sessions", "\"multiplexed\"")
     }
 
+    /// Each client has a connection of its own, and all are served by one thread.
+    #[must_use]
+    pub fn dedicated(mut self) -> Self {
+        self.on_one_cpu = true;
+        self.top("sessions", "\"dedicated\"")
+    }
+
     /// The configuration as text.
     pub fn text(&self) -> String {
         let mut text = format!("backend = \"{}\"\n", self.backend);

@@ -62,6 +62,8 @@ pub struct Session {
     pub client: Client,
     /// Connections to the backend are shared.
     pub(crate) multiplexed: bool,
+    /// When a step went by the connection of its own last that could have gone with others'.
+    pub(crate) alone_at: Instant,
     /// The step whose answer did not come before the session's end.
     pub(crate) orphan: Option<Box<InFlight>>,
     /// The client said that it goes.
@@ -119,13 +121,14 @@ impl Session {
             transport,
             client: Client::new(shared, holder, peer, connection, tally),
             multiplexed,
+            alone_at: Instant::now(),
             orphan: None,
             took_leave: false,
             draining: false,
             aged: false,
         };
         match entry {
-            Entry::User { login, .. } => session.client.logged_in(login, multiplexed),
+            Entry::User { login, .. } => session.client.logged_in(login),
             Entry::Default | Entry::Nobody => session.client.introduce(),
         }
         // From here on an order to drain wakes this session; one that came before is seen here.

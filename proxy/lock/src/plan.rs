@@ -36,7 +36,7 @@ pub use asked::{KnownLease, ask_for_lease, known_lease};
 pub use breaking::{Broke, break_lease, broke};
 pub use era::{Surveyed, enter_era, survey, surveyed};
 pub use flush::flush;
-pub use group::{SENT_ALONE, put_group};
+pub use group::{SENT_ALONE, Sent, put_together};
 pub use index::{IndexEntry, Indexed, Orphan, RecordedLease, index, indexed, orphans, read_orphans};
 pub use lease::{EnforcedTerms, keep_alive_ms, outlive_ms};
 pub(crate) use lease::{lengthened_to, may_repeat};

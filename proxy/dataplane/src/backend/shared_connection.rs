@@ -16,7 +16,7 @@ mod window;
 
 pub use port::Attachment;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem;
 use std::rc::Rc;
@@ -45,6 +45,8 @@ pub(super) struct SharedConnection {
     /// In which the backend's name was looked up for it.
     pub(super) era: u64,
     opened: Instant,
+    /// It leads to the backend.
+    is_open: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -53,6 +55,8 @@ struct Inner {
     steps: Steps,
     /// Requests on their way.
     out: BytesMut,
+    /// It is opened although there is nothing to carry yet.
+    is_wanted: bool,
     /// Whose replies come next.
     due: VecDeque<Due>,
     /// The task that writes and reads.
@@ -127,6 +131,7 @@ impl SharedConnection {
             traffic,
             era,
             opened: Instant::now(),
+            is_open: Cell::new(false),
         });
         tokio::task::spawn_local(pump::run(connection.clone(), backend.clone()));
         connection
@@ -135,6 +140,16 @@ impl SharedConnection {
     /// By which the pool finds it.
     pub(super) fn key(&self) -> (ShardId, Profile) {
         (self.shard, self.profile.clone())
+    }
+
+    /// Whether it leads to the backend; where it does not yet, it will soon.
+    pub(super) fn is_ready(&self) -> bool {
+        if !self.is_open.get() {
+            let mut inner = self.inner.borrow_mut();
+            inner.is_wanted = true;
+            wake(&mut inner.pump);
+        }
+        self.is_open.get() && !self.inner.borrow().retired
     }
 
     /// Marks it as one on which nothing comes. Returns whether it was in use until now.
@@ -199,6 +214,7 @@ impl SharedConnection {
 
     /// No more replies come; `refusal` says why none of the requests was sent.
     fn break_off(self: &Rc<SharedConnection>, refusal: Option<&Bytes>) {
+        self.is_open.set(false);
         self.retire();
         let mut inner = self.inner.borrow_mut();
         inner.put_steps();

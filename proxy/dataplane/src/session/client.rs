@@ -146,11 +146,11 @@ impl Client {
         self.shared.clients.put((who.client, who.application), self.connection.peer(), &self.caller);
     }
 
-    /// It is this user from now on; `multiplexed`: connections are shared.
-    pub(super) fn logged_in(&mut self, login: Login, multiplexed: bool) {
+    /// It is this user from now on.
+    pub(super) fn logged_in(&mut self, login: Login) {
         self.connection.set_user(login.user.clone());
         let may_have_twin = self.may_have_twin();
-        self.connection.login.succeeded(login, multiplexed, may_have_twin);
+        self.connection.login.succeeded(login, may_have_twin);
         self.introduce();
     }
 

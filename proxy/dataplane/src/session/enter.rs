@@ -7,7 +7,7 @@ use lockwarden_control::config::{CertificateLogin, Sessions};
 use lockwarden_control::net::arrival::Arrival;
 
 use crate::backend::own_login::login_of;
-use crate::backend::profile::{Login, Profile};
+use crate::backend::profile::{Login, Profile, Traffic};
 use crate::backend::shared_connection::Attachment;
 use crate::backend::{BackendError, Link};
 use crate::session::client::entry::Entry;
@@ -57,7 +57,7 @@ async fn log_in(shared: &ProxyState, login: &CertificateLogin) -> Result<(Link, 
 /// The way of a client that has not logged in.
 async fn backend_link(shared: &Arc<ProxyState>) -> Result<BackendLink, BackendError> {
     if shared.sessions == Sessions::Multiplexed
-        && let Some(port) = Attachment::new(&Profile::plain(), &shared.backend)
+        && let Some(port) = Attachment::new(&Profile::plain(), Traffic::Reads, &shared.backend)
     {
         return Ok(BackendLink::shared(port));
     }

@@ -7,4 +7,5 @@ pub(super) mod execute;
 pub(super) mod learn;
 mod moving;
 pub(super) mod replication;
+mod together;
 pub(super) mod transaction;

@@ -135,58 +135,81 @@ impl Plan {
         words.iter().for_each(|word| step.bytes(word));
         step.done(script)
     }
+}
 
-    /// Whether it may be one of a group.
-    pub fn is_usual(&self) -> bool {
-        Member::of(self).is_some()
+/// How steps were sent; each is called by its place among them.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent<'a> {
+    /// These in one script, in the order of its answers.
+    Together(&'a [usize]),
+    /// This one by itself, by its name.
+    Alone(usize),
+}
+
+/// Writes these steps: `least` of them or more together, at most [`MOST_IN_GROUP`], where they are usual and each is about another lock, by a
+/// script in this form; all others each by itself. `sent` is told of each request.
+pub fn put_together<'a>(
+    steps: impl Iterator<Item = &'a Plan>,
+    (least, form): (usize, Form),
+    out: &mut BytesMut,
+    mut sent: impl FnMut(Sent<'_>),
+) {
+    let mut alone: SmallVec<[(usize, &Plan); MOST_IN_GROUP]> = SmallVec::new();
+    let mut waiting: SmallVec<[(usize, &Plan, Member<'_>); MOST_IN_GROUP]> = SmallVec::new();
+    for (place, step) in steps.enumerate() {
+        match Member::of(step) {
+            Some(member) => waiting.push((place, step, member)),
+            None => alone.push((place, step)),
+        }
+    }
+    while !waiting.is_empty() {
+        let mut group: SmallVec<[(usize, &Plan, Member<'_>); MOST_IN_GROUP]> = SmallVec::new();
+        let mut later = SmallVec::new();
+        for one in waiting {
+            let is_new = group.len() < MOST_IN_GROUP && group.iter().all(|other| other.2.lock != one.2.lock);
+            if is_new { group.push(one) } else { later.push(one) }
+        }
+        waiting = later;
+        if group.len() < least {
+            alone.extend(group.into_iter().chain(waiting.drain(..)).map(|(place, step, _)| (place, step)));
+            break;
+        }
+        group.sort_by_key(|(_, _, member)| member.kind);
+        script(group.iter().map(|(_, _, member)| member)).put(out, form);
+        let places: SmallVec<[usize; MOST_IN_GROUP]> = group.iter().map(|(place, ..)| *place).collect();
+        sent(Sent::Together(&places));
+    }
+    for (place, step) in alone {
+        step.put(out, Form::Sha);
+        sent(Sent::Alone(place));
     }
 }
 
-/// Picks those of these steps that go together: usual ones, each about another lock, at most [`MOST_IN_GROUP`]. Writes their script, and returns
-/// their places among the steps in the order of its answers; where there are fewer than `least`, none.
-pub fn put_group<'a>(
-    plans: impl Iterator<Item = &'a Plan>,
-    least: usize,
-    form: Form,
-    out: &mut BytesMut,
-) -> SmallVec<[usize; MOST_IN_GROUP]> {
-    let mut members: SmallVec<[(usize, Member<'_>); MOST_IN_GROUP]> = SmallVec::new();
-    for (place, plan) in plans.enumerate() {
-        if members.len() < MOST_IN_GROUP
-            && let Some(member) = Member::of(plan)
-            && members.iter().all(|(_, other)| other.lock != member.lock)
-        {
-            members.push((place, member));
-        }
-    }
-    if members.len() < least {
-        return SmallVec::new();
-    }
-    members.sort_by_key(|(_, member)| member.kind);
-    let mut terms: SmallVec<[&[&[u8]]; MOST_IN_GROUP]> = SmallVec::new();
-    for (_, member) in &members {
-        if !member.terms().is_empty() && !terms.contains(&member.terms()) {
+/// The step of these members, which come in the order of their kinds.
+fn script<'m, 'a: 'm>(members: impl Iterator<Item = &'m Member<'a>> + Clone) -> Plan {
+    let mut terms: SmallVec<[&[&[u8]]; 4]> = SmallVec::new();
+    let which = |terms: &[&[&[u8]]], member: &Member<'_>| terms.iter().rposition(|known| *known == member.terms());
+    for member in members.clone() {
+        if !member.terms().is_empty() && which(&terms, member).is_none() {
             terms.push(member.terms());
         }
     }
     let mut step = Step::empty();
-    step.number(members.len() as u64 * 2);
-    for (_, member) in &members {
+    step.number(members.clone().count() as u64 * 2);
+    for member in members.clone() {
         step.bytes(member.lock);
         step.bytes(member.record);
     }
-    let count = |kind| members.iter().filter(|(_, member)| member.kind == kind).count();
+    let count = |kind| members.clone().filter(|member| member.kind == kind).count();
     step.number(count(Kind::Acquire) as u64);
     step.number(count(Kind::Release) as u64);
     step.number(terms.len() as u64);
     terms.iter().copied().flatten().for_each(|word| step.bytes(word));
-    for (_, member) in &members {
-        let at = terms.iter().position(|terms| *terms == member.terms());
-        let which = at.and_then(|at| u8::try_from(at + 1).ok());
-        member.put(which.unwrap_or(0), &mut step);
+    for member in members {
+        let number = which(&terms, member).and_then(|at| u8::try_from(at + 1).ok());
+        member.put(number.unwrap_or(0), &mut step);
     }
-    step.done(&scripts::GROUP).put(out, form);
-    members.iter().map(|(place, _)| *place).collect()
+    step.done(&scripts::GROUP)
 }
 
 /// The bulk strings that these bytes are.
@@ -202,4 +225,61 @@ fn words(mut bytes: &[u8]) -> Words<'_> {
         bytes = rest;
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acquire(lock: &str, ttl: &str, flags: &str) -> Plan {
+        let record = format!("lw:{{0j4}}:{lock}");
+        let front = [b"1L@".as_slice(), &[7; 48]].concat();
+        let words = [b"v", &front[..], ttl.as_bytes(), b"0000000009000", b"609000", b"h", flags.as_bytes(), b""];
+        Plan::of_words(&scripts::ACQUIRE, lock.as_bytes(), record.as_bytes(), &words.map(<[u8]>::to_vec))
+    }
+
+    fn sent(steps: &[Plan], least: usize) -> Vec<String> {
+        let mut told = Vec::new();
+        let mut out = BytesMut::new();
+        put_together(steps.iter(), (least, Form::Sha), &mut out, |sent| told.push(format!("{sent:?}")));
+        told
+    }
+
+    #[test]
+    fn usual_steps_about_different_locks_go_together_where_they_are_enough() {
+        let [a, b, c] = ["lock:a", "lock:b", "lock:c"].map(|lock| acquire(lock, "9000", ""));
+        let all = [a.clone(), b.clone(), c.clone()];
+        assert_eq!(sent(&all, 3), ["Together([0, 1, 2])"]);
+        assert_eq!(sent(&all[..2], 3), ["Alone(0)", "Alone(1)"]);
+        // Of those that are about one lock the others may be enough for another group, or not.
+        assert_eq!(sent(&[a.clone(), a.clone(), b.clone(), a], 2), ["Together([0, 2])", "Alone(1)", "Alone(3)"]);
+        let unusual = acquire("lock:d", "@", "");
+        let counter = acquire("lock:e", "9000", "gi");
+        assert_eq!(sent(&[b, unusual, c, counter], 2), ["Together([0, 2])", "Alone(1)", "Alone(3)"]);
+    }
+
+    #[test]
+    fn a_group_has_a_most_and_terms_that_are_alike_once() {
+        let many: Vec<Plan> = (0..70).map(|at| acquire(&format!("lock:{at}"), ["9000", "8000"][at % 2], "u")).collect();
+        let mut counts = Vec::new();
+        let mut out = BytesMut::new();
+        put_together(many.iter(), (3, Form::Sha), &mut out, |sent| match sent {
+            Sent::Together(places) => counts.push(places.len()),
+            Sent::Alone(place) => panic!("{place}"),
+        });
+        assert_eq!(counts, [32, 32, 6]);
+        let text = out.escape_ascii().to_string();
+        assert_eq!(text.matches("$13\\r\\n0000000009000").count(), 2 * 3, "{text}");
+    }
+
+    #[test]
+    fn words_are_read_back_as_they_were_written() {
+        let mut step = Step::empty();
+        for word in [&b""[..], b"\r\n$1\r\n", b"x"] {
+            step.bytes(word);
+        }
+        let plan = step.done(&scripts::GROUP);
+        assert_eq!(words(&plan.tail)[..], [&b""[..], b"\r\n$1\r\n", b"x"]);
+        assert_eq!(words(b"$3\r\nab"), Words::new());
+    }
 }

@@ -3,7 +3,8 @@
 
 use std::mem;
 
-use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, put_group};
+use lockwarden_control::net::buffer_pool::put;
+use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, Sent, put_together};
 use lockwarden_resp::Elements;
 
 use super::{Due, Inner, Place, wake};
@@ -38,24 +39,22 @@ impl Inner {
 
     /// Puts the steps of this turn on their way.
     pub(super) fn put_steps(&mut self) {
-        let steps = mem::take(&mut self.steps.waiting);
-        let mut rest: Vec<(Place, Plan)> = steps.into_iter().inspect(|(place, _)| place.borrow_mut().has_step = false).collect();
-        while rest.len() >= LEAST && !self.steps.is_refused {
-            let form = if self.steps.is_known { Form::Sha } else { Form::Text };
-            let order = put_group(rest.iter().map(|(_, step)| step), LEAST, form, &mut self.out);
-            if order.is_empty() {
-                break;
-            }
-            self.due.push_back(Due::Group(order.iter().map(|at| rest[*at].0.clone()).collect()));
-            let mut at = 0..;
-            rest.retain(|_| at.next().is_some_and(|at| !order.contains(&at)));
+        if self.steps.is_empty() {
+            return;
         }
-        for (place, step) in rest.drain(..) {
-            step.put(&mut self.out, Form::Sha);
-            self.due.push_back(Due::Frames { place, frames: 1 });
-        }
+        let mut steps = mem::take(&mut self.steps.waiting);
+        let least = if self.steps.is_refused { usize::MAX } else { LEAST };
+        let form = if self.steps.is_known { Form::Sha } else { Form::Text };
+        put_together(steps.iter().map(|(_, step)| step), (least, form), &mut self.out, |sent| {
+            let place = |at: usize| steps[at].0.clone();
+            self.due.push_back(match sent {
+                Sent::Together(places) => Due::Group(places.iter().map(|at| place(*at)).collect()),
+                Sent::Alone(at) => Due::Frames { place: place(at), frames: 1 },
+            });
+        });
+        steps.drain(..).for_each(|(place, _)| place.borrow_mut().has_step = false);
         // Its memory is for the next turn.
-        self.steps.waiting = rest;
+        self.steps.waiting = steps;
     }
 
     /// Hands the answers out that a group has got. Returns false where they do not fit: what was done is not known.
@@ -79,7 +78,7 @@ impl Inner {
             place.window.came(1, answer.len());
             place.due -= 1;
             if !place.gone {
-                place.replies.extend_from_slice(answer);
+                put(&mut place.replies, answer);
             }
             wake(&mut place.sleeper);
         }

@@ -43,9 +43,9 @@ pub struct Attachment {
 pub(crate) struct Broken;
 
 impl Attachment {
-    /// A place on the shared connection of this kind, the one for reads; `None` where there are too many kinds.
-    pub fn new(profile: &Profile, backend: &Arc<Backend>) -> Option<Attachment> {
-        let connection = pool::connection(profile, Traffic::Reads, backend)?;
+    /// A place on the shared connection of this kind; `None` where there are too many kinds.
+    pub fn new(profile: &Profile, traffic: Traffic, backend: &Arc<Backend>) -> Option<Attachment> {
+        let connection = pool::connection(profile, traffic, backend)?;
         Some(Attachment {
             profile: profile.clone(),
             backend: backend.clone(),
@@ -125,6 +125,11 @@ impl Attachment {
         self.place.borrow().replies.len()
     }
 
+    /// Whether what is sent now is on its way to the server that the backend's name leads to. If not, the next look may find that it is.
+    pub(crate) fn is_ready(&mut self) -> bool {
+        self.follow_era() && self.connection.is_ready()
+    }
+
     /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
     /// is no room; then `Attachment::poll_room` says when.
     pub fn send(&mut self, requests: &mut BytesMut, replies: u64) {
@@ -156,7 +161,7 @@ impl Attachment {
             self.alone -= 1;
             return false;
         }
-        if self.due() > 0 || self.backend.server.in_cluster() || !step.is_usual() || !self.follow_era() {
+        if self.due() > 0 || self.backend.server.in_cluster() || !self.follow_era() {
             return false;
         }
         let mut inner = self.connection.inner.borrow_mut();

@@ -34,7 +34,7 @@ const MAX_OF_GROUP: usize = 64 * 1024;
 pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>) {
     let is_needed = poll_fn(|cx| {
         let mut inner = connection.inner.borrow_mut();
-        let is_needed = !inner.out.is_empty() || !inner.steps.is_empty();
+        let is_needed = !inner.out.is_empty() || !inner.steps.is_empty() || inner.is_wanted;
         if inner.retired || is_needed {
             return Poll::Ready(is_needed);
         }
@@ -53,6 +53,7 @@ pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>)
 async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Option<Bytes> {
     match backend.open(&connection.profile).await {
         Ok(link) => {
+            connection.is_open.set(true);
             let mut pump = Pump {
                 connection: connection.clone(),
                 link,

@@ -65,10 +65,10 @@ impl LoginState {
     }
 
     /// A login has succeeded. The password is kept as far as it is of use: to share a connection, to return from the twin.
-    pub(crate) fn succeeded(&mut self, login: Login, shares: bool, may_have_twin: bool) {
+    pub(crate) fn succeeded(&mut self, login: Login, may_have_twin: bool) {
         self.stage = Stage::Done;
         self.own = may_have_twin.then(|| login.clone());
-        self.shared = shares.then_some(login);
+        self.shared = Some(login);
     }
 
     /// Redis took a command that it takes from who is logged in.

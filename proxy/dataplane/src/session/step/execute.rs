@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockwarden_control::random;
 use lockwarden_control::ruleset::Active;
 use lockwarden_lock::outcome::{Answers, AskedBack};
-use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, Who, identify, plan};
+use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::rules::Durability;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Process;
@@ -18,6 +18,7 @@ use crate::session::Session;
 use crate::session::client::Client;
 use crate::session::client::block::Place;
 use crate::session::step::awaited::{InFlight, Look, Queued, QueuedStep};
+use crate::session::step::together::UnderWay;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
@@ -157,18 +158,21 @@ impl Session {
         step: &Plan,
         wanted: Option<Durability>,
     ) -> Result<Bytes, End> {
+        let _under_way = UnderWay::one();
         // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
         if !step.is_checked() && !self.client.connection.reads_are_noted() {
-            let mut answer = Bytes::from_static(SENT_ALONE);
-            if wanted.is_none() && self.transport.execute_together(step, || Look::Answer) {
-                answer = self.answer(inbox).await?;
-                self.transport.backend_link().was_in_group(answer != SENT_ALONE);
-            }
-            if answer == SENT_ALONE {
-                self.transport.execute(step, Form::Sha, Look::Answer, Muted::Yes);
-                self.ask_replicas(wanted);
-                answer = self.answer(inbox).await?;
-            }
+            let together = match wanted {
+                None => self.answered_together(inbox, step).await?,
+                Some(_) => None,
+            };
+            let answer = match together {
+                Some(answer) => answer,
+                None => {
+                    self.transport.execute(step, Form::Sha, Look::Answer, Muted::Yes);
+                    self.ask_replicas(wanted);
+                    self.answer(inbox).await?
+                }
+            };
             if Redirect::of(&answer).is_some() {
                 return Box::pin(self.follow_slot(inbox, step, wanted, answer)).await;
             }

@@ -150,11 +150,9 @@ impl Session {
         if self.client.connection.selected != 0 && self.client.connection.user != login.user {
             self.client.connection.trace.add(Trace::Pin);
         }
-        if self.multiplexed {
-            let backend = &self.client.shared.backend;
-            backend.passwords.proved(&login, backend.server.era());
-        }
-        self.client.logged_in(login, self.multiplexed);
+        let backend = &self.client.shared.backend;
+        backend.passwords.proved(&login, backend.server.era());
+        self.client.logged_in(login);
         inbox.set_limits(RequestLimits::default());
     }
 }

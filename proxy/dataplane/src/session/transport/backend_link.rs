@@ -121,6 +121,15 @@ impl BackendLink {
         self.shared = self.port.is_some();
     }
 
+    /// Requests go by a shared connection for a while, beside the session's own: by this one where one is given. Returns whether they do.
+    pub(crate) fn lend(&mut self, port: Option<Attachment>) -> bool {
+        if port.is_some() {
+            self.port = port;
+        }
+        self.shared = self.port.as_mut().is_some_and(Attachment::is_ready);
+        self.shared
+    }
+
     /// Gives the session's own connection away.
     pub(crate) fn give_up_own(&mut self) -> Option<Link> {
         self.own.take()

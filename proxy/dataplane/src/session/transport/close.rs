@@ -37,6 +37,16 @@ impl<L> Transport<L> {
         }
     }
 
+    /// Requests go by the session's own connection again, which hears now what was said meanwhile.
+    pub(crate) fn own_again(&mut self) {
+        self.backend_link.use_own(None);
+        if self.farewell == Farewell::Said
+            && let Some(own) = self.backend_link.in_use()
+        {
+            let _ = own.stream.shutdown_write();
+        }
+    }
+
     /// Ends a session whose client wants no more, where nothing is under way.
     pub(super) async fn end_if_closing(&mut self) -> Result<(), End> {
         // On a connection of its own the backend hangs up in its turn.

@@ -77,7 +77,7 @@ impl Session {
     /// here on, where nothing is under way.
     pub(crate) fn way(&mut self, class: &Class<'_>, request: &Request<'_>, more_follow: bool) -> Way {
         if !self.multiplexed {
-            return Way::InUse;
+            return self.way_of_its_own(class, request);
         }
         let needs = match needs(class, request) {
             Needs::Nothing if !self.is_bound() && !self.goes_alone() => {
@@ -104,6 +104,22 @@ impl Session {
             true => Way::Own,
             false => Way::InUse,
         }
+    }
+
+    /// The same where the session has a connection of its own: that goes on, and it is noticed what it alone knows.
+    fn way_of_its_own(&mut self, class: &Class<'_>, request: &Request<'_>) -> Way {
+        let may_be_any = match class {
+            Class::PassThrough(pass) => pass.is_unknown(),
+            Class::OtherName(_) => true,
+            _ => false,
+        };
+        if may_be_any {
+            self.client.connection.trace.add(Trace::Pin);
+        }
+        let connection = &self.client.connection;
+        // Steps of its own have gone by another connection.
+        let is_elsewhere = connection.has_shared && connection.block.is_none() && needs_offset(request.name());
+        if is_elsewhere { Way::Own } else { Way::InUse }
     }
 
     /// Reads and writes go by different shared connections, but never two of one session at a time.
@@ -173,7 +189,7 @@ impl Session {
     }
 
     /// Whether Redis remembers something of this connection that commands depend on, or others would wait for its client.
-    fn is_bound(&self) -> bool {
+    pub(crate) fn is_bound(&self) -> bool {
         self.client.connection.trace == Trace::Pin
             || self.client.connection.is_watching
             || self.client.connection.block.is_some()
@@ -262,7 +278,7 @@ impl Session {
         let same = self.transport.backend_link().port().is_some_and(|port| *port.profile() == profile);
         let port = match same {
             true => None,
-            false => match Attachment::new(&profile, &self.client.shared.backend) {
+            false => match Attachment::new(&profile, Traffic::Reads, &self.client.shared.backend) {
                 Some(port) => Some(port),
                 None => return,
             },
@@ -297,7 +313,7 @@ impl Client {
     }
 
     /// The kind of connection that this session needs.
-    fn profile(&self) -> Profile {
+    pub(crate) fn profile(&self) -> Profile {
         Profile {
             login: self.connection.login.shared().cloned(),
             db: self.connection.selected,
