@@ -184,7 +184,7 @@ fn a_server_that_is_a_replica_now_says_so_to_each() {
     }
 }
 
-/// Whether the script was run is not known: nobody is told that he has a lock, and nobody that he has none.
+/// Whether the script was run is not known: no client is told that it has its lock, or that it has not.
 #[test]
 fn where_the_server_dies_before_it_answers_all_of_them_lose_their_connection() {
     let mut redis = Redis::start();
@@ -271,7 +271,7 @@ mod of_their_own {
 
     /// Where a command has another name than its own, it may have chosen a database or a user.
     #[test]
-    fn behind_a_command_that_nobody_knows_steps_go_by_the_connection_that_had_it() {
+    fn behind_a_command_that_is_not_known_steps_go_by_the_connection_that_had_it() {
         let redis = Redis::start();
         let proxy = started(&redis);
         let clients = clients(&proxy, None);

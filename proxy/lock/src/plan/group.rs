@@ -33,8 +33,8 @@ struct Member<'a> {
     kind: Kind,
     lock: &'a [u8],
     record: &'a [u8],
-    /// Those of the step behind its keys.
-    words: Words<'a>,
+    /// The first of those behind its keys.
+    words: [&'a [u8]; 7],
 }
 
 impl<'a> Member<'a> {
@@ -58,7 +58,9 @@ impl<'a> Member<'a> {
         } else {
             return None;
         };
-        Some(Member { kind, lock, record, words })
+        let mut first: [&[u8]; 7] = [b""; 7];
+        first.iter_mut().zip(&words).for_each(|(place, word)| *place = word);
+        Some(Member { kind, lock, record, words: first })
     }
 
     /// TTL, what was asked for, and the TTL of the record.
@@ -73,14 +75,16 @@ impl<'a> Member<'a> {
     /// What the group is told of it; `terms` says which are its own.
     fn put(&self, terms: u8, step: &mut Step) {
         let mut part: SmallVec<[u8; 96]> = SmallVec::new();
-        match (self.kind, &self.words[..]) {
-            (Kind::Acquire, [value, front, ..]) => {
+        match self.kind {
+            Kind::Acquire => {
+                let [value, front, ..] = self.words;
                 part.extend_from_slice(front);
                 part.push(terms);
                 step.bytes(&part);
                 step.bytes(value);
             }
-            (Kind::Release | Kind::Extend, [flags, grant, claim, ..]) => {
+            Kind::Release | Kind::Extend => {
+                let [flags, grant, claim, ..] = self.words;
                 part.extend_from_slice(grant);
                 part.push(if flags.contains(&b'A') { b'A' } else { b'-' });
                 part.push(terms);
@@ -89,7 +93,6 @@ impl<'a> Member<'a> {
                 }
                 step.bytes(&part);
             }
-            _ => {}
         }
     }
 }
@@ -155,23 +158,25 @@ pub fn put_together<'a>(
     mut sent: impl FnMut(Sent<'_>),
 ) {
     let mut alone: SmallVec<[(usize, &Plan); MOST_IN_GROUP]> = SmallVec::new();
-    let mut waiting: SmallVec<[(usize, &Plan, Member<'_>); MOST_IN_GROUP]> = SmallVec::new();
+    let mut waiting = Vec::new();
     for (place, step) in steps.enumerate() {
         match Member::of(step) {
-            Some(member) => waiting.push((place, step, member)),
+            Some(member) => waiting.push(Some((place, step, member))),
             None => alone.push((place, step)),
         }
     }
     while !waiting.is_empty() {
-        let mut group: SmallVec<[(usize, &Plan, Member<'_>); MOST_IN_GROUP]> = SmallVec::new();
-        let mut later = SmallVec::new();
-        for one in waiting {
-            let is_new = group.len() < MOST_IN_GROUP && group.iter().all(|other| other.2.lock != one.2.lock);
-            if is_new { group.push(one) } else { later.push(one) }
-        }
-        waiting = later;
+        let mut group: Vec<(usize, &Plan, Member<'_>)> = Vec::with_capacity(waiting.len().min(MOST_IN_GROUP));
+        waiting.retain_mut(|one: &mut Option<_>| {
+            let is_new = |member: &Member<'_>| group.iter().all(|other| other.2.lock != member.lock);
+            if group.len() < MOST_IN_GROUP && one.as_ref().is_some_and(|(_, _, member)| is_new(member)) {
+                group.extend(one.take());
+            }
+            one.is_some()
+        });
         if group.len() < least {
-            alone.extend(group.into_iter().chain(waiting.drain(..)).map(|(place, step, _)| (place, step)));
+            let rest = group.into_iter().chain(waiting.into_iter().flatten());
+            alone.extend(rest.map(|(place, step, _)| (place, step)));
             break;
         }
         group.sort_by_key(|(_, _, member)| member.kind);

@@ -6,6 +6,7 @@ use std::mem;
 use lockwarden_control::net::buffer_pool::put;
 use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, Sent, put_together};
 use lockwarden_resp::Elements;
+use memchr::memmem;
 
 use super::{Due, Inner, Place, wake};
 
@@ -61,6 +62,8 @@ impl Inner {
     pub(super) fn hand_out(&mut self, places: &[Place], answer: &[u8]) -> bool {
         let answers: Option<Vec<&[u8]>> = match answer[0] {
             b'*' => Elements::of(answer).map(|elements| elements.map(|range| &answer[range]).collect()),
+            // A script that ended midway, which ours do not.
+            b'-' if memmem::find(answer, b"user_script").is_some() => None,
             // Redis did not begin with it, or the script found that it can do nothing.
             b'-' | b':' => {
                 self.steps.is_known &= !answer.starts_with(b"-NOSCRIPT");

@@ -18,7 +18,7 @@ use crate::session::transport::request_buffer::RequestBuffer;
 
 /// Steps that are under way on a thread, this one included, from which on it pays to send them together.
 const MANY: usize = 4;
-/// Redis is not to take a session's own connection for one that nobody uses (`timeout`).
+/// Redis is not to take a session's own connection for one that is not in use (`timeout`).
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 
 thread_local! {

@@ -126,7 +126,10 @@ impl BackendLink {
         if port.is_some() {
             self.port = port;
         }
-        self.shared = self.port.as_mut().is_some_and(Attachment::is_ready);
+        self.shared = self.port.as_mut().is_some_and(|port| {
+            port.mend();
+            port.is_ready()
+        });
         self.shared
     }
 
