@@ -62,8 +62,8 @@ pub struct Session {
     pub client: Client,
     /// Connections to the backend are shared.
     pub(crate) multiplexed: bool,
-    /// When a step went by the connection of its own last that could have gone with others'.
-    pub(crate) alone_at: Instant,
+    /// In which second of the process a step went by the connection of its own last that could have gone with others'.
+    pub(crate) alone_in: u32,
     /// The step whose answer did not come before the session's end.
     pub(crate) orphan: Option<Box<InFlight>>,
     /// The client said that it goes.
@@ -121,7 +121,7 @@ impl Session {
             transport,
             client: Client::new(shared, holder, peer, connection, tally),
             multiplexed,
-            alone_at: Instant::now(),
+            alone_in: 0,
             orphan: None,
             took_leave: false,
             draining: false,

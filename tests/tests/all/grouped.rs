@@ -80,8 +80,7 @@ fn of_many_that_want_one_lock_one_gets_it() {
     let proxy = started(&redis);
     let clients = clients(&proxy, None);
     ask_at_once(&proxy, &clients, |at| format!("SET lock:one a{at} NX PX 9000"));
-    let won: Vec<usize> =
-        (0..CLIENTS).filter(|at| clients[*at].then().reply().to_string() == "+OK").collect();
+    let won: Vec<usize> = (0..CLIENTS).filter(|at| clients[*at].then().reply().to_string() == "+OK").collect();
     let [winner] = won[..] else {
         panic!("{won:?} have it");
     };
@@ -229,7 +228,8 @@ mod of_their_own {
         let proxy = started(&redis);
         let clients = clients(&proxy, None);
         go_together(&redis, &proxy, &clients);
-        for (line, reply) in [("SET lock:# a# NX PX 9000", "+OK"), ("PEXPIRE lock:# 20000", ":1"), ("DEL lock:#", ":1")] {
+        for (line, reply) in [("SET lock:# a# NX PX 9000", "+OK"), ("PEXPIRE lock:# 20000", ":1"), ("DEL lock:#", ":1")]
+        {
             ask_at_once(&proxy, &clients, |at| line.replace('#', &at.to_string()));
             each_gets(&clients, |_| reply);
         }

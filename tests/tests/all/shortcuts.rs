@@ -354,7 +354,7 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
         let asked_for: Vec<Asked<'_>> = LOCKS
             .map(|lock| {
                 let value = numbers.mostly(&VALUES);
-                let kind = numbers.below(3) as usize;
+                let kind = numbers.below(3);
                 let mut before = Before::draw(&mut numbers, value);
                 before.lock = before.lock.filter(|_| kind > 0 || numbers.below(2) == 0);
                 Asked { lock, kind, both: &scripts[kind], before, arguments: draws[kind](&mut numbers, value) }
@@ -406,7 +406,11 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
                 && by_group.0 == keys
                 && by_group.1.iter().zip(&ttls).all(near);
             let shown = (answered.escape_ascii().to_string(), own.map(|own| own.escape_ascii().to_string()));
-            assert!(is_like, "case {case}\n{:?}\n{:?}\n{shown:?}\n{by_group:?}\n{keys:?} {ttls:?}", one.before, one.arguments);
+            assert!(
+                is_like,
+                "case {case}\n{:?}\n{:?}\n{shown:?}\n{by_group:?}\n{keys:?} {ttls:?}",
+                one.before, one.arguments
+            );
             match &answered[..] == SENT_ALONE {
                 true => alone += 1,
                 false => together[one.kind] += 1,

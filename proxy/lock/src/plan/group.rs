@@ -221,9 +221,12 @@ fn script<'m, 'a: 'm>(members: impl Iterator<Item = &'m Member<'a>> + Clone) -> 
 fn words(mut bytes: &[u8]) -> Words<'_> {
     let mut words = Words::new();
     while let Some(end) = memchr(b'\n', bytes) {
-        let length = bytes.get(1..end.saturating_sub(1)).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+        let length =
+            bytes.get(1..end.saturating_sub(1)).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         let Some(length) = length else { break };
-        let (Some(word), Some(rest)) = (bytes.get(end + 1..).and_then(|rest| rest.get(..length)), bytes.get(end + length + 3..)) else {
+        let (Some(word), Some(rest)) =
+            (bytes.get(end + 1..).and_then(|rest| rest.get(..length)), bytes.get(end + length + 3..))
+        else {
             break;
         };
         words.push(word);

@@ -161,17 +161,17 @@ impl Session {
         let _under_way = UnderWay::one();
         // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
         if !step.is_checked() && !self.client.connection.reads_are_noted() {
-            let together = match wanted {
-                None => self.answered_together(inbox, step).await?,
-                Some(_) => None,
-            };
-            let answer = match together {
-                Some(answer) => answer,
-                None => {
+            let mut is_together = wanted.is_none() && self.send_together(step);
+            let answer = loop {
+                if !is_together {
                     self.transport.execute(step, Form::Sha, Look::Answer, Muted::Yes);
                     self.ask_replicas(wanted);
-                    self.answer(inbox).await?
                 }
+                let answer = self.answer(inbox).await?;
+                if !is_together || self.is_answered_together(&answer) {
+                    break answer;
+                }
+                is_together = false;
             };
             if Redirect::of(&answer).is_some() {
                 return Box::pin(self.follow_slot(inbox, step, wanted, answer)).await;

@@ -3,7 +3,6 @@
 //! knows matters to a step.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::plan::{Plan, SENT_ALONE};
@@ -13,13 +12,9 @@ use crate::backend::shared_connection::Attachment;
 use crate::session::Session;
 use crate::session::client::login::Acting;
 use crate::session::step::awaited::Look;
-use crate::session::transport::End;
-use crate::session::transport::request_buffer::RequestBuffer;
 
 /// Steps that are under way on a thread, this one included, from which on it pays to send them together.
 const MANY: usize = 4;
-/// Redis is not to take a session's own connection for one that is not in use (`timeout`).
-const ALONE_EVERY: Duration = Duration::from_secs(1);
 
 thread_local! {
     static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
@@ -42,30 +37,35 @@ impl Drop for UnderWay {
 }
 
 impl Session {
-    /// The answer to a step that was sent together with others; `None` where it is to be sent by itself: nothing was done for it.
-    pub(super) async fn answered_together(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        step: &Plan,
-    ) -> Result<Option<Bytes>, End> {
-        let is_lent = !self.transport.is_shared();
-        if is_lent && !self.lends() {
-            return Ok(None);
+    /// Sends a step together with those of others. Returns false where it is to be sent by itself.
+    pub(super) fn send_together(&mut self, step: &Plan) -> bool {
+        if !self.transport.is_shared() && !self.lends() {
+            return false;
         }
-        let mut answer = Bytes::from_static(SENT_ALONE);
-        if self.transport.execute_together(step, || Look::Answer) {
-            answer = self.answer(inbox).await?;
-            self.transport.backend_link().was_in_group(answer != SENT_ALONE);
+        let is_sent = self.transport.execute_together(step, || Look::Answer);
+        if !is_sent {
+            self.is_itself_again();
         }
-        if is_lent {
+        is_sent
+    }
+
+    /// Whether a step that was sent so has its answer. If not, nothing was done for it, and it is to be sent by itself.
+    pub(super) fn is_answered_together(&mut self, answer: &Bytes) -> bool {
+        let is_done = answer != SENT_ALONE;
+        self.transport.backend_link().was_in_group(is_done);
+        self.is_itself_again();
+        is_done
+    }
+
+    fn is_itself_again(&mut self) {
+        if !self.multiplexed {
             self.transport.own_again();
         }
-        Ok((answer != SENT_ALONE).then_some(answer))
     }
 
     /// Goes by the shared connection of its kind, where that is open and makes no difference.
     fn lends(&mut self) -> bool {
-        if UNDER_WAY.get() < MANY || self.is_bound() || !self.transport.may_change_uplink() {
+        if self.multiplexed || UNDER_WAY.get() < MANY || self.is_bound() || !self.transport.may_change_uplink() {
             return false;
         }
         let is_as_itself = self.client.connection.login.acting() == Acting::Own && !self.client.has_twin();
@@ -73,9 +73,9 @@ impl Session {
         if !is_as_itself || self.client.active().quarantines || self.client.shared.backend.server.in_cluster() {
             return false;
         }
-        let now = Instant::now();
-        if now.saturating_duration_since(self.alone_at) > ALONE_EVERY {
-            self.alone_at = now;
+        // Redis is not to take its own connection for one that is not in use (`timeout`), so the first one in each second goes by that.
+        let second = u32::try_from(self.client.shared.started.elapsed().as_secs()).unwrap_or_default();
+        if std::mem::replace(&mut self.alone_in, second) != second {
             return false;
         }
         let profile = self.client.profile();
