@@ -149,7 +149,7 @@ pub enum Sent<'a> {
     Alone(usize),
 }
 
-/// Writes these steps: `least` of them or more together, at most [`MOST_IN_GROUP`], where they are usual and each is about another lock, by a
+/// Writes these steps: `least` of them or more together, at most 32, where they are usual and each is about another lock, by a
 /// script in this form; all others each by itself. `sent` is told of each request.
 pub fn put_together<'a>(
     steps: impl Iterator<Item = &'a Plan>,
