@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cluster::ShardId;
 use super::profile::{Profile, Traffic};
@@ -20,6 +20,8 @@ const MAX_KINDS: usize = 64;
 const MAX_ASIDE: usize = 4;
 /// Connections that are kept for the next session that needs one of its own, of each kind.
 const MAX_SPARE: usize = 32;
+/// So long after one could not be opened none is opened that no client needs.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// What was not used from one look to the next is closed.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
@@ -34,6 +36,8 @@ type Key = (ShardId, Profile);
 struct Pool {
     kinds: HashMap<Key, Kind>,
     spare: HashMap<Key, Vec<Spare>>,
+    /// Kinds of which a shared connection could not be opened lately.
+    unopened: HashMap<Key, Instant>,
     /// A task looks after it.
     tended: bool,
 }
@@ -148,6 +152,25 @@ pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
     if is_new.is_some() {
         connection.retire();
     }
+}
+
+/// This connection could not be opened: a password is not valid any more, or the server takes no more.
+pub(super) fn could_not_be_opened(connection: &SharedConnection) {
+    POOL.with_borrow_mut(|pool| {
+        let now = Instant::now();
+        pool.unopened.retain(|_, at| now.duration_since(*at) < PAUSE_AFTER_FAILURE);
+        if pool.unopened.len() < MAX_KINDS {
+            pool.unopened.insert(connection.key(), now);
+        }
+    });
+}
+
+/// Whether one of its kind may be opened without need.
+pub(super) fn may_be_opened(connection: &SharedConnection) -> bool {
+    POOL.with_borrow(|pool| {
+        let at = pool.unopened.get(&connection.key());
+        at.is_none_or(|at| at.elapsed() >= PAUSE_AFTER_FAILURE)
+    })
 }
 
 /// This connection is closed.

@@ -142,14 +142,19 @@ impl SharedConnection {
         (self.shard, self.profile.clone())
     }
 
-    /// Whether it leads to the backend; where it does not yet, it will soon.
+    /// Whether it leads to the backend.
+    fn is_open(&self) -> bool {
+        self.is_open.get()
+    }
+
+    /// The same; where it does not yet, it will soon.
     pub(super) fn is_ready(&self) -> bool {
-        if !self.is_open.get() {
+        if !self.is_open() {
             let mut inner = self.inner.borrow_mut();
             inner.is_wanted = true;
             wake(&mut inner.pump);
         }
-        self.is_open.get() && !self.inner.borrow().retired
+        self.is_open() && !self.inner.borrow().retired
     }
 
     /// Marks it as one on which nothing comes. Returns whether it was in use until now.

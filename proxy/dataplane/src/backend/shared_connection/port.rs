@@ -127,7 +127,8 @@ impl Attachment {
 
     /// Whether what is sent now is on its way to the server that the backend's name leads to. If not, the next look may find that it is.
     pub(crate) fn is_ready(&mut self) -> bool {
-        self.follow_era() && self.connection.is_ready()
+        let is_had = self.connection.is_open() || pool::may_be_opened(&self.connection);
+        is_had && self.follow_era() && self.connection.is_ready()
     }
 
     /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there

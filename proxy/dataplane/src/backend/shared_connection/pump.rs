@@ -94,6 +94,7 @@ async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Opt
         }
         // The upkeep connection says once that the backend is down.
         Err(error) => {
+            pool::could_not_be_opened(connection);
             tracing::debug!(%error, "no shared connection to the backend");
             error.for_client()
         }
