@@ -21,7 +21,7 @@ const MAX_ASIDE: usize = 4;
 /// Connections that are kept for the next session that needs one of its own, of each kind.
 const MAX_SPARE: usize = 32;
 /// So long after one could not be opened none is opened that no client needs.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(5);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(300);
 /// What was not used from one look to the next is closed.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 

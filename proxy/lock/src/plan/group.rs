@@ -138,6 +138,11 @@ impl Plan {
         words.iter().for_each(|word| step.bytes(word));
         step.done(script)
     }
+
+    /// Whether it may be one of a group.
+    pub fn is_usual(&self) -> bool {
+        Member::of(self).is_some()
+    }
 }
 
 /// How steps were sent; each is called by its place among them.

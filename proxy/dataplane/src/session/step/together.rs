@@ -39,7 +39,7 @@ impl Drop for UnderWay {
 impl Session {
     /// Sends a step together with those of others. Returns false where it is to be sent by itself.
     pub(super) fn send_together(&mut self, step: &Plan) -> bool {
-        if !self.transport.is_shared() && !self.lends() {
+        if !self.transport.is_shared() && !self.lends(step) {
             return false;
         }
         let is_sent = self.transport.execute_together(step, || Look::Answer);
@@ -64,8 +64,9 @@ impl Session {
     }
 
     /// Goes by the shared connection of its kind, where that is open and makes no difference.
-    fn lends(&mut self) -> bool {
-        if self.multiplexed || UNDER_WAY.get() < MANY || self.is_bound() || !self.transport.may_change_uplink() {
+    fn lends(&mut self, step: &Plan) -> bool {
+        let are_many = UNDER_WAY.get() >= MANY && !self.multiplexed;
+        if !are_many || self.is_bound() || !self.transport.may_change_uplink() || !step.is_usual() {
             return false;
         }
         let is_as_itself = self.client.connection.login.acting() == Acting::Own && !self.client.has_twin();

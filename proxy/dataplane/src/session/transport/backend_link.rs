@@ -126,9 +126,10 @@ impl BackendLink {
         if port.is_some() {
             self.port = port;
         }
+        let own = self.own.as_ref().map(|own| own.era);
         self.shared = self.port.as_mut().is_some_and(|port| {
             port.mend();
-            port.is_ready()
+            port.is_ready() && own == Some(port.era())
         });
         self.shared
     }
