@@ -14,7 +14,7 @@ use crate::session::client::login::Acting;
 use crate::session::step::awaited::Look;
 
 /// Steps that are under way on a thread, this one included, from which on it pays to send them together.
-const MANY: usize = 4;
+const MANY: usize = 6;
 
 thread_local! {
     static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
