@@ -1,14 +1,14 @@
 //! A map that forgets what was not used for long: bounded, and as cheap as two hash maps. It keeps a
 //! young half and an old one; using a value makes it young, and when the young half is full, the old
-//! one is forgotten.
+//! one is forgotten. Values are in boxes: many are long, and of the places of a hash map a half may be empty.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 
 /// See the module.
 pub(super) struct Recent<K, V, S = RandomState> {
-    young: HashMap<K, V, S>,
-    old: HashMap<K, V, S>,
+    young: HashMap<K, Box<V>, S>,
+    old: HashMap<K, Box<V>, S>,
     half: usize,
     /// What is kept even if it was not used for long, as far as there is room.
     keeps: fn(&V) -> bool,
@@ -22,15 +22,16 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
 
     /// The value, without using it.
     pub(super) fn get(&self, key: &K) -> Option<&V> {
-        self.young.get(key).or_else(|| self.old.get(key))
+        self.young.get(key).or_else(|| self.old.get(key)).map(Box::as_ref)
     }
 
     /// The same, to change it.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        match self.young.get_mut(key) {
+        let value = match self.young.get_mut(key) {
             Some(value) => Some(value),
             None => self.old.get_mut(key),
-        }
+        };
+        value.map(Box::as_mut)
     }
 
     /// Uses the value. Where there is none it is made, with a key of its own.
@@ -40,7 +41,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
                 Some(known) => known,
                 None => {
                     let key = own(key);
-                    let value = make(&key);
+                    let value = Box::new(make(&key));
                     (key, value)
                 }
             };
@@ -53,11 +54,11 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.young.iter().chain(&self.old)
+        self.young.iter().chain(&self.old).map(|(key, value)| (key, &**value))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
-        self.young.iter_mut().chain(&mut self.old)
+        self.young.iter_mut().chain(&mut self.old).map(|(key, value)| (key, &mut **value))
     }
 
     fn grow_old(&mut self) {
