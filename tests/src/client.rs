@@ -322,6 +322,15 @@ impl Client {
         }
     }
 
+    /// How often the server has carried out a command, as its statistics call it.
+    #[track_caller]
+    pub fn calls(&self, command: &str) -> u64 {
+        let all = self.sends("INFO commandstats").text();
+        let start = format!("cmdstat_{command}:calls=");
+        let calls = all.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number of calls"))
+    }
+
     /// The next reply, if it comes within this time and before the other side closes.
     pub fn reply_if_any(&self, within: Duration) -> Option<Reply> {
         self.next_reply(within).ok().map(|(reply, _)| reply)

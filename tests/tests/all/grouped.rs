@@ -44,15 +44,16 @@ fn each_gets(clients: &[Client], reply: impl Fn(usize) -> &'static str) {
     }
 }
 
+/// Each takes a lock of its own, in the same moment.
+#[track_caller]
+fn take_at_once(proxy: &Proxy, clients: &[Client], name: &str) {
+    ask_at_once(proxy, clients, |at| format!("SET lock:{name}-{at} a NX PX 9000"));
+    each_gets(clients, |_| "+OK");
+}
+
 /// How many scripts Redis has run for clients.
 fn scripts(console: &Client) -> u64 {
-    let all = console.sends("INFO commandstats").text();
-    let of = |name: &str| {
-        let line = all.lines().find_map(|line| line.strip_prefix(name));
-        let calls = line.and_then(|line| line.split(',').next());
-        calls.map_or(0, |calls| calls.parse::<u64>().expect("a number"))
-    };
-    of("cmdstat_eval:calls=") + of("cmdstat_evalsha:calls=")
+    console.calls("eval") + console.calls("evalsha")
 }
 
 #[test]
@@ -116,8 +117,7 @@ fn a_server_that_has_forgotten_the_script_is_told_it_again() {
     let clients = clients(&proxy, None);
     for round in 0..3 {
         redis.client().sends("SCRIPT FLUSH").gets("+OK");
-        ask_at_once(&proxy, &clients, |at| format!("SET lock:{round}-{at} a NX PX 9000"));
-        each_gets(&clients, |_| "+OK");
+        take_at_once(&proxy, &clients, &round.to_string());
     }
 }
 
@@ -151,8 +151,7 @@ fn a_user_who_loses_a_command_that_only_the_common_script_needs_has_his_locks_al
     let clients = clients(&proxy, Some("AUTH app secret"));
     console.sends("ACL SETUSER app -mget").gets("+OK");
     for round in 0..3 {
-        ask_at_once(&proxy, &clients, |at| format!("SET lock:{round}-{at} a NX PX 9000"));
-        each_gets(&clients, |_| "+OK");
+        take_at_once(&proxy, &clients, &round.to_string());
     }
 }
 

@@ -20,17 +20,6 @@ fn takes(holder: &Client, locks: usize) {
     }
 }
 
-/// How often Redis has carried out a command.
-fn calls(redis: &Client, command: &str) -> f64 {
-    let info = redis.sends("INFO commandstats").text();
-    let start = format!("cmdstat_{command}:calls=");
-    let calls = info.lines().find_map(|line| line.strip_prefix(&start));
-    calls.map_or(0.0, |rest| {
-        let number = rest.split(',').next().unwrap_or_default();
-        number.parse().expect("a number of calls")
-    })
-}
-
 #[test]
 fn many_leases_are_renewed_in_one_call_and_by_the_scripts_name() {
     let redis = Redis::start();
@@ -47,9 +36,9 @@ fn many_leases_are_renewed_in_one_call_and_by_the_scripts_name() {
     redis.thaw();
     wait_for("the second round of renewals", || proxy.metric(&renewals("renewed")) >= 1000.0);
     // The scripts that find other leases are among them.
-    let (short, whole) = (calls(&console, "evalsha"), calls(&console, "eval"));
-    assert!(short <= 50.0, "{short} calls for 500 renewals");
-    assert!(whole <= 20.0, "{whole} times the text went along");
+    let (short, whole) = (console.calls("evalsha"), console.calls("eval"));
+    assert!(short <= 50, "{short} calls for 500 renewals");
+    assert!(whole <= 20, "{whole} times the text went along");
     assert_eq!(proxy.metric(LAPSED), 0.0);
 }
 

@@ -3,6 +3,7 @@
 //! both ways must do the same. And what a group of steps does for each lock must be what its own step does, or nothing.
 
 use bytes::{Bytes, BytesMut};
+use lockwarden_lock::companion::{companion_key, debts_beside};
 use lockwarden_lock::outcome::{Answers, AskedBack, asked_back, read};
 use lockwarden_lock::plan::{Form, Plan, SENT_ALONE, Sent, put_together};
 use lockwarden_lock::record::{DEBT_BYTES, DEBT_ENDS, WAITS};
@@ -25,9 +26,13 @@ struct Both {
     whole: String,
 }
 
+const PREFIX: &[u8] = b"lw:";
+
 /// A lock, its record, and the debts about it.
 fn keys(lock: &str) -> [String; 3] {
-    [lock.to_owned(), format!("lw:{{0j4}}:{lock}"), format!("lw:{{0j4}}#{lock}")]
+    let record = companion_key(PREFIX, lock.as_bytes());
+    let debts = debts_beside(&record);
+    [lock.into(), record, debts].map(|key| String::from_utf8(key).expect("a test's keys are text"))
 }
 
 fn at_this_time(script: &Script) -> String {
@@ -160,9 +165,12 @@ struct After {
 
 impl After {
     fn is_like(&self, other: &After) -> bool {
-        let near = |(one, two): (&i64, &i64)| (one - two).abs() < SAME_TTL_MS;
-        self.answer == other.answer && self.left == other.left && self.ttls.iter().zip(&other.ttls).all(near)
+        self.answer == other.answer && self.left == other.left && are_near(&self.ttls, &other.ttls)
     }
+}
+
+fn are_near(ttls: &[i64], others: &[i64]) -> bool {
+    ttls.iter().zip(others).all(|(one, two)| (one - two).abs() < SAME_TTL_MS)
 }
 
 fn after(redis: &Client, text: &str, arguments: &[Vec<u8>]) -> After {
@@ -362,10 +370,7 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
             .into();
         let plans: Vec<Plan> = asked_for
             .iter()
-            .map(|one| {
-                let [lock, record, _] = keys(one.lock);
-                Plan::of_words(one.both.script, lock.as_bytes(), record.as_bytes(), &one.arguments)
-            })
+            .map(|one| Plan::of_words(one.both.script, one.lock.as_bytes(), PREFIX, &one.arguments))
             .collect();
         let mut request = BytesMut::new();
         let mut order = Vec::new();
@@ -394,26 +399,20 @@ fn a_group_does_for_each_lock_what_its_own_step_does_or_nothing() {
             let one = &asked_for[place];
             let by_group = left(&redis, one.lock);
             one.before.put(&redis, one.lock);
-            let (own, (keys, ttls)) = match &answered[..] == SENT_ALONE {
-                true => (None, left(&redis, one.lock)),
-                false => {
-                    let own = asked(&redis, one.lock, &one.both.brief, &one.arguments);
-                    (Some(own), left(&redis, one.lock))
-                }
-            };
-            let near = |(one, two): (&i64, &i64)| (one - two).abs() < SAME_TTL_MS;
-            let is_like = own.as_ref().is_none_or(|own| own == answered)
-                && by_group.0 == keys
-                && by_group.1.iter().zip(&ttls).all(near);
+            let is_done = answered != SENT_ALONE;
+            let own = is_done.then(|| asked(&redis, one.lock, &one.both.brief, &one.arguments));
+            let (keys, ttls) = left(&redis, one.lock);
+            let is_like =
+                own.as_ref().is_none_or(|own| own == answered) && by_group.0 == keys && are_near(&by_group.1, &ttls);
             let shown = (answered.escape_ascii().to_string(), own.map(|own| own.escape_ascii().to_string()));
             assert!(
                 is_like,
                 "case {case}\n{:?}\n{:?}\n{shown:?}\n{by_group:?}\n{keys:?} {ttls:?}",
                 one.before, one.arguments
             );
-            match &answered[..] == SENT_ALONE {
-                true => alone += 1,
-                false => together[one.kind] += 1,
+            match is_done {
+                true => together[one.kind] += 1,
+                false => alone += 1,
             }
         }
     }

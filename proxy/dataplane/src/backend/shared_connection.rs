@@ -149,12 +149,12 @@ impl SharedConnection {
 
     /// The same; where it does not yet, it will soon.
     pub(super) fn is_ready(&self) -> bool {
+        let mut inner = self.inner.borrow_mut();
         if !self.is_open() {
-            let mut inner = self.inner.borrow_mut();
             inner.is_wanted = true;
             wake(&mut inner.pump);
         }
-        self.is_open() && !self.inner.borrow().retired
+        self.is_open() && !inner.retired
     }
 
     /// Marks it as one on which nothing comes. Returns whether it was in use until now.

@@ -3,14 +3,14 @@
 //! each `.lua` file). For anything that turns out to be unusual on Redis the script does nothing and says so.
 
 use bytes::BytesMut;
-use memchr::memchr;
+use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan, bulk_text};
 use smallvec::SmallVec;
 
-use super::Plan;
 use super::step::Step;
-use super::{Form, Text};
+use super::{Form, Plan, Text};
 use crate::record::MAX_STORED_TOKEN;
 use crate::scripts::{self, Script};
+use crate::token::Grant;
 
 /// Steps in one group: as many keep Redis busy for some 150 µs.
 const MOST_IN_GROUP: usize = 32;
@@ -127,14 +127,14 @@ fn is_by_session(flags: &[u8], grant: &[u8], claim: &[u8]) -> bool {
     let is_compared = flags.contains(&b'c');
     flags.starts_with(b"rs")
         && !flags.iter().any(|flag| b"guzB".contains(flag))
-        && grant.len() == 16
+        && grant.len() == size_of::<Grant>()
         && !(is_compared && claim.is_empty())
 }
 
 impl Plan {
-    /// A step of these words, in the order on top of its script.
-    pub fn of_words(script: &'static Script, lock: &[u8], record: &[u8], words: &[Vec<u8>]) -> Plan {
-        let mut step = Step::around(lock, record);
+    /// A step about one lock of these words, in the order on top of its script.
+    pub fn of_words(script: &'static Script, lock: &[u8], companion_prefix: &[u8], words: &[Vec<u8>]) -> Plan {
+        let mut step = Step::new(&[lock], companion_prefix, &[]);
         words.iter().for_each(|word| step.bytes(word));
         step.done(script)
     }
@@ -225,17 +225,12 @@ fn script<'m, 'a: 'm>(members: impl Iterator<Item = &'m Member<'a>> + Clone) -> 
 /// The bulk strings that these bytes are.
 fn words(mut bytes: &[u8]) -> Words<'_> {
     let mut words = Words::new();
-    while let Some(end) = memchr(b'\n', bytes) {
-        let length =
-            bytes.get(1..end.saturating_sub(1)).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-        let Some(length) = length else { break };
-        let (Some(word), Some(rest)) =
-            (bytes.get(end + 1..).and_then(|rest| rest.get(..length)), bytes.get(end + length + 3..))
-        else {
-            break;
-        };
+    let mut scanner = ReplyScanner::new(ReplyLimits::default());
+    while let Ok(Scan::Complete { consumed }) = scanner.scan(bytes)
+        && let Some(word) = bulk_text(&bytes[..consumed])
+    {
         words.push(word);
-        bytes = rest;
+        bytes = &bytes[consumed..];
     }
     words
 }
@@ -245,10 +240,9 @@ mod tests {
     use super::*;
 
     fn acquire(lock: &str, ttl: &str, flags: &str) -> Plan {
-        let record = format!("lw:{{0j4}}:{lock}");
         let front = [b"1L@".as_slice(), &[7; 48]].concat();
         let words = [b"v", &front[..], ttl.as_bytes(), b"0000000009000", b"609000", b"h", flags.as_bytes(), b""];
-        Plan::of_words(&scripts::ACQUIRE, lock.as_bytes(), record.as_bytes(), &words.map(<[u8]>::to_vec))
+        Plan::of_words(&scripts::ACQUIRE, lock.as_bytes(), b"lw:", &words.map(<[u8]>::to_vec))
     }
 
     fn sent(steps: &[Plan], least: usize) -> Vec<String> {

@@ -49,18 +49,6 @@ impl Step {
         step
     }
 
-    /// Begins with one lock and its record.
-    pub(super) fn around(lock: &[u8], record: &[u8]) -> Step {
-        let mut step = Step { out: BytesMut::with_capacity(512), words: 0, one_lock: None };
-        step.number(2);
-        let number = step.out.len();
-        step.bytes(lock);
-        let end = step.out.len();
-        step.bytes(record);
-        step.one_lock = Some([number, end, step.out.len()]);
-        step
-    }
-
     /// Begins with nothing.
     pub(super) fn empty() -> Step {
         Step { out: BytesMut::with_capacity(256), words: 0, one_lock: None }

@@ -51,8 +51,7 @@ fn what_a_client_has_chosen_holds_for_its_steps_too() {
     go_together(&redis, &proxy, &clients);
     clients.iter().for_each(|client| client.sends("SELECT 3").gets("+OK"));
     for round in 0..3 {
-        ask_at_once(&proxy, &clients, |at| format!("SET lock:{round}-{at} a NX PX 9000"));
-        each_gets(&clients, |_| "+OK");
+        take_at_once(&proxy, &clients, &round.to_string());
     }
     console.sends("SELECT 3").gets("+OK");
     assert_eq!(console.sends("EXISTS lock:0-0 lock:1-5 lock:2-11").integer(), 3);
@@ -79,8 +78,7 @@ fn behind_a_command_that_is_not_known_steps_go_by_the_connection_that_had_it() {
     let console = redis.client();
     for round in 0..3 {
         let before = scripts(&console);
-        ask_at_once(&proxy, &clients, |at| format!("SET lock:{round}-{at} a NX PX 9000"));
-        each_gets(&clients, |_| "+OK");
+        take_at_once(&proxy, &clients, &round.to_string());
         assert!(scripts(&console) - before >= CLIENTS as u64);
     }
 }
@@ -94,8 +92,7 @@ fn a_client_whose_password_was_changed_has_its_locks_by_its_own_connection() {
     let clients = clients(&proxy, Some("AUTH app secret"));
     console.sends("ACL SETUSER app resetpass >another").gets("+OK");
     for round in 0..8 {
-        ask_at_once(&proxy, &clients, |at| format!("SET lock:{round}-{at} a NX PX 9000"));
-        each_gets(&clients, |_| "+OK");
+        take_at_once(&proxy, &clients, &round.to_string());
     }
     // Nor is the server asked again and again whether it lets them in after all.
     let stats = console.sends("INFO stats").text();

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_control::net::buffer_pool::{give_back, move_front};
 use lockwarden_lock::plan::Plan;
 
-use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register};
+use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register, wake};
 use crate::backend::profile::{Profile, Traffic};
 use crate::backend::server_info::Standing;
 use crate::backend::{Backend, pool};
@@ -151,9 +151,7 @@ impl Attachment {
             Some(Due::Frames { place, frames }) if Rc::ptr_eq(place, &self.place) => *frames += replies,
             _ => inner.due.push_back(Due::Frames { place: self.place.clone(), frames: replies }),
         }
-        if let Some(pump) = inner.pump.take() {
-            pump.wake();
-        }
+        wake(&mut inner.pump);
     }
 
     /// Sends one step, with those of others if there are some. Takes it only where nothing of this session is due and there is room.
@@ -170,9 +168,7 @@ impl Attachment {
             return false;
         }
         inner.add_step(&self.place, step.clone());
-        if let Some(pump) = inner.pump.take() {
-            pump.wake();
-        }
+        wake(&mut inner.pump);
         true
     }
 
@@ -256,9 +252,7 @@ impl Attachment {
             place.replies.clear();
             give_back(&mut place.replies);
         }
-        if let Some(pump) = place.drained.take() {
-            pump.wake();
-        }
+        wake(&mut place.drained);
         Poll::Ready(Ok(()))
     }
 }
@@ -274,8 +268,6 @@ impl Drop for Attachment {
         // them.
         place.gone = true;
         place.replies = BytesMut::new();
-        if let Some(pump) = place.drained.take() {
-            pump.wake();
-        }
+        wake(&mut place.drained);
     }
 }

@@ -42,7 +42,7 @@ impl Session {
         if !self.transport.is_shared() && !self.lends(step) {
             return false;
         }
-        let is_sent = self.transport.execute_together(step, || Look::Answer);
+        let is_sent = self.transport.execute_together(step, Look::Answer);
         if !is_sent {
             self.is_itself_again();
         }
@@ -59,14 +59,14 @@ impl Session {
 
     fn is_itself_again(&mut self) {
         if !self.multiplexed {
-            self.transport.own_again();
+            self.transport.backend_link().use_own(None);
         }
     }
 
     /// Goes by the shared connection of its kind, where that is open and makes no difference.
     fn lends(&mut self, step: &Plan) -> bool {
         let are_many = UNDER_WAY.get() >= MANY && !self.multiplexed;
-        if !are_many || self.is_bound() || !self.transport.may_change_uplink() || !step.is_usual() {
+        if !are_many || self.is_bound() || !self.transport.may_change_uplink() {
             return false;
         }
         let is_as_itself = self.client.connection.login.acting() == Acting::Own && !self.client.has_twin();
@@ -77,6 +77,9 @@ impl Session {
         // Redis is not to take its own connection for one that is not in use (`timeout`), so the first one in each second goes by that.
         let second = u32::try_from(self.client.shared.started.elapsed().as_secs()).unwrap_or_default();
         if std::mem::replace(&mut self.alone_in, second) != second {
+            return false;
+        }
+        if !step.is_usual() {
             return false;
         }
         let profile = self.client.profile();

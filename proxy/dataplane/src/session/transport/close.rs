@@ -30,19 +30,10 @@ impl<L> Transport<L> {
         if self.farewell != Farewell::WhenSent || !self.to_backend.is_empty() {
             return;
         }
-        self.farewell = Farewell::Said;
+        // One at rest beside a shared connection hears of it when it is in use again.
         if let Some(own) = self.backend_link.in_use() {
+            self.farewell = Farewell::Said;
             // An error means that the connection is gone already; reading will tell.
-            let _ = own.stream.shutdown_write();
-        }
-    }
-
-    /// Requests go by the session's own connection again, which hears now what was said meanwhile.
-    pub(crate) fn own_again(&mut self) {
-        self.backend_link.use_own(None);
-        if self.farewell == Farewell::Said
-            && let Some(own) = self.backend_link.in_use()
-        {
             let _ = own.stream.shutdown_write();
         }
     }

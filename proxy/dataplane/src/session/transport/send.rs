@@ -172,11 +172,11 @@ impl<L> Transport<L> {
     }
 
     /// Sends a step together with those of others, where it may go so; its answer is handed over, or [`SENT_ALONE`] in its place.
-    pub(crate) fn execute_together(&mut self, plan: &Plan, look: impl FnOnce() -> L) -> bool {
+    pub(crate) fn execute_together(&mut self, plan: &Plan, look: L) -> bool {
         let is_at_rest = self.expected.is_empty() && self.to_backend.is_empty() && !self.asks;
         let is_sent = is_at_rest && matches!(self.queued, Queued::None) && self.backend_link.send_step(plan);
         if is_sent {
-            self.expected.push_back(Expect::Look(look(), Muted::Yes));
+            self.expected.push_back(Expect::Look(look, Muted::Yes));
         }
         is_sent
     }
