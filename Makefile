@@ -128,7 +128,7 @@ test-tls: setup ## run the integration tests over TLS on both sides; some: ONLY=
 
 # Each server is a cluster of one node, with the proxy before the whole of it. Many tests have keys in several slots in one command or
 # block, or several databases, which no cluster takes; `once` are the files that have none.
-once := applications:: arriving:: deadlines:: delivery:: fencing_clients:: grace:: holder_lost:: jobs:: keep_alive:: keeping:: leaping:: lock_time:: long_ttls:: nesting:: next_chain:: overwriting:: paused::
+once := applications:: arriving:: bypass:: deadlines:: delivery:: fencing_clients:: grace:: holder_lost:: jobs:: keep_alive:: keeping:: leaping:: lock_time:: long_ttls:: nesting:: next_chain:: overwriting:: paused::
 test-cluster: setup ## run the integration tests of locks before a cluster; some: ONLY="wire:: blocks::"
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_TEST_BACKEND=cluster cargo test $(locked) --workspace --test all -- $(or $(ONLY),$(once))

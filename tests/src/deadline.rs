@@ -1,8 +1,18 @@
 //! Waiting for a condition instead of for a second. Every wait of the harness ends here or in a
 //! socket's read timeout, so no test can hang.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+/// Ends the threads that look at this, also where the test fails while they run.
+pub struct Stops<'a>(pub &'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// How long a condition may take to come true before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);

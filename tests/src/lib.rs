@@ -46,7 +46,7 @@ pub use certificates::{Authority, Issued, Subject};
 pub use client::{Client, Exchange, Writer, encode};
 pub use cluster::Cluster;
 pub use cores::Cores;
-pub use deadline::{PATIENCE, comes_true, holds_for, wait_for, wait_for_value};
+pub use deadline::{PATIENCE, Stops, comes_true, holds_for, wait_for, wait_for_value};
 pub use forwarder::Forwarder;
 pub use http::get_at;
 pub use machines::{Machine, Machines};
@@ -58,7 +58,7 @@ pub use process::{Finished, Process, binary, lockwarden, lockwarden_at, may_be_a
 pub use prometheus::{Alertmanager, Prometheus, installed};
 pub use proxy::Proxy;
 pub use record::{Record, State};
-pub use redis::Redis;
+pub use redis::{Redis, is_whole_run_with_cluster};
 pub use reply::Reply;
 pub use secure::Trust;
 pub use sentinels::{Failover, Sentinels, Switched};

@@ -389,7 +389,7 @@ impl Redis {
 }
 
 /// Whether tests run before a cluster of one node: LOCKWARDEN_TEST_BACKEND=cluster.
-pub(crate) fn is_whole_run_with_cluster() -> bool {
+pub fn is_whole_run_with_cluster() -> bool {
     std::env::var("LOCKWARDEN_TEST_BACKEND").is_ok_and(|backend| backend == "cluster")
 }
 

@@ -290,6 +290,7 @@ impl Front {
                 self.answer(error_frame(error));
             }
             Route::Every(joined) => self.ask_every(joined).await?,
+            Route::Flush => self.flush_every().await?,
             Route::Scan => self.scan().await?,
             Route::Draw => self.draw().await?,
             Route::Wait => self.wait_for_replicas().await?,

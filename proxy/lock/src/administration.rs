@@ -207,6 +207,8 @@ pub struct Flush {
     pub listed: bool,
     /// Whether it goes on whatever is found: the client is on the list, or nothing is enforced.
     pub lenient: bool,
+    /// Whether nothing is emptied: it is only found out what would be refused.
+    pub only_looks: bool,
     argv: Arguments,
     frame: Bytes,
 }
@@ -258,6 +260,7 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
             all,
             listed: setting.listed,
             lenient: setting.listed || !setting.enforces(),
+            only_looks: false,
             argv,
             frame,
         })),

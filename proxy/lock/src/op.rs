@@ -11,6 +11,7 @@ use bytes::Bytes;
 use lockwarden_lua::{AcquireReplies, Owner, Replies, Reply, TakeReplies};
 use smallvec::SmallVec;
 
+use crate::companion::slot;
 use crate::data_guard::ScriptData;
 use crate::decision::Operation;
 use crate::namespace::NamespaceId;
@@ -410,6 +411,29 @@ impl LockOp {
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
             | LockOp::Release { target, .. } => SmallVec::from_slice(&[target]),
+        }
+    }
+
+    /// Leaves out what a script's text names in other slots than that of its lock, and is none itself: a cluster would refuse the whole
+    /// script for it. It counts as computed then, so that nothing of it is put back.
+    pub fn keep_to_one_slot(&mut self) {
+        let LockOp::Wrapped { locks, keys, named, reach, .. } = self else {
+            return;
+        };
+        let Some(home) = locks.iter().find(|(_, place)| *place != KeyPlace::ANY).map(|(lock, _)| slot(&lock.key))
+        else {
+            return;
+        };
+        for at in (0..named.len()).rev() {
+            let place = *keys + at + 1;
+            if slot(&named[at]) == home || locks.iter().any(|(_, lock)| lock.0 == place) {
+                continue;
+            }
+            named.remove(at);
+            locks.iter_mut().filter(|(_, lock)| lock.0 > place).for_each(|(_, lock)| lock.0 -= 1);
+            if *reach == Reach::Nothing {
+                *reach = Reach::Others;
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lockwarden_tests::{Client, Mode, Proxy, Redis, lockwarden, run_to_end, wait_for, wait_for_value};
+use lockwarden_tests::{Client, Mode, Proxy, Redis, Stops, lockwarden, run_to_end, wait_for, wait_for_value};
 use serde_json::Value;
 
 /// Longer than the shortest time by which enforcing is judged.
@@ -58,15 +58,6 @@ fn works(proxy: &Proxy, name: &str, how: Release, stop: &AtomicBool) {
             });
         }
     });
-}
-
-/// Ends the programs, also where a test fails while they run.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// What the overview says of a namespace.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockwarden_tests::cases::{Case, EVAL_SHA, EVAL_TEXT, FUNCTION, Facts, Form, Kind, Meaning, cases};
-use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, encode, wait_for};
+use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, encode, is_whole_run_with_cluster, wait_for};
 
 mod barrier;
 mod frames;
@@ -15,7 +15,25 @@ mod names;
 mod random;
 
 /// A lock that nobody holds.
-const FREE: &str = "lock:free";
+fn free() -> String {
+    placed("lock:free")
+}
+
+fn lock(kind: Kind) -> String {
+    placed(&kind.lock())
+}
+
+fn plain(kind: Kind) -> String {
+    placed(kind.plain())
+}
+
+/// The names in cases, all of one slot where they are before a cluster: it would refuse most of them for their slots alone.
+fn placed(name: &str) -> String {
+    if is_whole_run_with_cluster() { format!("{name}{{k}}") } else { name.to_owned() }
+}
+
+/// Further keys in cases.
+const OTHER_KEYS: [&str; 5] = ["absent", "nothing", "elsewhere", "plain", "other"];
 
 /// Content and end of keys.
 const LOOK: &str = "\
@@ -39,7 +57,7 @@ local function seen(key)
   return key .. ' ' .. redis.sha1hex(dump) .. ' ' .. ends
 end
 local all = {}
-for at, key in ipairs(KEYS) do all[at] = seen(key) end
+for at, key in ipairs(ARGV) do all[at] = seen(key) end
 return all";
 
 /// Deletes what is neither a lock nor guarded, or everything, and makes the plain keys anew.
@@ -95,7 +113,19 @@ impl Arena {
 
     /// Cases whose MIGRATE goes from one server to the other.
     fn cases(&self, target: &Redis) -> Vec<Case> {
-        cases(&Facts { payload: self.payload.clone(), port: target.address().port() })
+        let mut cases = cases(&Facts { payload: self.payload.clone(), port: target.address().port() });
+        if is_whole_run_with_cluster() {
+            // It goes to another database.
+            cases.retain(|case| case.args[0] != b"MIGRATE");
+        }
+        for argument in cases.iter_mut().flat_map(|case| &mut case.args[1..]) {
+            let name = String::from_utf8_lossy(argument);
+            let is_plain = Kind::ALL.iter().any(|kind| kind.plain() == name) || OTHER_KEYS.contains(&&*name);
+            if is_plain || Kind::ALL.iter().any(|kind| kind.lock() == name) {
+                *argument = placed(&name).into_bytes();
+            }
+        }
+        cases
     }
 
     fn knows(&self, case: &Case) -> bool {
@@ -143,26 +173,26 @@ fn furnishing(also_locks: bool) -> Vec<u8> {
     let scope = if also_locks { "all" } else { "plain" };
     let mut args = vec!["EVAL".to_owned(), FURNISH.to_owned(), "0".to_owned(), scope.to_owned()];
     for kind in Kind::ALL {
-        args.extend(kind.furnishing(kind.plain(), "plain"));
+        args.extend(kind.furnishing(&plain(kind), "plain"));
         if also_locks {
-            args.extend(kind.furnishing(&kind.lock(), "own"));
+            args.extend(kind.furnishing(&lock(kind), "own"));
             // An end that no case asks for.
-            args.push(format!("PEXPIREAT {} 9000000000000", kind.lock()));
+            args.push(format!("PEXPIREAT {} 9000000000000", lock(kind)));
         }
     }
     encode(&args)
 }
 
 fn look(keys: &[String]) -> Vec<u8> {
-    let mut args = vec!["EVAL".to_owned(), LOOK.to_owned(), keys.len().to_string()];
+    let mut args = vec!["EVAL".to_owned(), LOOK.to_owned(), "0".to_owned()];
     args.extend(keys.iter().cloned());
     encode(&args)
 }
 
 /// All locks, the free one too.
 fn locks() -> Vec<String> {
-    let mut locks: Vec<String> = Kind::ALL.iter().map(|kind| kind.lock()).collect();
-    locks.push(FREE.to_owned());
+    let mut locks: Vec<String> = Kind::ALL.into_iter().map(lock).collect();
+    locks.push(free());
     locks
 }
 
@@ -181,7 +211,7 @@ fn take_all(client: &Client, ms: u64) {
             })
             .collect();
         let text = format!("{calls} return redis.call('PEXPIRE', KEYS[1], ARGV[1])");
-        client.sends_arguments(&["EVAL", &text, "1", &kind.lock(), &ms.to_string()]).gets(":1");
+        client.sends_arguments(&["EVAL", &text, "1", &lock(kind), &ms.to_string()]).gets(":1");
     }
 }
 
@@ -212,7 +242,7 @@ impl Others {
         let mut names = locks();
         // What an identity owes is paid by releases that are refused: only leases stay as they are.
         // Nor are the proxies' own notes about all locks records of one.
-        let is_record = |name: &&String| name.contains("}:") && !name.starts_with("lw:{}:");
+        let is_record = |name: &&String| name.contains("}:lock:");
         let records: Vec<String> = records.elements().iter().map(Reply::text).collect();
         names.extend(records.iter().filter(is_record).cloned());
         // A lease's record is written once more when its holder's process was looked up.
@@ -223,7 +253,7 @@ impl Others {
             })
         });
         assert_eq!(names.len(), 1 + 2 * Kind::ALL.len(), "{names:?}");
-        let is_of_string = |name: &&String| name.starts_with("lw:") && name.ends_with(&Kind::String.lock());
+        let is_of_string = |name: &&String| name.starts_with("lw:") && name.ends_with(&lock(Kind::String));
         let record = names.iter().find(is_of_string).expect("the string is held").clone();
         let look = look(&names);
         let before = direct.sends_bytes(&look).reply();
@@ -246,7 +276,7 @@ fn pipeline(client: &Client, requests: &[Vec<u8>]) -> Vec<Reply> {
 /// Whether Redis alone changes the lock in the case, held or free.
 fn tells(arena: &Arena, client: &Client, case: &Case) -> bool {
     let look = look(&locks());
-    [case.clone(), case.aimed_at(FREE)].iter().any(|aim| {
+    [case.clone(), case.aimed_at(&free())].iter().any(|aim| {
         let requests = [furnishing(true), look.clone(), encode(&aim.args), look.clone()];
         let replies = pipeline(client, &requests);
         // The server behind the proxy was where MIGRATE went.
@@ -277,7 +307,7 @@ fn unknown_cases(arena: &Arena, known: &BTreeSet<String>) -> Vec<Case> {
         }
         let line = "a command that only the server knows";
         let case = Case { line, kind: Kind::String, meaning: Meaning::Verb, at, args };
-        cases.push(case.aimed_at(&Kind::String.lock()));
+        cases.push(case.aimed_at(&lock(Kind::String)));
     }
     cases
 }
@@ -315,10 +345,10 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
         }
         let mut aims = vec![case.clone()];
         if case.kind != Kind::String {
-            aims.push(case.aimed_at(&Kind::String.lock()));
+            aims.push(case.aimed_at(&lock(Kind::String)));
         }
         if case.meaning == Meaning::Write {
-            aims.push(case.aimed_at(FREE));
+            aims.push(case.aimed_at(&free()));
         }
         if case.kind == Kind::String {
             aims.push(case.aimed_at(&others.record));
@@ -329,7 +359,7 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
                 // A script may acquire what is free, however it names it.
                 .filter(|form| {
                     let is_script = matches!(form, Form::ScriptKeys | Form::ScriptText);
-                    !is_script || aim.args[aim.at] != FREE.as_bytes()
+                    !is_script || aim.args[aim.at] != free().as_bytes()
                 })
                 .filter_map(|form| aim.requests(*form))
                 .inspect(|_| sent += 2)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 
-use lockwarden_tests::{Client, Cluster, Proxy, ProxyBuilder, Redis, holds_for, wait_for, wait_for_value};
+use lockwarden_tests::{Client, Cluster, Proxy, ProxyBuilder, Redis, Stops, holds_for, wait_for, wait_for_value};
 
 const RENEWED: &str = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
 
@@ -373,8 +373,8 @@ fn no_lock_has_two_holders_while_its_slot_moves_to_and_fro() {
                 }
             });
         }
+        let _stops = Stops(&is_over);
         cluster.moves_to_and_fro(&locks, &granted);
-        is_over.store(true, Relaxed);
     });
     assert_eq!(twice.load(Relaxed), 0);
     assert!(granted.load(Relaxed) > 100, "{granted:?}");

@@ -42,6 +42,8 @@ struct Counts {
     waiting: u64,
     /// It was told that no more comes, which counts as a byte that it has to acknowledge.
     said_goodbye: bool,
+    /// What is handed on now is to be answered and not done.
+    is_trying: bool,
 }
 
 impl<S: AsRawFd> ClientSocket<S> {
@@ -79,6 +81,16 @@ impl<S: AsRawFd> ClientSocket<S> {
     /// It was told that no more comes.
     pub fn was_told_goodbye(&self) {
         self.counts().said_goodbye = true;
+    }
+
+    /// What is handed on from now on is to be answered as if it were done, and not to be done; or to be done again.
+    pub fn tries(&self, is_trying: bool) {
+        self.counts().is_trying = is_trying;
+    }
+
+    /// Whether it is.
+    pub(super) fn is_trying(&self) -> bool {
+        self.counts().is_trying
     }
 
     /// Bytes of all that were written which it has acknowledged.

@@ -176,6 +176,11 @@ impl Stream {
         }
     }
 
+    /// Whether what comes by it is to be answered as if it were done, and not to be done.
+    pub fn is_trying(&self) -> bool {
+        matches!(self, Stream::Pipe(pipe) if pipe.client().is_trying())
+    }
+
     /// Tells the other end that no more comes.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         match self {

@@ -63,6 +63,7 @@ impl Front {
             Route::Okay
             | Route::Face
             | Route::Every(_)
+            | Route::Flush
             | Route::Scan
             | Route::Draw
             | Route::Wait

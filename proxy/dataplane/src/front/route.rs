@@ -29,6 +29,8 @@ pub(super) enum Route {
     Cross,
     /// To all shards.
     Every(Joined),
+    /// To all shards, unless one of them would refuse it.
+    Flush,
     /// To all shards, one after the other.
     Scan,
     /// To one shard, drawn at each call.
@@ -140,9 +142,8 @@ fn without_keys(spec: &CommandSpec, request: &Request<'_>) -> Route {
     }
     match spec.name {
         "dbsize" => Route::Every(Joined::Sum),
-        "flushall" | "flushdb" | "function|load" | "function|delete" | "function|flush" | "function|restore" => {
-            Route::Every(Joined::First)
-        }
+        "flushall" | "flushdb" => Route::Flush,
+        "function|load" | "function|delete" | "function|flush" | "function|restore" => Route::Every(Joined::First),
         "info" => Route::AnyInfo,
         "wait" | "waitaof" => Route::Wait,
         "client|caching" => Route::Caching,
@@ -218,7 +219,7 @@ mod tests {
             ("DBSIZE", Route::Every(Joined::Sum)),
             ("KEYS *", Route::Every(Joined::Names)),
             ("SCAN 0", Route::Scan),
-            ("FLUSHALL", Route::Every(Joined::First)),
+            ("FLUSHALL", Route::Flush),
             ("SCRIPT LOAD return(1)", Route::Every(Joined::First)),
             ("SCRIPT EXISTS x", Route::Every(Joined::Everywhere)),
             ("INFO", Route::AnyInfo),

@@ -81,6 +81,32 @@ impl Front {
         parts != Parts::InOrder && locks.iter().any(refuses)
     }
 
+    /// `FLUSHALL` and `FLUSHDB`: all shards are asked first, and none is emptied where one would refuse. One that refuses only now,
+    /// since a lock was taken meanwhile, says how many were emptied.
+    pub(super) async fn flush_every(&mut self) -> Result<(), Over> {
+        let frame = self.request_frame();
+        for is_trying in [true, false] {
+            self.socket.tries(is_trying);
+            let told = self.told_by_every(&frame).await;
+            self.socket.tries(false);
+            let Some(replies) = told? else {
+                return Ok(());
+            };
+            let (refused, done): (Vec<&Bytes>, Vec<&Bytes>) = replies.iter().partition(|reply| reply.starts_with(b"-"));
+            match refused.first() {
+                None if is_trying => continue,
+                None => self.answer(OK),
+                Some(error) if is_trying || done.is_empty() => self.answer((*error).clone()),
+                Some(error) => {
+                    let error = String::from_utf8_lossy(&error[1..]);
+                    self.answer(error_frame(&format!("{} done={} of={}", error.trim_end(), done.len(), replies.len())));
+                }
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
     /// The request at hand on every shard.
     pub(super) async fn ask_every(&mut self, joined: Joined) -> Result<(), Over> {
         let frame = self.request_frame();

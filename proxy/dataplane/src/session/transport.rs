@@ -280,6 +280,11 @@ impl<L> Transport<L> {
         self.client.unread() == 0
     }
 
+    /// Whether what the client asks is to be answered as if it were done, and not to be done.
+    pub(crate) fn is_trying(&self) -> bool {
+        self.client.is_trying()
+    }
+
     /// Says once more that the connection is old, when nothing is under way.
     pub(crate) fn keep_aged(&mut self) {
         self.aged = true;

@@ -115,5 +115,11 @@ fn classify<'a>(shared: &ProxyState, active: &Active, connection: &ConnectionSta
         script: &|sha| shared.script_cache.get(sha),
         saw: &|text| shared.script_cache.saw(text),
     };
-    classifier.classify(request)
+    let mut class = classifier.classify(request);
+    if let Class::Judge(command) = &mut class
+        && shared.backend.server.in_cluster()
+    {
+        command.op.keep_to_one_slot();
+    }
+    class
 }

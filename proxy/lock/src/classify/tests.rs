@@ -4,7 +4,7 @@ use lockwarden_resp::OwnedRequest;
 
 use super::*;
 use crate::glob::Glob;
-use crate::op::{AcquireReply, AskedTtl, ExpireCondition, ExtendSpelling, ReleaseSpelling, Test};
+use crate::op::{AcquireReply, AskedTtl, ExpireCondition, ExtendSpelling, Reach, ReleaseSpelling, Test};
 use crate::token::ValueDigest;
 
 fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
@@ -200,6 +200,26 @@ fn other_writes_are_opaque() {
     classified("EVALSHA 0000000000000000000000000000000000000000 1 lock:a", |class| {
         assert!(matches!(class, Class::UnknownScript(_)), "{class:?}");
     });
+}
+
+#[test]
+fn before_a_cluster_a_script_is_told_no_keys_of_other_slots() {
+    let text = "redis.call('set','x',1)redis.call('set','{a}y',1)redis.call('del','lock:{a}2')";
+    let mut op = op(&format!("EVAL {text} 1 lock:{{a}}1"));
+    let told = |op: &LockOp| {
+        let LockOp::Wrapped { locks, named, reach, .. } = op else {
+            panic!("{op:?}");
+        };
+        let mut all = vec![Bytes::from_static(b"lock:{a}1")];
+        all.extend(named.iter().cloned());
+        assert!(locks.iter().all(|(lock, place)| all[place.0 - 1] == lock.key), "{op:?}");
+        (all.len(), locks.len(), reach.clone())
+    };
+    assert_eq!(told(&op), (4, 2, Reach::Nothing));
+    op.keep_to_one_slot();
+    assert_eq!(told(&op), (3, 2, Reach::Others));
+    op.keep_to_one_slot();
+    assert_eq!(told(&op), (3, 2, Reach::Others));
 }
 
 #[test]

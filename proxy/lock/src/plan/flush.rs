@@ -17,7 +17,7 @@ pub fn flush(
 ) -> Plan {
     let no_locks: [&[u8]; 0] = [];
     let mut step = Step::new(&no_locks, companion_prefix, &[]);
-    step.letters(&[(flush.all, b'a'), (flush.lenient, b'm')]);
+    step.letters(&[(flush.all, b'a'), (flush.lenient, b'm'), (flush.only_looks, b'l')]);
     step.bytes(companion_prefix);
     step.bytes(&companion_glob(companion_prefix));
     step.number(MAX_FLUSH_KEYS);

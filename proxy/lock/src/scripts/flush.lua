@@ -1,6 +1,6 @@
 -- Empties a database, or all of them, unless live leases of enforcing namespaces would go with it: FLUSHDB, FLUSHALL.
 -- KEYS  none: it is about every key there is
--- ARGV  1 flags (a all databases, m nothing stops it)  2 what companions begin with  3 the glob that finds them
+-- ARGV  1 flags (a all databases, m nothing stops it, l looks and does nothing)  2 what companions begin with  3 the glob that finds them
 --       4 most keys that are looked at  5 most leases that are counted, where counting decides nothing any more
 --       6 number of globs
 --       7… three a glob, the first that matches wins: number of its namespace; e if that enforces and one of
@@ -42,12 +42,14 @@ end
 
 local function enough() return counted >= most and (lenient or stops) end
 
--- What stands in a key, if it is a string. One command for each key: a name that somebody has made up may be in another slot than
--- the key in it, and in cluster mode one command over two slots is refused, and ends all scripts of Valkey 9.1.
+-- What stands in a key, if it is a string. One command for each key: a name that somebody has made up, or one of the proxy's own, may
+-- be in another slot than the key in it, which may then be on another node; and in cluster mode one command over two slots is refused,
+-- and ends all scripts of Valkey 9.1.
 local function read_text(key)
   local found = redis.pcall('GET', key)
   if not is_error(found) then return found end
-  if not string.find(found.err, 'WRONGTYPE', 1, true) then unread = found end
+  local is_here = not find(found.err, 'non local key', 1, true)
+  if is_here and not find(found.err, 'WRONGTYPE', 1, true) then unread = found end
   return nil
 end
 
@@ -105,7 +107,8 @@ local looked = 1
 if trouble or not seen then looked = 0 elseif enough() then looked = 2 end
 local answer = { 'N', false, 'bulk-delete', keys, looked }
 if lenient or (seen and not stops) then
-  answer[1], answer[2], answer[3] = 'F', redis.pcall(unpack(ARGV, own)), trouble and trouble.err or ''
+  answer[1], answer[2] = 'F', has(flags, 'l') and 1 or redis.pcall(unpack(ARGV, own))
+  answer[3] = trouble and trouble.err or ''
 end
 for _, entry in ipairs(found) do
   for i = 1, 4 do answer[#answer + 1] = entry[i] end

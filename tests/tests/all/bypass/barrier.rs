@@ -9,7 +9,7 @@ use lockwarden_tests::cases::{Case, Form, Kind, Meaning};
 use lockwarden_tests::{Client, Proxy, Server};
 use tempfile::TempDir;
 
-use super::{Arena, FREE, Others, difference, furnishing, pipeline, shown, unknown_cases};
+use super::{Arena, Others, difference, free, furnishing, pipeline, shown, unknown_cases};
 use crate::twins::Guarded;
 
 /// A server whose application is barred, the proxy that serves it, and one that does not know its locks.
@@ -64,7 +64,7 @@ fn nothing_gets_through(arena: &Arena, client: &Client, is_left_out: fn(&Case) -
     for case in all_cases(arena).into_iter().filter(|case| !is_left_out(case)) {
         let mut aims = vec![case.clone()];
         if case.at < case.args.len() {
-            aims.push(case.aimed_at(FREE));
+            aims.push(case.aimed_at(&free()));
             aims.push(case.aimed_at(&others.record));
         }
         for aim in &aims {

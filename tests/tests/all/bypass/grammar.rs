@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockwarden_lock::table::{self, CommandSpec, Effect, KeySpec, SessionVerb, for_each_key, option_words};
 use lockwarden_tests::cases::{Case, Form, Kind, Meaning};
-use lockwarden_tests::{Client, Reply, encode};
+use lockwarden_tests::{Client, Reply, encode, is_whole_run_with_cluster};
 
-use super::{Arena, Others, difference, furnishing, pipeline};
+use super::{Arena, Others, difference, furnishing, lock, pipeline, placed};
 
 /// Requests between two looks at the leases.
 const BATCH: usize = 96;
@@ -79,7 +79,7 @@ fn cases_of_row(row: &CommandSpec) -> Vec<Case> {
     if row.keys == KeySpec::Subcommands {
         return Vec::new();
     }
-    let lock = Kind::String.lock();
+    let lock = lock(Kind::String);
     let mut cases = Vec::new();
     let least = usize::from(row.arity.unsigned_abs());
     let longest = if row.arity < 0 { least + 1 } else { least };
@@ -166,10 +166,10 @@ fn spelled(case: &Case) -> Vec<Sent> {
 
 /// The same request with this option behind it, alone and with what may belong to it.
 fn with_option(case: &Case, option: &str) -> Vec<Sent> {
-    let lock = Kind::String.lock();
+    let (lock, list) = (lock(Kind::String), placed("list"));
     let mut cases = Vec::new();
     for (spelling, word) in spellings(option.as_bytes()).into_iter().enumerate() {
-        let operands: [&[&[u8]]; 4] = [&[], &[b"1"], &[lock.as_bytes()], &[lock.as_bytes(), &word, b"list"]];
+        let operands: [&[&[u8]]; 4] = [&[], &[b"1"], &[lock.as_bytes()], &[lock.as_bytes(), &word, list.as_bytes()]];
         for (count, operands) in operands.into_iter().enumerate() {
             let mut case = case.clone();
             case.args.push(word.clone());
@@ -219,16 +219,23 @@ fn no_word_of_the_grammar_changes_a_lease_for_a_stranger() {
     let arena = Arena::open(|proxy| proxy.setting("owner-token", "proofs", "[\"token\", \"session\"]"));
     let direct = arena.redis.client();
     let afar = arena.redis.client();
-    afar.sends("SELECT 1").gets("+OK");
     let mut others = Others::arrive(&arena);
     others.stranger.sends_arguments(&["FUNCTION", "LOAD", LIBRARY]).reply();
     let stranger_afar = arena.proxy.client();
-    stranger_afar.sends("SELECT 1").gets("+OK");
+    // A cluster has one database.
+    let there: &[(Way, bool)] = match is_whole_run_with_cluster() {
+        true => &[],
+        false => {
+            for client in [&afar, &stranger_afar] {
+                client.sends("SELECT 1").gets("+OK");
+            }
+            &[(Way::Written(Form::Plain), true), (Way::Written(Form::ScriptText), true), (Way::ToldFromAfar, true)]
+        }
+    };
     let cases = all_cases(&arena);
     let (mut sent, mut found) = (0, Vec::new());
     let here = WAYS.map(|way| (way, false));
-    let there = [(Way::Written(Form::Plain), true), (Way::Written(Form::ScriptText), true), (Way::ToldFromAfar, true)];
-    let ways: Vec<(Way, bool)> = here.into_iter().chain(there).collect();
+    let ways: Vec<(Way, bool)> = here.into_iter().chain(there.iter().copied()).collect();
     for (turn, &(way, is_afar)) in ways.iter().enumerate() {
         let is_its_turn = |at: usize, everywhere: bool| everywhere || at % ways.len() == turn;
         let waits = |case: &Case| way == Way::Written(Form::Plain) && may_wait(case);

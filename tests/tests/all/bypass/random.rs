@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lockwarden_tests::cases::{Case, Form, Kind};
 use lockwarden_tests::soak::number;
 
-use super::{Arena, FREE, Others, difference, furnishing, pipeline, shown};
+use super::{Arena, Others, difference, free, furnishing, lock, pipeline, plain, shown};
 
 /// Requests in a usual run; `LOCKWARDEN_REQUESTS` asks for another number.
 const REQUESTS: u64 = 4_000;
@@ -118,9 +118,9 @@ impl Dice {
     fn word(&mut self) -> Vec<u8> {
         let kind = Kind::ALL[self.below(Kind::ALL.len())];
         match self.below(8) {
-            0..3 => kind.lock().into_bytes(),
-            3 => FREE.into(),
-            4 => kind.plain().into(),
+            0..3 => lock(kind).into_bytes(),
+            3 => free().into_bytes(),
+            4 => plain(kind).into_bytes(),
             5 => (0..self.below(9)).map(|_| self.below(256) as u8).collect(),
             _ => WORDS[self.below(WORDS.len())].into(),
         }
