@@ -176,7 +176,7 @@ impl Cluster {
             for key in keys.elements() {
                 let key = key.clone().text();
                 let words = ["MIGRATE", &address.ip().to_string(), &address.port().to_string(), &key, "0", "5000"];
-                // Whoever holds a lock may give it back meanwhile.
+                // A client may give its lock back meanwhile.
                 let moved = source.sends_arguments(&words).reply().to_string();
                 assert!(["+OK", "+NOKEY"].contains(&&*moved), "{key}: {moved}");
             }

@@ -231,6 +231,38 @@ fn a_client_that_goes_leaves_its_locks_on_all_shards() {
 }
 
 #[test]
+fn a_client_of_several_shards_is_one_to_those_who_look() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let (alice, bob) = (proxy.client(), proxy.client());
+    alice.sends("CLIENT SETNAME checkout").gets("+OK");
+    bob.sends("CLIENT SETNAME refund").gets("+OK");
+    let locks = one_of_each(&cluster, "lock:");
+    for lock in &locks {
+        alice.sends(format!("SET {lock} a1 NX PX 60000")).gets("+OK");
+        bob.sends(format!("SET {lock} b1 NX PX 60000")).gets("nil");
+        bob.sends(format!("SET {lock} b1 NX PX 60000")).gets("nil");
+    }
+    wait_for("the clients to be shown with their locks", || {
+        let shown = proxy.api("connections");
+        let clients = shown["connections"].as_array().expect("a list");
+        let told = |one: &serde_json::Value| format!("{} {} {}", one["client"]["name"], one["holding"], one["waiting"]);
+        let told: Vec<String> = clients.iter().map(told).collect();
+        shown["matching"] == 2 && told == ["\"checkout\" 3 0", "\"refund\" 0 3"]
+    });
+    let applications = proxy.api("clients");
+    let count = |name: &str| {
+        let mut all = applications.as_array().expect("a list").iter();
+        all.find(|one| one["application"] == name).map(|one| one["connections"].clone())
+    };
+    assert_eq!((count("checkout"), count("refund")), (Some(1.into()), Some(1.into())), "{applications}");
+    proxy.counts("lockwarden_client_connections", 2.0);
+}
+
+#[test]
 fn a_block_belongs_to_one_shard() {
     if Cluster::is_lacking() {
         return;

@@ -40,6 +40,12 @@ impl Locks {
         }
     }
 
+    fn join(&mut self, other: Locks) {
+        self.count += other.count;
+        let room = MAX_NAMED - self.named.len();
+        self.named.extend(other.named.into_iter().take(room));
+    }
+
     fn told(mut self) -> (u64, Vec<api::NamedLock>) {
         self.named.sort_unstable_by(|one, other| (one.db, &one.key).cmp(&(other.db, &other.key)));
         let named = self.named.iter().map(|key| api::NamedLock { key: spell(&key.key), db: key.db });
@@ -63,20 +69,23 @@ pub(super) fn connections(service: &ViewService, query: &ConnectionsQuery) -> ap
         let application = query.application.as_deref();
         application.is_none_or(|application| application == caller.application())
     };
-    let mut connected = service.shared.clients.connected();
-    connected.retain(|(_, caller)| asked_for(caller));
-    let mut held = held(service, &connected, now);
+    let mut sessions = service.shared.clients.connected();
+    sessions.retain(|(_, caller)| asked_for(caller));
+    let mut held = held(service, &sessions, now);
     let mut polled = polled(service, now);
-    let mut connected: Vec<Connected> = connected
-        .into_iter()
-        .map(|(peer, caller)| Connected {
-            holds: held.remove(&peer.session).unwrap_or_default(),
-            waits: polled.remove(&caller.session).unwrap_or_default(),
-            peer,
-            caller,
-        })
-        .filter(|one| !query.holding || one.holds.count > 0)
-        .collect();
+    let mut connected: Vec<Connected> = Vec::new();
+    for (peer, caller) in sessions {
+        let waits = polled.remove(&caller.session).unwrap_or_default();
+        match connected.last_mut().filter(|last| last.peer.session == peer.session) {
+            // Before a cluster it has a session with each shard.
+            Some(client) => client.waits.join(waits),
+            None => {
+                let holds = held.remove(&peer.session).unwrap_or_default();
+                connected.push(Connected { peer, caller, holds, waits });
+            }
+        }
+    }
+    connected.retain(|one| !query.holding || one.holds.count > 0);
     let matching = connected.len() as u64;
     connected.sort_unstable_by_key(|one| {
         let (holds, waits) = (Reverse(one.holds.count), Reverse(one.waits.count));

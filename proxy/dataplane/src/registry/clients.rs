@@ -339,14 +339,16 @@ impl ClientRegistry {
         known.map(|known| known.peer.clone()).collect()
     }
 
-    /// How all clients present themselves.
+    /// How all clients present themselves, each once.
     pub fn callers(&self) -> Vec<Arc<Caller>> {
         let register = self.lock();
-        let known = register.by_session.values();
-        known.map(|known| known.caller.clone()).collect()
+        let mut last = None;
+        let known = register.by_session.iter();
+        let firsts = known.filter(|((session, _), _)| last.replace(*session) != Some(*session));
+        firsts.map(|(_, known)| known.caller.clone()).collect()
     }
 
-    /// Everybody who is connected, and how they present themselves.
+    /// All sessions and how their clients present themselves; those of one client stand one behind the other.
     pub fn connected(&self) -> Vec<(Arc<ClientConnection>, Arc<Caller>)> {
         let register = self.lock();
         let known = register.by_session.values();
