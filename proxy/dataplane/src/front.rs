@@ -63,6 +63,8 @@ const MAX_DUE: usize = 1024 * 1024;
 const MAX_UNSENT: usize = 1024 * 1024;
 /// Bytes of requests under way that are kept, in case they have to be sent to another server.
 const MAX_KEPT: usize = 64 * 1024;
+/// Memory for them from which on it is given back.
+const KEPT_AT_REST: usize = 512;
 /// How long a client gets to take some of its last replies before the connection is closed all the same.
 const LAST_REPLIES: Duration = Duration::from_secs(5);
 /// Between two looks whether a shard is served, and whether one that is gone still has leases of the client.
@@ -453,7 +455,7 @@ impl Front {
         let is_kept = self.block.is_none() && self.kept.len() + frame.len() <= MAX_KEPT;
         let kept = if is_kept { frame.len() } else { 0 };
         if is_kept {
-            put(&mut self.kept, frame);
+            self.kept.extend_from_slice(frame);
         }
         if let Some(leg) = &mut self.legs[at] {
             leg.send(frame);
@@ -525,7 +527,10 @@ impl Front {
             return;
         };
         self.kept.advance(kept);
-        give_back(&mut self.kept);
+        // A little memory stays for the next one.
+        if self.kept.is_empty() && self.kept.try_reclaim(KEPT_AT_REST) {
+            self.kept = BytesMut::new();
+        }
         if let Some(leg) = &mut self.legs[at] {
             leg.due -= 1;
         }
@@ -609,12 +614,11 @@ impl Front {
     /// Writes what can be taken now. Returns whether a session is gone to which something was to be said.
     fn flush(&mut self) -> Result<bool, Over> {
         while !self.to_client.is_empty() {
-            let written = self.socket.stream().try_write(&self.to_client);
+            let written = self.socket.stream().give(&mut self.to_client);
             match written {
                 Ok(written) => {
                     self.sent += written as u64;
                     self.socket.was_sent(written);
-                    self.to_client.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(Over::Client(Some(error.kind()))),
@@ -629,7 +633,7 @@ impl Front {
                     leg.ended = true;
                     is_news = true;
                 }
-                Ok(()) | Err(_) => {}
+                Ok(_) | Err(_) => give_back(&mut leg.to),
             }
         }
         Ok(is_news)
@@ -683,7 +687,9 @@ impl Front {
             }
             woken |= !leg.to.is_empty() && leg.pipe.poll_write_ready(cx).is_ready();
         }
-        self.left.retain(|leg| leg.pipe.poll_alone(cx).is_pending());
+        if !self.left.is_empty() {
+            self.left.retain(|leg| leg.pipe.poll_alone(cx).is_pending());
+        }
         // What has come of a request that is not whole may be as long as it says.
         let reads = self.inbox.waiting() < READ_AHEAD || (self.takes_more() && !self.is_held);
         if !self.inbox.done && reads {

@@ -42,10 +42,10 @@ pub fn put(buffer: &mut BytesMut, bytes: &[u8]) {
     buffer.extend_from_slice(bytes);
 }
 
-/// Moves so many bytes from the front of one buffer behind those of another. Where they are many, all
-/// of the one and alone in the other, the memory goes with them.
+/// Moves so many bytes from the front of one buffer behind those of another. Where they are all of the one and alone in the other,
+/// the memory goes with them, if they are many or the other has none.
 pub fn move_front(from: &mut BytesMut, bytes: usize, to: &mut BytesMut) {
-    if bytes >= WORTH_A_SWAP && bytes == from.len() && to.is_empty() {
+    if bytes == from.len() && to.is_empty() && (bytes >= WORTH_A_SWAP || to.capacity() == 0) {
         std::mem::swap(from, to);
     } else {
         put(to, &from[..bytes]);
@@ -75,11 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_moved_is_copied_unless_it_is_long_and_alone() {
+    fn what_is_moved_is_copied_unless_it_is_alone_and_long_or_nothing_else_has_memory() {
         let long = vec![b'x'; WORTH_A_SWAP];
-        for (bytes, there, swapped) in [(WORTH_A_SWAP, "", true), (9, "", false), (9, "y", false)] {
+        let (none, some) = (BytesMut::new(), BytesMut::with_capacity(16));
+        for (bytes, mut to, swapped) in
+            [(WORTH_A_SWAP, some.clone(), true), (9, none, true), (9, some, false), (9, "y".into(), false)]
+        {
             let mut from = BytesMut::from(&long[..bytes]);
-            let mut to = BytesMut::from(there);
+            let there = String::from_utf8_lossy(&to).into_owned();
             let memory = from.as_ptr();
             move_front(&mut from, bytes, &mut to);
             assert!(from.is_empty());

@@ -263,13 +263,12 @@ impl<S: AsRawFd> Pipe<S> {
 
     /// Writes what there is room for from the front of a buffer, with its memory where that is quicker. What was not taken
     /// stays there.
-    pub fn give(&self, bytes: &mut BytesMut) -> io::Result<()> {
+    pub fn give(&self, bytes: &mut BytesMut) -> io::Result<usize> {
         let mut half = lock(&self.to);
         let room = half.room()?.min(bytes.len());
         move_front(bytes, room, &mut half.bytes);
-        give_back(bytes);
         half.was_written(room);
-        Ok(())
+        Ok(room)
     }
 
     /// Ready when there is something to be read, or the end.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
@@ -71,6 +71,16 @@ impl Stream {
     /// Writes what can be taken now. What was not taken is what the next call has to begin with.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         bytes!(self, stream => stream.try_write(bytes))
+    }
+
+    /// Writes what can be taken now from the front of a buffer, with its memory where that is quicker.
+    pub fn give(&mut self, bytes: &mut BytesMut) -> io::Result<usize> {
+        if let Stream::Pipe(pipe) = self {
+            return pipe.give(bytes);
+        }
+        let written = self.try_write(bytes)?;
+        bytes.advance(written);
+        Ok(written)
     }
 
     /// Ready when something can be read, or reading will say why not.
@@ -208,6 +218,9 @@ impl Stream {
 /// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
 /// learns from a short read that there is no more yet, which spares a system call.
 pub fn poll_read(socket: &mut Stream, buffer: &mut BytesMut, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    if let Stream::Pipe(pipe) = socket {
+        return pipe.poll_take(buffer, cx);
+    }
     if let Err(error) = ready!(socket.poll_read_ready(cx)) {
         return Poll::Ready(Err(error));
     }

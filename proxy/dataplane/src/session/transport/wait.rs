@@ -5,7 +5,6 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Buf;
 use lockwarden_control::net::buffer_pool::{READ_CHUNK, give_back, put};
 use lockwarden_control::net::stream::poll_read;
 
@@ -154,11 +153,10 @@ impl<L> Transport<L> {
             self.to_client.clear();
         }
         while !self.to_client.is_empty() {
-            match self.client.try_write(&self.to_client) {
+            match self.client.give(&mut self.to_client) {
                 Ok(written) => {
                     self.tally.sent(written);
                     self.sent += written as u64;
-                    self.to_client.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
