@@ -55,7 +55,7 @@ quick: setup
 	cargo build $(locked) --release -p lockwarden
 
 release: setup ## build the policies and the proxy as they are installed and packaged
-	cargo build $(locked) --profile dist -p lockwarden
+	.ci/package/build.sh
 
 # A binary that is there already is installed as it is: BINARY=… make install.
 install: $(BINARY) ## install binary, manual pages, completions, systemd unit, an example configuration, docs, dashboard and alerts
@@ -198,11 +198,11 @@ check-budget: setup ## does a command, a start, a connection and a lock cost wha
 # The goals name what a decision costs, so the bench wants the policies' own one beside it.
 # Built together with the proxy, so that wasmtime is built once: alone its package asks for fewer features.
 bench: setup ## measure every way to Redis in turns; some: ARGS="--only plain,good --rounds 5"; ARGS=--help says more
-	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
+	.ci/package/build.sh -p lockwarden-policy --bins --example decision_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
 bench-parts: setup ## measure a decision, a policy in each language, the scripts by Redis's clock, and what keeping leases alive, waiting for replicas and guards cost
-	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
+	.ci/package/build.sh -p lockwarden-policy --bins --example decision_cost
 	$(built)/dist/examples/decision_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example language_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example script_cost

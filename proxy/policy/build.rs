@@ -14,6 +14,9 @@ mod guest;
 /// The crates of the built-in policies, `lockwarden-policy-<name>`.
 const BUILT_IN: [&str; 4] = ["owner-token", "fencing", "ttl-ceiling", "rules"];
 
+/// Names a file of `lockwarden compile-policies`.
+const COMPILED: &str = "LOCKWARDEN_COMPILED_POLICIES";
+
 /// What else they are made of.
 const PARTS: [&str; 2] = ["sdk", "rules-language"];
 
@@ -40,7 +43,22 @@ fn run() -> Result<(), String> {
         fs::copy(&module, out_dir.join(format!("{name}.wasm")))
             .map_err(|error| format!("cannot copy {}: {error}", module.display()))?;
     }
-    Ok(())
+    put_compiled(&out_dir)
+}
+
+/// What an earlier build of the proxy has compiled of them, for this one to have in it.
+fn put_compiled(out_dir: &Path) -> Result<(), String> {
+    println!("cargo::rerun-if-env-changed={COMPILED}");
+    println!("cargo::rustc-env=TARGET={}", required("TARGET")?.display());
+    let compiled = match env::var_os(COMPILED) {
+        None => Vec::new(),
+        Some(file) => {
+            println!("cargo::rerun-if-changed={}", file.display());
+            fs::read(&file).map_err(|error| format!("{COMPILED}: cannot read {}: {error}", file.display()))?
+        }
+    };
+    let file = out_dir.join("compiled-policies");
+    fs::write(&file, compiled).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
 /// What the guests are made of. Directories are watched with everything in them.

@@ -38,6 +38,13 @@ pub(crate) fn start() -> Result<NewEngine, HostError> {
     }
 }
 
+/// One whose code runs on any processor of this kind, and not only on one like this.
+pub(crate) fn for_any_processor() -> Result<Engine, HostError> {
+    let mut config = base_config();
+    config.target(env!("TARGET")).map_err(HostError::engine)?;
+    Engine::new(&config).map_err(HostError::engine)
+}
+
 fn base_config() -> Config {
     let mut config = Config::new();
     config

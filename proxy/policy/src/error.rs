@@ -25,6 +25,26 @@ impl HostError {
     }
 }
 
+/// The built-in policies cannot be compiled ahead.
+#[derive(Debug, thiserror::Error)]
+pub enum AheadError {
+    /// No engine.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// No policy.
+    #[error(transparent)]
+    Policy(#[from] LoadError),
+    /// No code.
+    #[error("the code of a policy cannot be had: {0}")]
+    Code(String),
+}
+
+impl AheadError {
+    pub(crate) fn code(error: wasmtime::Error) -> AheadError {
+        AheadError::Code(one_line(&format!("{error:#}")))
+    }
+}
+
 /// A policy or a chain that cannot be used. `place` is the module's file, or says that it is built
 /// in; `namespace` names the chain. Loading collects all of them.
 #[derive(Debug, thiserror::Error)]

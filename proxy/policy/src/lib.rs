@@ -3,6 +3,7 @@
 //! or a client. Next: [`PolicyHost::load`] for how a policy comes in, then [`Chains`] for the way of
 //! one question; `wit/policy.wit` is the contract.
 
+mod ahead;
 mod bindings;
 mod breaker;
 mod chains;
@@ -29,10 +30,11 @@ mod store;
 mod sync;
 mod ticker;
 
+pub use ahead::{are_compiled_ahead, compile_ahead};
 pub use bindings::v1::ABI;
 pub use chains::Chains;
 pub use engine::MAX_MEMORY_BYTES;
-pub use error::{HostError, LoadError};
+pub use error::{AheadError, HostError, LoadError};
 pub use generation::{Generation, PolicyInfo, TriedPolicy};
 pub use history::Pretended;
 pub use host::{ChainSpec, PolicyHost};

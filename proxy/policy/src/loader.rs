@@ -13,6 +13,7 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Module};
 
+use crate::ahead;
 use crate::bindings::v1;
 use crate::digest::{hex, sha256 as digest_of};
 use crate::encoding::{component_of, is_component, is_module};
@@ -20,7 +21,7 @@ use crate::engine::MAX_MEMORY_BYTES;
 use crate::error::{LoadError, one_line};
 use crate::metadata::{Metadata, NeededLimits};
 use crate::said::{self, Said};
-use crate::source::{Limits, ModuleSource, PolicySource};
+use crate::source::{BuiltIn, Limits, ModuleSource, PolicySource};
 use crate::store::State;
 
 /// The largest file that is read: guests in interpreted languages have about 20 MB.
@@ -62,15 +63,20 @@ pub(crate) fn compile(
     if let Some(compiled) = kept(&sha256) {
         return Ok(compiled);
     }
+    let compile = || about.component(engine, bytes);
     let component = match source.module {
-        #[cfg(debug_assertions)]
-        ModuleSource::BuiltIn(_) => crate::kept::or_compile(engine, &sha256, || about.component(engine, bytes))?,
-        _ => about.component(engine, bytes)?,
+        ModuleSource::BuiltIn(_) => ahead::or_compile(engine, &sha256, compile)?,
+        _ => compile()?,
     };
     let Imports { asks_clients, asks_history, is_for_debugging } = about.imports(engine, &component, said.is_some())?;
     let policy = link(engine, &component, said).map_err(|error| about.misfit(&error))?;
     let metadata = Metadata::read(bytes).unwrap_or_default();
     Ok(Arc::new(Compiled { policy, asks_clients, asks_history, sha256, is_for_debugging, metadata }))
+}
+
+/// A policy that ships with the proxy, compiled.
+pub(crate) fn built_in_component(engine: &Engine, policy: &'static BuiltIn) -> Result<Component, LoadError> {
+    About::of(&PolicySource::built_in(policy)).component(engine, policy.module)
 }
 
 /// What a module says of itself, without running any of it.

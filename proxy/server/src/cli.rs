@@ -97,6 +97,9 @@ enum Command {
     Man(generate::ManArgs),
     /// Print what was built, and which policies it has
     Version(version::VersionArgs),
+    /// Write the built-in policies as machine code, for a build that is to have it in it
+    #[command(hide = true)]
+    CompilePolicies(generate::CompilePoliciesArgs),
 }
 
 #[derive(Args, Debug)]
@@ -179,5 +182,6 @@ pub(crate) fn main() -> ExitCode {
         Command::Completions(args) => generate::completions(&args, Cli::command()),
         Command::Man(args) => generate::man(&args, Cli::command()),
         Command::Version(args) => version::version(&args),
+        Command::CompilePolicies(args) => generate::compile_policies(&args),
     }
 }

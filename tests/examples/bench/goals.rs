@@ -214,8 +214,8 @@ impl Measured<'_> {
         ));
         goals.push(without_load(
             "start to serving with built-in policies, ms".to_owned(),
-            100.0,
-            50.0,
+            35.0,
+            18.0,
             self.footprint("dedicated").and_then(|found| found.start),
         ));
         goals

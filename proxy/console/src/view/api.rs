@@ -322,6 +322,8 @@ pub struct Version {
     pub arch: String,
     /// The policies that ship with it.
     pub built_in: Vec<PolicyDigest>,
+    /// Whether those are in the binary as machine code, so that a start does not compile them.
+    pub compiled_ahead: bool,
     /// The policies that are loaded; none where no proxy runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) in_force: Option<Vec<PolicyDigest>>,
@@ -352,6 +354,7 @@ impl Version {
                 .iter()
                 .map(|policy| PolicyDigest { name: policy.name.to_owned(), sha256: policy.sha256() })
                 .collect(),
+            compiled_ahead: lockwarden_policy::are_compiled_ahead(),
             in_force: None,
             config_hash: None,
         }

@@ -1,16 +1,17 @@
 //! What the command line says of itself: its completions and its manual pages. All of it is made of
-//! the definitions that parse it, so it cannot be out of date.
+//! the definitions that parse it, so it cannot be out of date. And what a build of it needs of an earlier one.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::terminal::complain;
 use clap::{Args, Command};
 use clap_complete::Shell;
+use lockwarden_policy::compile_ahead;
 
 use super::output;
 use crate::app::exit_code;
+use crate::terminal::complain;
 
 /// Of which shell.
 #[derive(Args, Debug)]
@@ -24,6 +25,26 @@ pub(super) struct ManArgs {
     /// Write a page for every command into this directory instead of printing the first
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct CompilePoliciesArgs {
+    /// Where to, named by LOCKWARDEN_COMPILED_POLICIES in that build
+    file: PathBuf,
+}
+
+/// Writes the built-in policies as machine code.
+pub(super) fn compile_policies(args: &CompilePoliciesArgs) -> ExitCode {
+    let written = compile_ahead().map_err(|error| error.to_string()).and_then(|code| {
+        std::fs::write(&args.file, code).map_err(|error| format!("cannot write {}: {error}", args.file.display()))
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain!("lockwarden: {error}");
+            exit_code::configuration()
+        }
+    }
 }
 
 /// Prints the script that a shell sources.

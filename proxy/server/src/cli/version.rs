@@ -64,6 +64,9 @@ impl Told {
     fn words(&self, config: Option<&Path>) -> String {
         let mut text = built(&self.this);
         text.push_str(&policies("built-in policy", &self.this.built_in));
+        if self.this.compiled_ahead {
+            text.push_str("built-in policies are in this binary as machine code\n");
+        }
         if let (Some(configured), Some(config)) = (&self.configured, config) {
             let config = config.display().to_string();
             // Writing to a String cannot fail, here and below.
