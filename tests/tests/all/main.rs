@@ -46,6 +46,7 @@ mod giving_back;
 mod job_systems;
 mod jobs;
 mod keep_alive_all;
+mod keys_of_commands;
 mod keeping;
 mod long_ttls;
 mod overwriting;
