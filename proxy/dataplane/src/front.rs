@@ -1,9 +1,11 @@
-//! One client of a cluster that knows nothing of it. A front reads its requests, finds the shard that each is for, and hands it to a
-//! session with that shard: a *leg*, which is an ordinary session behind a pipe in memory. Replies come back to the client in the
-//! order of its requests. What a node says of slots that have moved is followed here (`follow`); no client sees it.
+//! One client of a cluster that knows nothing of it. A front reads its requests, finds the shard that each is for,
+//! and hands it to a session with that shard: a *leg*, which is an ordinary session behind a pipe in memory. Replies
+//! are returned to the client in the order of its requests. Redirects that a node gives for moved slots are followed
+//! here (`follow`); no client sees them.
 //!
-//! What goes to one shard is handed on as it comes. Everything else waits until all before it is answered: the state of the
-//! connection (`connection`), blocks (`block`), subscriptions (`listen`), and what concerns several shards (`spread`).
+//! Requests to one shard are handed on as they come. Every other request waits until all before it are answered: the
+//! state of the connection (`connection`), blocks (`block`), subscriptions (`listen`), and requests to several shards
+//! (`spread`).
 
 mod block;
 mod bound;
@@ -53,37 +55,38 @@ use leg::{Came, Leg};
 use route::{Route, route};
 use said::{Reply, Said};
 
-/// Replies that wait for the client to take them, in bytes; above that no more are taken from legs.
+/// Bytes of replies that may wait for the client to take them; beyond this limit no more are taken from legs.
 const MAX_UNREAD: usize = 256 * 1024;
 /// Requests read ahead of those that are under way, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
-/// Requests under way.
+/// Most requests under way.
 const MAX_DUE: usize = 1024 * 1024;
-/// Bytes of requests that wait for one leg to take them; above that no more are read.
+/// Bytes of requests that may wait for one leg to take them; beyond this limit no more are read.
 const MAX_UNSENT: usize = 1024 * 1024;
 /// Bytes of requests under way that are kept, in case they have to be sent to another server.
 const MAX_KEPT: usize = 64 * 1024;
-/// Memory for them from which on it is given back.
+/// Bytes of memory for them that are kept at rest; more is freed.
 const KEPT_AT_REST: usize = 512;
-/// How long a client gets to take some of its last replies before the connection is closed all the same.
+/// How long a client gets to take some of its last replies before the connection is closed anyway.
 const LAST_REPLIES: Duration = Duration::from_secs(5);
-/// Between two looks whether a shard is served, and whether one that is gone still has leases of the client.
+/// How often to check whether a shard is served, and (the second) whether an ended leg still has leases of the
+/// client.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOK_FOR_LEASES: Duration = Duration::from_secs(1);
-/// What Redis says of a slot that no node serves.
+/// Redis's error for a slot that no node serves.
 const NOT_SERVED: &str = "CLUSTERDOWN Hash slot not served";
 const OK: &[u8] = b"+OK\r\n";
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// See the module.
 pub struct Front {
-    /// The first shard, and all that is one for the process.
+    /// The first shard, and all state that exists once for the process.
     shared: Arc<ProxyState>,
-    /// Of all its sessions.
+    /// The id of all its sessions.
     id: SessionId,
     arrival: Arrival,
     peer: PeerAddress,
-    /// What it says of itself where it is the only node of a cluster.
+    /// What the client sees if it is shown the proxy as the only node of a cluster.
     face: Option<Face>,
     socket: Arc<ClientSocket<Stream>>,
     inbox: RequestBuffer,
@@ -93,26 +96,26 @@ pub struct Front {
     /// Bytes written to the client.
     sent: u64,
     legs: Vec<Option<Leg>>,
-    /// The leg that takes what names no key.
+    /// The leg for requests that name no key.
     home: Option<usize>,
-    /// Pipes to sessions whose server is gone, and that stay because of the client's leases.
+    /// Pipes to sessions whose server is gone, and that are kept because of the client's leases.
     left: Vec<Leg>,
     due: VecDeque<Due>,
-    /// The requests that are due, one behind the other, as far as they are kept.
+    /// The requests whose replies are due, one after the other, as far as they are kept.
     kept: BytesMut,
-    /// One was sent elsewhere: until all are answered no more are taken, so that none overtakes it.
+    /// A request was sent to another server: until all are answered no more are taken, so that none overtakes it.
     is_settling: bool,
-    /// What is asked now may keep the client waiting.
+    /// The present request may keep the client waiting.
     waits: bool,
     reply: Reply,
     protocol: Protocol,
     said: Said,
-    /// What is said to the session that gets the next request, ahead of it.
+    /// A request that is sent to the session that gets the next one, ahead of that.
     ahead: Option<Bytes>,
     block: Option<Block>,
     /// The leg on which keys are watched.
     watching: Option<usize>,
-    /// Where it listens: by the first leg to all channels, by each to the sharded ones that its server has.
+    /// Where it listens: on the first leg to all channels, on each leg to the sharded ones that its server has.
     listening: Vec<Listening>,
     account: Account,
     wakeup: Arc<Wakeup>,
@@ -127,12 +130,12 @@ enum Due {
         shown: bool,
         /// Bytes of the request, where it is kept; 0 where not.
         kept: usize,
-        /// Whether a redirect is looked for: the front asks things of its own where there is none.
+        /// Whether a redirect is looked for: the front sends requests of its own that get none.
         looks: bool,
-        /// It belongs to a block, which goes to no other server.
+        /// It belongs to a block, which is sent to no other server.
         in_block: bool,
     },
-    /// An answer of the front's own.
+    /// A reply of the front's own.
     Local(Bytes),
 }
 
@@ -141,16 +144,16 @@ enum Due {
 enum Over {
     /// It is gone, or its connection broke.
     Client(Option<io::ErrorKind>),
-    /// A server is gone from which it waits for something.
+    /// A server that the client waits for is gone.
     Backend,
-    /// It held more memory than others when there was too little.
+    /// It held more memory than others when memory was short.
     Evicted,
-    /// All is said.
+    /// All is sent.
     Done,
 }
 
 impl Front {
-    /// With a leg to some shard, by which it is found out whether clients are served at all.
+    /// Opens a front with a leg to some shard, which shows whether clients are served at all.
     pub async fn open(
         shared: &Arc<ProxyState>,
         stream: Stream,
@@ -191,7 +194,7 @@ impl Front {
         Ok(front)
     }
 
-    /// Serves the client, who has said this much already, until one side is gone.
+    /// Serves the client until one side is gone. `said` is what the client has sent already.
     pub async fn run(mut self: Box<Self>, said: BytesMut) {
         self.inbox = RequestBuffer::with(said);
         if self.said.must_log_in {
@@ -230,12 +233,12 @@ impl Front {
             }
         }
         self.socket.leaves_waiting(self.inbox.waiting());
-        // What stands behind a command that waits has no answer where the client is gone, as on Redis itself.
+        // Requests after a command that waits get no reply if the client is gone, as on Redis itself.
         if self.inbox.done && (is_drained || self.is_held && self.head_waits()) {
             self.client_done();
         }
         if self.due.is_empty() && self.legs.iter().all(Option::is_none) {
-            // No session is there any more.
+            // There is no session any more.
             match self.left.is_empty() {
                 true if self.is_old() && self.is_amid() && !*self.shared.drain.borrow() => {
                     Box::pin(self.home()).await?;
@@ -252,7 +255,8 @@ impl Front {
         self.wait().await
     }
 
-    /// Takes the request at the front of the inbox. Returns whether it has, or it waits until others are answered.
+    /// Takes the request at the front of the inbox. Returns true if it was taken, false if it waits until others are
+    /// answered.
     async fn take(&mut self) -> Result<bool, Over> {
         if self.listens_alone() {
             return Box::pin(self.take_as_listener()).await;
@@ -264,7 +268,7 @@ impl Front {
         let at = match route {
             Route::Slot(slot) => match self.leg_of(slot) {
                 Some(at) => Ok(at),
-                // It may take a while, and replies do not wait for it.
+                // It may take a while, and replies must not wait for it.
                 None if !self.due.is_empty() => return Ok(false),
                 None => Box::pin(self.reach(slot)).await?,
             },
@@ -273,7 +277,7 @@ impl Front {
             _ => return Box::pin(self.take_alone(route)).await.map(|()| true),
         };
         match at {
-            // In one pipeline the release of a lock stands behind the writes that it guards, on whatever shard.
+            // In a pipeline the release of a lock comes after the writes that it guards, on whatever shard those are.
             Ok(at) if self.waits_for_others(at) => return Ok(false),
             Ok(at) => self.send(at),
             Err(error) => self.answer(error_frame(error)),
@@ -283,6 +287,8 @@ impl Front {
 
     /// Takes a request for which all before it were answered.
     async fn take_alone(&mut self, route: Route) -> Result<(), Over> {
+        // CLIENT CACHING is for the next command, or for all of a block.
+        let keeps_ahead = matches!(route, Route::Caching | Route::Session(_));
         match route {
             Route::Slot(_) | Route::Any => {}
             Route::AnyInfo => self.show_info().await?,
@@ -305,6 +311,9 @@ impl Front {
                 let said = self.face.as_ref().map(|face| face.answer(&self.inbox.request(), self.protocol));
                 self.answer(said.unwrap_or_default());
             }
+        }
+        if !keeps_ahead {
+            self.ahead = None;
         }
         Ok(())
     }
@@ -329,13 +338,13 @@ impl Front {
         self.legs.iter().position(is_it)
     }
 
-    /// The leg to the shard that has this slot, which is waited for if need be. An error is for the client.
+    /// The leg to the shard that has this slot, waiting for it if need be. An error is for the client.
     async fn reach(&mut self, slot: u16) -> Result<Result<usize, &'static str>, Over> {
         let at = self.wait_for_leg(|map| map.home(slot)).await?;
         Ok(at.ok_or(NOT_SERVED))
     }
 
-    /// The leg to this shard, which is waited for if need be; `None` where it is not served.
+    /// The leg to this shard, waiting for it if need be; `None` if the shard is not served.
     async fn wait_for_leg(&mut self, shard: impl Fn(&ClusterMap) -> Option<ShardId>) -> Result<Option<usize>, Over> {
         let since = tokio::time::Instant::now();
         loop {
@@ -353,7 +362,7 @@ impl Front {
         }
     }
 
-    /// The leg to a shard, opened if need be; `None` while that is not served.
+    /// The leg to a shard, opened if need be; `None` while the shard is not served.
     async fn leg_for(&mut self, shard: &Arc<ProxyState>) -> Result<Option<usize>, Over> {
         if let Some(at) = self.leg_to(shard.backend.shard) {
             return Ok(Some(at));
@@ -370,7 +379,7 @@ impl Front {
         }
     }
 
-    /// The leg that takes what names no key.
+    /// The leg for requests that name no key.
     async fn home(&mut self) -> Result<usize, Over> {
         let is_open = |at: &usize| self.legs[*at].as_ref().is_some_and(|leg| !leg.ended);
         if let Some(at) = self.home.filter(is_open).or_else(|| (0..self.legs.len()).find(is_open)) {
@@ -382,8 +391,8 @@ impl Front {
         Ok(at)
     }
 
-    /// Tells a session that was opened just now what the client has said of itself. Nothing else is said there before all of
-    /// it was taken.
+    /// Repeats to a session that was just opened what the client has said of itself. Nothing else is sent there
+    /// before all of it was accepted.
     async fn introduce(&mut self, at: usize) -> Result<(), Over> {
         let said: Vec<Bytes> = self.said.frames().cloned().collect();
         for frame in said {
@@ -394,7 +403,7 @@ impl Front {
         Ok(())
     }
 
-    /// Opens one to a shard that is served and has slots; which of them differs from client to client.
+    /// Opens a leg to a shard that is served and has slots; different clients get different shards.
     async fn open_home(&mut self) -> Result<usize, BackendError> {
         let map = self.shared.shards.map().map(|map| map.slots()).unwrap_or_default();
         let mut served = self.shared.shards.each();
@@ -417,7 +426,7 @@ impl Front {
         Err(last)
     }
 
-    /// Opens a leg, whose session is still to be told what the client has said of itself.
+    /// Opens a leg. Its session must still be told what the client has said of itself.
     async fn open_leg(&mut self, shard: &Arc<ProxyState>) -> Result<usize, BackendError> {
         let (link, entry) = enter(shard, &self.arrival).await?;
         if self.legs.iter().all(Option::is_none) && self.left.is_empty() {
@@ -437,7 +446,7 @@ impl Front {
         Ok(at)
     }
 
-    /// Whether the request at hand is about a lock while others of this client are under way on other shards.
+    /// Whether the present request is about a lock while other requests of this client are under way on other shards.
     fn waits_for_others(&self, at: usize) -> bool {
         let is_other = |(other, leg): (usize, &Option<Leg>)| other != at && leg.as_ref().is_some_and(|leg| leg.due > 0);
         self.legs.iter().enumerate().any(is_other)
@@ -464,7 +473,7 @@ impl Front {
         self.due.push_back(Due::Leg { at, shown, kept, looks: true, in_block: self.block.is_some() });
     }
 
-    /// Has a leg do something of which the client gets no reply.
+    /// Has a leg execute a request for which the client gets no reply.
     fn send_hidden(&mut self, at: usize, request: &[u8]) {
         if let Some(leg) = &mut self.legs[at] {
             leg.send(request);
@@ -473,14 +482,14 @@ impl Front {
         self.due.push_back(Due::Leg { at, shown: false, kept: 0, looks: false, in_block: false });
     }
 
-    /// Answers the client when it is this answer's turn, unless it asked not to be answered.
+    /// Gives the client this reply in its turn, unless it asked for no reply.
     fn answer(&mut self, reply: impl Into<Bytes>) {
         if self.reply.next() {
             self.due.push_back(Due::Local(reply.into()));
         }
     }
 
-    /// Hands replies to the client as far as it is their turn. Returns one that says that its request is for another server.
+    /// Hands replies to the client in their turn. Returns a redirect to another server, if one is next.
     fn deliver(&mut self) -> Result<Option<Bytes>, Over> {
         while self.to_client.len() < MAX_UNREAD {
             match self.due.front() {
@@ -509,8 +518,8 @@ impl Front {
         Ok(None)
     }
 
-    /// A session has refused what the client's other sessions have taken, a login for example: what follows would not be done as
-    /// it is there.
+    /// A session has refused what the client's other sessions have accepted, a login for example: later requests
+    /// would be executed differently there.
     fn is_unlike(&self, at: usize) -> Over {
         let shard = self.legs[at].as_ref().map(|leg| leg.shard.backend.address.to_string());
         tracing::warn!(
@@ -527,7 +536,7 @@ impl Front {
             return;
         };
         self.kept.advance(kept);
-        // A little memory stays for the next one.
+        // A little memory is kept for the next one.
         if self.kept.is_empty() && self.kept.try_reclaim(KEPT_AT_REST) {
             self.kept = BytesMut::new();
         }
@@ -536,7 +545,7 @@ impl Front {
         }
     }
 
-    /// Hands on what no request asked for, where no reply is handed on in parts.
+    /// Hands on pushes, unless a reply is being handed on in parts.
     fn deliver_pushes(&mut self) -> Result<(), Over> {
         if self.listens_alone() {
             return self.deliver_as_listener();
@@ -557,13 +566,13 @@ impl Front {
         Ok(())
     }
 
-    /// Whether more of what has come could be handed on at once.
+    /// Whether more can be handed on at once.
     fn may_deliver(&self) -> bool {
         self.to_client.len() < MAX_UNREAD && matches!(self.due.front(), Some(Due::Local(_)))
     }
 
-    /// Legs whose sessions have ended with nothing due are no more, where nothing was bound to them. Those that hold leases stay for
-    /// as long as the client does.
+    /// Drops legs whose sessions have ended with nothing due, if nothing was bound to them. Those that hold leases
+    /// are kept as long as the client stays.
     fn drop_ended(&mut self) -> Result<(), Over> {
         let mut has_ended = false;
         for at in 0..self.legs.len() {
@@ -587,31 +596,31 @@ impl Front {
             }
         }
         self.left.retain(|leg| !leg.pipe.is_alone());
-        // Where that was because of its age, the client goes as soon as all can.
+        // If a session ended because of its age, the client's connection is closed as soon as all sessions can end.
         if has_ended && self.is_old() {
             self.legs.iter().flatten().for_each(|leg| leg.session.wakeup.aged());
         }
         Ok(())
     }
 
-    /// Whether the client has been here for as long as `max_connection_age` says, a tenth less at most.
+    /// Whether the connection has reached `max_connection_age`, or up to a tenth less.
     fn is_old(&self) -> bool {
         let most = self.shared.active.load().max_connection_age;
         most.is_some_and(|most| self.arrival.at.elapsed() >= most.mul_f64(0.9))
     }
 
-    /// Whether the client has begun something of which no session knows.
+    /// Whether the client has begun something that no session knows of.
     fn is_amid(&self) -> bool {
         self.block.is_some() || self.inbox.waiting() > 0
     }
 
-    /// Whether a further request may be taken from the client, also where it does not take its replies yet: those that it has no room
-    /// for wait at their servers, as without a proxy.
+    /// Whether a further request may be taken from the client, even if it does not take its replies yet: replies that
+    /// it has no room for wait at their servers, as without a proxy.
     fn takes_more(&self) -> bool {
         !self.is_settling && self.due.len() < MAX_DUE && self.legs.iter().flatten().all(|leg| leg.to.len() < MAX_UNSENT)
     }
 
-    /// Writes what can be taken now. Returns whether a session is gone to which something was to be said.
+    /// Writes as much as can be written now. Returns whether a session is gone that something was to be sent to.
     fn flush(&mut self) -> Result<bool, Over> {
         while !self.to_client.is_empty() {
             let written = self.socket.stream().give(&mut self.to_client);
@@ -658,7 +667,7 @@ impl Front {
             .unwrap_or(false)
     }
 
-    /// Waits for so long, or until something happens.
+    /// Waits for this long, or until something happens.
     async fn rest(&mut self, most: Duration) -> Result<(), Over> {
         self.flush()?;
         match tokio::time::timeout(most, self.wait()).await {
@@ -690,7 +699,7 @@ impl Front {
         if !self.left.is_empty() {
             self.left.retain(|leg| leg.pipe.poll_alone(cx).is_pending());
         }
-        // What has come of a request that is not whole may be as long as it says.
+        // An incomplete request may be as long as it announces.
         let reads = self.inbox.waiting() < READ_AHEAD || (self.takes_more() && !self.is_held);
         if !self.inbox.done && reads {
             match poll_read(&mut self.socket.stream(), &mut self.inbox.bytes, cx) {
@@ -757,11 +766,16 @@ impl Front {
         self.taken_frame(at).await
     }
 
-    /// The same for a reply that is not for the client.
+    /// The same for a request whose reply is not for the client.
     async fn ask_aside(&mut self, at: usize, request: &[u8]) -> Result<Bytes, Over> {
         if let Some(leg) = &mut self.legs[at] {
             leg.send(request);
         }
+        self.dropped_frame(at).await
+    }
+
+    /// The next reply of a leg, of which nothing is passed to the client.
+    async fn dropped_frame(&mut self, at: usize) -> Result<Bytes, Over> {
         let frame = self.next_frame(at).await?;
         if let Some(leg) = &self.legs[at] {
             leg.pipe.drops(frame.len());
@@ -769,7 +783,7 @@ impl Front {
         Ok(frame)
     }
 
-    /// The next reply of a leg, which goes to the client as a whole.
+    /// The next reply of a leg, which is passed to the client as a whole.
     async fn taken_frame(&mut self, at: usize) -> Result<Bytes, Over> {
         let frame = self.next_frame(at).await?;
         if let Some(leg) = &self.legs[at] {
@@ -815,8 +829,8 @@ impl Front {
             }
             Over::Backend => {
                 self.last_replies().await;
-                // The client hears of it as it would from Redis; and for as long as it does not close its own end it is
-                // there, and its locks are kept alive.
+                // The client is told, as it would be by Redis. Until it closes its own end it counts as present, and
+                // its locks are kept alive.
                 let _ = self.socket.stream().shutdown_write();
                 self.socket.was_told_goodbye();
                 self.wait_for_holder().await;
@@ -842,7 +856,7 @@ impl Front {
         }
     }
 
-    /// Writes what is there for the client; what is due and has not come is lost.
+    /// Writes the replies that are there for the client; replies that are due and have not come are lost.
     async fn last_replies(&mut self) {
         let writing = async {
             while !self.to_client.is_empty() {
@@ -855,11 +869,11 @@ impl Front {
                 }
             }
         };
-        // One that takes nothing any more is closed all the same.
+        // A client that takes nothing any more is closed anyway.
         let _ = tokio::time::timeout(LAST_REPLIES, writing).await;
     }
 
-    /// Waits as long as sessions hold leases of a client that has said nothing more.
+    /// Waits as long as sessions hold leases of a client that sends nothing more.
     async fn wait_for_holder(&mut self) {
         let mut drain = self.shared.drain.subscribe();
         let mut legs: Vec<Leg> = self.legs.drain(..).flatten().chain(self.left.drain(..)).collect();
@@ -883,7 +897,7 @@ impl Front {
         self.left.extend(legs);
     }
 
-    /// What a client is told of keys that are in several slots, or on several shards. Counted.
+    /// The error for keys in several slots, or on several shards. Counted.
     fn cross_slot(&self) -> &'static str {
         self.shared.metrics.cluster_cross_slot.inc();
         CROSS_SLOT
@@ -896,7 +910,7 @@ impl Front {
     }
 }
 
-/// What this says of a request that was sent before.
+/// Applies `look` to a request that was sent before.
 fn decoded<T>(frame: &[u8], look: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
     let mut decoder = RequestDecoder::new(RequestLimits::default());
     match decoder.decode(frame) {

@@ -1,4 +1,4 @@
-//! One lockwarden before a whole cluster, `redis-cluster://`, whose clients know nothing of it.
+//! One lockwarden in front of a whole cluster, `redis-cluster://`, whose clients do not notice the cluster.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -33,7 +33,7 @@ fn a_client_that_knows_no_cluster_sees_one_redis() {
         client.sends(format!("SET {key} {value}")).gets("+OK");
         client.sends(format!("GET {key}")).gets(format!("$1 {value}"));
     }
-    // What concerns several shards is put together.
+    // The replies of several shards are combined.
     client.sends(format!("MGET {a} none {c} {b} {a}")).gets("[$1 1, nil, $1 3, $1 2, $1 1]");
     client.sends(format!("EXISTS {a} {b} {c} {c} none")).gets(":4");
     client.sends(format!("MSET {a} 4 {b} 5 {c} 6")).gets("+OK");
@@ -68,7 +68,7 @@ fn a_client_that_knows_no_cluster_sees_one_redis() {
     client.sends(format!("SCRIPT EXISTS {sha} {}", "0".repeat(40))).gets("[:1, :0]");
     client.sends("FLUSHALL").gets("+OK");
     client.sends(format!("MGET {a} {b} {c}")).gets("[nil, nil, nil]");
-    // Nothing says that it is a cluster.
+    // No reply shows that it is a cluster.
     let info = client.sends("INFO").text();
     assert!(info.contains("_mode:standalone") && info.contains("cluster_enabled:0"), "{info}");
     client.sends("CLUSTER NODES").gets_error("ERR This instance has cluster support disabled");
@@ -118,7 +118,7 @@ fn replies_come_in_the_order_of_their_requests_from_whatever_shard() {
         &[&format!("GET {b}"), &format!("GET {a}"), &format!("GET {b}")],
         &["$1 1", &format!("$3000000 {long}"), "$1 1"],
     );
-    // So do long ones that are put together, and what is published.
+    // The same holds for long combined replies, and for published messages.
     client.sends(format!("MGET {a} {b}")).gets(format!("[$3000000 {long}, $1 1]"));
     client.sends(format!("DEL {a} {b}")).gets(":2");
     for resp3 in [false, true] {
@@ -132,7 +132,7 @@ fn replies_come_in_the_order_of_their_requests_from_whatever_shard() {
         assert!(message.contains(&long), "{} bytes", message.len());
         listener.sends("PING").reply();
     }
-    // Who wants no reply gets none.
+    // A client that wants no reply gets none.
     client.write(b"CLIENT REPLY SKIP\r\nSET key:1 x\r\nGET key:1\r\n");
     client.then().gets("$1 x");
     client.write(b"CLIENT REPLY OFF\r\nSET key:1 y\r\nMGET key:1 key:2\r\nCLIENT REPLY ON\r\nGET key:1\r\n");
@@ -204,7 +204,7 @@ fn no_shard_is_emptied_where_another_would_refuse_it() {
         bob.sends("FLUSHALL").gets("+OK");
         bob.sends(format!("EXISTS {named}")).gets(":0");
     }
-    // What only its doing shows is told with what was done.
+    // An error that shows only while the command runs is reported with what was done.
     furnish();
     cluster.node(2).client().sends("ACL SETUSER default -flushall").gets("+OK");
     let text = bob.sends("FLUSHALL").gets_error("NOPERM");
@@ -346,7 +346,7 @@ fn what_a_client_says_of_itself_is_known_on_every_shard() {
     let admin = cluster.node(1).client();
     admin.sends("AUTH other").gets("+OK");
     assert!(admin.sends("CLIENT LIST").text().contains("name=worker-1"), "the name is known on every shard");
-    // What is said later is said to those that are open.
+    // A later change of name or login is sent to the open connections.
     client.sends("HELLO 3 AUTH default other SETNAME worker-2").reply();
     for key in [&a, &b, &c] {
         client.sends(format!("EVAL return(redis.setresp(3)) 1 {key}")).reply();
@@ -355,6 +355,43 @@ fn what_a_client_says_of_itself_is_known_on_every_shard() {
     wait_for("the new name to be known", || admin.sends("CLIENT LIST").text().contains("name=worker-2"));
     client.sends("RESET").gets("+RESET");
     client.sends(format!("GET {b}")).gets_error("NOAUTH");
+}
+
+/// As rueidis does for a value that it keeps.
+#[test]
+fn the_next_command_is_tracked_wherever_it_goes() {
+    if Cluster::is_lacking() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let proxy = front(&cluster).start();
+    let (client, other) = (proxy.client(), proxy.client());
+    let keys = one_of_each(&cluster, "key:");
+    client.sends("HELLO 3").reply();
+    client.sends("CLIENT TRACKING on OPTIN").gets("+OK");
+    let is_told_of = |key: &str| {
+        other.sends(format!("SET {key} 2")).gets("+OK");
+        client.then().gets(format!(">[$10 invalidate, [${} {key}]]", key.len()));
+    };
+    for key in &keys {
+        other.sends(format!("SET {key} 1")).gets("+OK");
+        client.sends("CLIENT CACHING yes").gets("+OK");
+        client.sends("MULTI").gets("+OK");
+        client.sends(format!("PTTL {key}")).gets("+QUEUED");
+        client.sends(format!("GET {key}")).gets("+QUEUED");
+        client.sends("EXEC").gets("[:-1, $1 1]");
+        is_told_of(key);
+    }
+    client.sends("CLIENT CACHING yes").gets("+OK");
+    client.sends(format!("MGET {}", keys.join(" "))).gets("[$1 2, $1 2, $1 2]");
+    keys.iter().for_each(|key| is_told_of(key));
+    // Of a command that is not tracked nothing is told, nor of one behind another that was to be.
+    client.sends("CLIENT CACHING yes").gets("+OK");
+    client.sends("INFO server").reply();
+    client.sends(format!("GET {}", keys[0])).gets("$1 2");
+    other.sends(format!("SET {} 3", keys[0])).gets("+OK");
+    client.sends("PING").gets("+PONG");
+    client.sends(format!("GET {}", keys[0])).gets("$1 3");
 }
 
 #[test]
@@ -414,7 +451,8 @@ fn what_is_published_is_heard_from_any_shard() {
     listener.sends(format!("GET {a}")).gets("$1 1");
 }
 
-/// Each is heard from the server that has its slot, and the client counts as one that listens to one server.
+/// Each message comes from the server that has the slot of its channel, and for the client it is as with one
+/// server.
 #[test]
 fn what_is_published_to_sharded_channels_is_heard_wherever_their_slots_are() {
     if Cluster::is_lacking() {
@@ -659,7 +697,7 @@ fn locks_of_a_shard_whose_primary_fails_over_are_found_again_and_the_others_go_o
         wait_for("the first quarantine to be over", || alice.sends(format!("SETNX {lock} 1")).integer() == 1);
     }
     cluster.hands_over_to(3);
-    // A client that asks at the moment of the failover is closed, as what became of it is not known.
+    // A client that sends a request at the moment of the failover is closed, because the outcome is unknown.
     let asks = |lock: &str| {
         let client = proxy.client_from("127.46.0.2");
         client.write(format!("SETNX {lock} 2\r\n").as_bytes());
@@ -845,7 +883,8 @@ fn guarded_data_in_another_slot_than_its_lock_is_refused_with_what_to_do() {
     assert_eq!(proxy.metric("lockwarden_guard_unchecked_total{guard=\"stock\",why=\"other-slot\"}"), 1.0);
 }
 
-/// As a library does that sends a pipeline whole and reads then. Without the proxy the servers keep the replies.
+/// As a library does that sends a whole pipeline before it reads. Without the proxy the servers keep the
+/// replies.
 #[test]
 fn a_pipeline_that_is_sent_whole_before_a_reply_is_read_is_answered() {
     if Cluster::is_lacking() {

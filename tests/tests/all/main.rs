@@ -1,6 +1,6 @@
-//! Every promise, against the real binary and a real `redis-server`. The idioms of the misuse
-//! catalogue come first, each straight to Redis (the damage shows), enforced (it does not) and
-//! monitored (it does, and is counted); then what only a proxy can get wrong.
+//! Every promise, against the real binary and a real `redis-server`. The idioms of the misuse catalogue come
+//! first, each straight to Redis (the damage happens), enforced (it does not) and monitored (it happens, and
+//! is counted); then the mistakes that only a proxy can make.
 
 /// Plays a scenario in each world, as tests named after it: `directly`, `enforced`, `monitored`.
 /// The second argument configures the proxy.
@@ -46,8 +46,8 @@ mod giving_back;
 mod job_systems;
 mod jobs;
 mod keep_alive_all;
-mod keys_of_commands;
 mod keeping;
+mod keys_of_commands;
 mod long_ttls;
 mod overwriting;
 mod packaging;

@@ -1,5 +1,6 @@
-//! `MULTI` blocks and `WATCH`. A block belongs to the shard of its first key, or of the keys that are watched; nothing is said to that
-//! before, so the client is answered here. A block over several shards is carried out by none.
+//! `MULTI` blocks and `WATCH`. A block belongs to the shard of its first key, or of the keys that are watched. Before
+//! that is known no shard is told of the block, so the client is answered here. A block over several shards is not
+//! carried out.
 
 use lockwarden_lock::companion::slot;
 use lockwarden_lock::table::SessionVerb;
@@ -26,7 +27,7 @@ impl Front {
         match self.route() {
             Route::Session(SessionVerb::Exec) => self.end_block(true).await,
             Route::Session(SessionVerb::Discard) => self.end_block(false).await,
-            // A server that has begun the block says what comes of these; they begin none.
+            // A server that has begun the block gives the replies to these; they begin none.
             Route::Session(SessionVerb::Multi | SessionVerb::Watch)
                 if self.block.as_ref().is_some_and(|block| block.leg.is_some()) =>
             {
@@ -117,9 +118,16 @@ impl Front {
         Ok(())
     }
 
-    /// Has a server begin the block. Nothing is queued before it has: it would be carried out at once. An error is the server's.
+    /// Has a server begin the block. Commands are queued only after that: otherwise they would be executed at once.
+    /// An error is the server's.
     async fn opens_block(&mut self, at: usize) -> Result<Result<(), String>, Over> {
         self.settle().await?;
+        // CLIENT CACHING before MULTI is for the whole block.
+        if let Some(ahead) = self.ahead.take()
+            && self.ask_aside(at, &ahead).await?.starts_with(b"-")
+        {
+            return Err(self.is_unlike(at));
+        }
         let reply = self.ask_aside(at, MULTI).await?;
         Ok(match reply.strip_prefix(b"-") {
             Some(error) => Err(String::from_utf8_lossy(error).trim_end().to_owned()),
@@ -144,7 +152,7 @@ impl Front {
                 self.drop_block().await?;
                 self.answer(if carry_out { error_frame(ABORTED).freeze() } else { OK.into() });
             }
-            // Nothing was queued; but keys may be watched, and then it is their server that says whether they were changed.
+            // Nothing was queued; but keys may be watched, and then their server says whether they were changed.
             None => match self.watching {
                 Some(at) if carry_out && !is_broken => match self.opens_block(at).await? {
                     Ok(()) => self.send(at),
@@ -164,10 +172,11 @@ impl Front {
         }
         self.block = None;
         self.watching = None;
+        self.ahead = None;
         Ok(())
     }
 
-    /// Has the server forget what was queued.
+    /// Has the server discard the queued commands.
     async fn drop_block(&mut self) -> Result<(), Over> {
         if let Some(at) = self.block.take().and_then(|block| block.leg) {
             self.send_hidden(at, DISCARD);
@@ -216,7 +225,7 @@ impl Front {
         Ok(())
     }
 
-    /// What a client is told in a block whose slot moves: none of it is carried out.
+    /// The error for a block whose slot is being moved: none of it is carried out.
     pub(super) fn moved_in_block(&mut self) {
         self.want_map();
         self.is_answered();

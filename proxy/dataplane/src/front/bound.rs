@@ -6,11 +6,11 @@ use lockwarden_resp::{Protocol, Value, parse_reply};
 /// A block that is being queued.
 #[derive(Default)]
 pub(super) struct Block {
-    /// Where it is queued, once that is known.
+    /// The leg on which it is queued, once that is known.
     pub(super) leg: Option<usize>,
     /// The slot of its keys.
     pub(super) slot: Option<u16>,
-    /// The client was told an error of which that server does not know.
+    /// The client was told an error that the server does not know of.
     pub(super) is_broken: bool,
 }
 
@@ -26,9 +26,9 @@ pub(super) struct Listening {
     pub(super) at: usize,
     pub(super) channels: i64,
     pub(super) patterns: i64,
-    /// Sharded channels: those of the slots that the leg's server has.
+    /// Number of sharded channels: those in slots that the leg's server has.
     pub(super) sharded: i64,
-    /// Confirmations that are to come before it is known whether it still listens.
+    /// Confirmations that must come before it is known whether the client still listens.
     pub(super) awaited: i64,
 }
 
@@ -37,8 +37,8 @@ impl Listening {
         self.at == leg
     }
 
-    /// Takes in a confirmation, another reply, or an error in place of all that is due; what is published is none of these. Returns
-    /// whether it is a confirmation about sharded channels.
+    /// Handles a confirmation, another reply, or an error in place of all confirmations that are due; a published
+    /// message is none of these. Returns whether it is a confirmation about sharded channels.
     pub(super) fn hears(&mut self, frame: &Bytes) -> bool {
         if frame[0] == b'-' {
             self.awaited = 0;
@@ -52,7 +52,8 @@ impl Listening {
                 b"ssubscribe" => (self.sharded, is_sharded) = (*count, true),
                 b"sunsubscribe" => {
                     (self.sharded, is_sharded) = (*count, true);
-                    // Fewer may have been left than were known: a slot that moves ends subscriptions unasked.
+                    // There may have been fewer subscriptions than were known: a slot that moves ends subscriptions
+                    // unasked.
                     self.awaited = if *count == 0 { 0 } else { self.awaited };
                 }
                 _ => self.channels = count - self.patterns,
@@ -64,7 +65,7 @@ impl Listening {
         is_sharded
     }
 
-    /// Whether it hears nothing here, and will not.
+    /// Whether the client hears nothing on this leg, and will not.
     pub(super) fn is_over(&self) -> bool {
         self.awaited == 0 && self.channels + self.patterns + self.sharded == 0
     }

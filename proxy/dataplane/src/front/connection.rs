@@ -1,5 +1,5 @@
-//! What clients set on their connections. Each shard's session has to know it, those that are opened later as well: what is said is kept,
-//! and is said to them first. The answer is that of one of them.
+//! What clients set on their connections. Each shard's session has to know it, including those that are opened later:
+//! so these requests are kept, and are the first that a new session gets. The client gets the reply of one session.
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::table::SessionVerb;
@@ -12,12 +12,12 @@ use crate::session::error_frame;
 const CLIENT_REPLY_ON: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$2\r\nON\r\n";
 
 impl Front {
-    /// The request at hand, in memory of its own.
+    /// The present request, copied.
     pub(super) fn request_frame(&self) -> Bytes {
         Bytes::copy_from_slice(self.inbox.request().frame())
     }
 
-    /// Its arguments, the name among them.
+    /// Its arguments, including the name.
     pub(super) fn words(&self) -> Vec<Bytes> {
         self.inbox.request().args().map(Bytes::copy_from_slice).collect()
     }
@@ -25,7 +25,7 @@ impl Front {
     pub(super) async fn session_verb(&mut self, verb: SessionVerb) -> Result<(), Over> {
         match verb {
             SessionVerb::Multi => self.begin_block(),
-            // Outside of a block, any server says what is wrong with them.
+            // Outside of a block, any server gives the error for them.
             SessionVerb::Exec | SessionVerb::Discard => {
                 let home = self.home().await?;
                 self.send(home);
@@ -59,7 +59,7 @@ impl Front {
                 self.tell_all(&what).await?;
             }
             SessionVerb::ClientMaintNotifications => self.tell_all(b"MAINT").await?,
-            // The way of these says already that they are for one server.
+            // The route of these shows already that they are for one server.
             SessionVerb::Asking | SessionVerb::Monitor | SessionVerb::Replication => {}
         }
         Ok(())
@@ -71,7 +71,8 @@ impl Front {
         self.tell_all(&kind).await
     }
 
-    /// Says the request to all sessions, and keeps it for later ones where it was taken. The client gets the reply of one.
+    /// Sends the request to all sessions, and keeps it for later ones if it was accepted. The client gets the reply
+    /// of one.
     async fn tell_all(&mut self, kind: &[u8]) -> Result<(), Over> {
         let frame = self.request_frame();
         let reply = self.told_to_all(kind, &frame).await?;
@@ -87,7 +88,7 @@ impl Front {
         }
         for at in 0..self.legs.len() {
             if at != home && self.legs[at].as_ref().is_some_and(|leg| !leg.ended) {
-                // What one has taken the others take.
+                // If one has accepted it, the others must too.
                 if self.ask_aside(at, frame).await?.starts_with(b"-") {
                     return Err(self.is_unlike(at));
                 }
@@ -131,7 +132,8 @@ impl Front {
         Ok(())
     }
 
-    /// Sessions answer always. One is asked whether the user may do this at all.
+    /// Sessions always reply; the front leaves out the replies. One session is asked whether the user may do this at
+    /// all.
     async fn client_reply(&mut self) -> Result<(), Over> {
         let mode = self.inbox.request().arg(2).to_ascii_uppercase();
         let home = self.home().await?;
@@ -151,7 +153,8 @@ impl Front {
         Ok(())
     }
 
-    /// `CLIENT TRACKING`: invalidations come from each shard by its own connection, so they cannot be sent to another one.
+    /// `CLIENT TRACKING`: invalidations come from each shard over its own connection, so they cannot be redirected to
+    /// another one.
     async fn track(&mut self) -> Result<(), Over> {
         let request = self.inbox.request();
         if request.args().any(|word| word.eq_ignore_ascii_case(b"REDIRECT")) {
@@ -163,20 +166,21 @@ impl Front {
         self.tell_all(TRACKING).await
     }
 
-    /// `CLIENT CACHING` is for the next command, and only one session gets that: it is said to whichever that is, ahead of it.
+    /// `CLIENT CACHING` is for the next command, and only one session gets that: so it is sent to that session, right
+    /// before the command.
     pub(super) async fn caching(&mut self) -> Result<(), Over> {
         if self.said.tracks() {
             self.ahead = Some(self.request_frame());
             self.answer(OK);
             return Ok(());
         }
-        // Any server says what is wrong with it.
+        // Any server gives the error for it.
         let home = self.home().await?;
         self.send(home);
         Ok(())
     }
 
-    /// `INFO` of one server, which says of itself that it is part of a cluster.
+    /// `INFO` of one server, which describes itself as part of a cluster.
     pub(super) async fn show_info(&mut self) -> Result<(), Over> {
         let home = self.home().await?;
         let frame = self.request_frame();
@@ -186,7 +190,8 @@ impl Front {
     }
 }
 
-/// The text of `INFO` as an ordinary Redis gives it: clients turn to other nodes by themselves where it names a cluster.
+/// The text of `INFO` as an ordinary Redis gives it: if it names a cluster, clients connect to other nodes by
+/// themselves.
 fn as_standalone(reply: &Bytes) -> Bytes {
     let (Some(kind @ (b'$' | b'=')), Some(line)) = (reply.first(), memchr::memchr(b'\n', reply)) else {
         return reply.clone();
@@ -206,7 +211,7 @@ fn as_standalone(reply: &Bytes) -> Bytes {
     frame.freeze()
 }
 
-/// The same with the first of these words in place of the other, if it is there.
+/// The same text with the first of these words replaced by the other, if it is there.
 fn replaced(text: &[u8], word: &[u8], other: &[u8]) -> Bytes {
     match memchr::memmem::find(text, word) {
         Some(at) => [&text[..at], other, &text[at + word.len()..]].concat().into(),

@@ -1,5 +1,6 @@
-//! The cluster that a client sees which looks for one (`present = "cluster"`): a single node, this proxy, that has all slots. What
-//! is asked of the cluster is answered here, field by field as Redis does; where slots really are is not the client's affair.
+//! The cluster that is shown to a client that expects one (`present = "cluster"`): a single node, this proxy, that
+//! has all slots. Questions about the cluster are answered here, field by field as Redis does; the client need not
+//! know where slots really are.
 
 use std::net::SocketAddr;
 
@@ -12,7 +13,7 @@ use sha1::{Digest, Sha1};
 
 use super::route::Route;
 
-/// What is said to whatever would change the cluster.
+/// The error for every command that would change the cluster.
 const NOT_HERE: &str =
     "NOPERM lockwarden presents a cluster of one node, which cannot be changed: ask the nodes themselves";
 
@@ -20,12 +21,12 @@ const NOT_HERE: &str =
 #[derive(Debug)]
 pub(super) struct Face {
     place: HostPort,
-    /// Forty hexadecimal digits, the same behind every proxy that says to be there.
+    /// Forty hexadecimal digits, the same for every proxy that presents this address.
     id: String,
 }
 
 impl Face {
-    /// Of a client that came in by this address.
+    /// For a client that connected to this address.
     pub(super) fn of(advertise: &Advertise, entrance: Option<SocketAddr>) -> Face {
         let place = match (advertise, entrance) {
             (Advertise::Address(place), _) => place.clone(),
@@ -39,7 +40,7 @@ impl Face {
         Face { id: digest.iter().map(|byte| format!("{byte:02x}")).collect(), place }
     }
 
-    /// What it answers to a command about the cluster.
+    /// The reply to a command about the cluster.
     pub(super) fn answer(&self, request: &Request<'_>, protocol: Protocol) -> BytesMut {
         let mut frame = BytesMut::new();
         match self.says(request) {
@@ -49,7 +50,7 @@ impl Face {
         frame
     }
 
-    /// `None` where that would change it.
+    /// `None` for a command that would change it.
     fn says(&self, request: &Request<'_>) -> Option<Value> {
         let last = i64::from(SLOTS) - 1;
         let port = i64::from(self.place.port);
@@ -91,7 +92,7 @@ impl Face {
     }
 }
 
-/// The way of what such a client may ask and others may not.
+/// The route of commands that only clients with this view may send.
 pub(super) fn route(request: &Request<'_>) -> Option<Route> {
     let name = request.name();
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
@@ -102,7 +103,7 @@ pub(super) fn route(request: &Request<'_>) -> Option<Route> {
         return Some(match slot.filter(|slot| of_slot && *slot < SLOTS) {
             Some(slot) => Route::Slot(slot),
             None if matches!(lookup(request), Lookup::Known(_)) => Route::Face,
-            // Any server says what is wrong with it.
+            // Any server gives the error for it.
             None => Route::Any,
         });
     }

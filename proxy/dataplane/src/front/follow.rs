@@ -1,5 +1,5 @@
-//! What a node says of a slot that is not its own, or not any more, is followed here: nothing of such a request was carried out, so it
-//! is sent to the server that has the slot.
+//! Redirects, which a node gives for a slot that is not its own, or not any more, are followed here. Nothing of such
+//! a request was carried out, so it is sent to the server that has the slot.
 
 use bytes::Bytes;
 use lockwarden_resp::Redirect;
@@ -12,11 +12,12 @@ use crate::session::error_frame;
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 pub(super) const TRY_AGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
-/// So often a request is sent on at once.
+/// How often a request is sent on without a pause.
 const MAX_HOPS: usize = 3;
 
 impl Front {
-    /// The request at the head was answered so: it gets its reply from elsewhere. Until all others are answered none is taken.
+    /// The request at the head got a redirect: another server gives its reply. Until all others are answered no new
+    /// request is taken.
     pub(super) async fn follow_head(&mut self, redirect: Bytes) -> Result<(), Over> {
         let Some(&Due::Leg { at, shown, kept, in_block, .. }) = self.due.front() else {
             return Ok(());
@@ -27,7 +28,7 @@ impl Front {
         }
         self.is_settling = true;
         if kept == 0 {
-            // It was too long to be kept; nothing of it was done.
+            // It was too long to be kept; nothing of it was executed.
             self.want_map();
             self.is_answered();
             let error = error_frame(TRY_AGAIN).freeze();
@@ -43,7 +44,7 @@ impl Front {
         Ok(())
     }
 
-    /// The reply to a request that one leg was sent and that it answered so, and by which leg it came.
+    /// The final reply to a request for which one leg gave this redirect, and the leg that gave the reply.
     pub(super) async fn follow(
         &mut self,
         mut at: usize,
@@ -66,7 +67,7 @@ impl Front {
                     self.rest(LOOK_EVERY).await?;
                     Some(at)
                 }
-                // Another server may have it by now.
+                // Another server may have the slot by now.
                 Some(Redirect::Down) => {
                     self.want_map();
                     self.rest(LOOK_EVERY).await?;
@@ -84,7 +85,7 @@ impl Front {
                 self.rest(LOOK_EVERY).await?;
                 continue;
             };
-            // While a slot moves as a whole, both may send it to the other for a moment.
+            // While a slot's move is being completed, both nodes may redirect to each other for a moment.
             hops += 1;
             if hops > MAX_HOPS {
                 self.rest(LOOK_EVERY).await?;
@@ -127,14 +128,15 @@ impl Front {
         .flatten()
     }
 
-    /// What is under way on a leg is answered before anything else is sent there; those replies wait for their turn.
+    /// Takes the replies to all requests under way on a leg, before anything else is sent there; those replies wait
+    /// for their turn.
     async fn take_early(&mut self, at: usize) -> Result<(), Over> {
         loop {
             let head_is_here = matches!(self.due.front(), Some(Due::Leg { at: head, .. }) if *head == at);
             let Some(leg) = &self.legs[at] else {
                 return Err(Over::Backend);
             };
-            // The reply of the one that is followed has come.
+            // The reply to the request that is followed has come.
             if leg.early() + usize::from(head_is_here) >= leg.due {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! One leg of a client: the pipe to its session with one shard, and the replies that come by it.
+//! One leg of a client: the pipe to its session with one shard, and the replies that come over it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(super) struct Leg {
     pub(super) pipe: Pipe<Stream>,
     /// Requests that the pipe had no room for.
     pub(super) to: BytesMut,
-    /// What has come by the pipe.
+    /// What has come over the pipe.
     pub(super) from: BytesMut,
     /// How much of that belongs to a frame that is collected and was scanned.
     scanned: usize,
     scanner: ReplyScanner,
-    /// The frame at the front is one that no request asked for.
+    /// The frame at the front is a push.
     in_push: bool,
     /// A frame is taken as a whole, however long it is.
     pub(super) is_collecting: bool,
@@ -37,13 +37,13 @@ pub(super) struct Leg {
     pub(super) ended: bool,
 }
 
-/// What has come of the reply that is due.
+/// How much has come of the reply that is due.
 pub(super) enum Came {
     /// All of it; it was handed on.
     Whole,
-    /// All of it: the request is to be sent to another server, and this says why.
+    /// All of it: it is this redirect, so the request is to be sent to another server.
     Redirect(Bytes),
-    /// It was not for the client, and is an error: the session is not as the client's others are.
+    /// It was not for the client, and is an error: this session's state differs from that of the client's others.
     Refused,
     /// Not all of it yet.
     Part,
@@ -67,22 +67,22 @@ impl Leg {
         }
     }
 
-    /// Puts a request on its way.
+    /// Sends a request.
     pub(super) fn send(&mut self, request: &[u8]) {
-        // Whether the session is gone is said when the rest is sent.
+        // If the session is gone, that shows when the rest is sent.
         let sent = if self.to.is_empty() { self.pipe.try_write(request).unwrap_or(0) } else { 0 };
         if sent < request.len() {
             put(&mut self.to, &request[sent..]);
         }
     }
 
-    /// Whether nothing of a frame has been handed on without the rest of it.
+    /// Whether no frame has been handed on in part only.
     pub(super) fn is_between_frames(&self) -> bool {
         self.scanner.at_frame_start() && self.scanned == 0
     }
 
-    /// Hands on what has come of the reply that is due, and of pushes before it, to a client that has had `sent` bytes. A reply that
-    /// is not `shown` is dropped; `looks`: a redirect is not handed on.
+    /// Hands on what has come of the reply that is due, and of pushes before it, to a client that has had `sent`
+    /// bytes. A reply that is not `shown` is dropped; with `looks`, a redirect is not handed on.
     pub(super) fn relay(
         &mut self,
         to_client: &mut BytesMut,
@@ -139,13 +139,13 @@ impl Leg {
         Ok(Came::Part)
     }
 
-    /// Hands a frame that was taken on to a client that has had `sent` bytes.
+    /// Hands on a frame that was taken, to a client that has had `sent` bytes.
     pub(super) fn hand_on(&self, frame: &[u8], to_client: &mut BytesMut, sent: u64) {
         put(to_client, frame);
         self.pipe.goes_on(frame.len(), sent + to_client.len() as u64, true);
     }
 
-    /// Takes a whole frame, where one has come; pushes as well.
+    /// Takes a whole frame, if one has come; pushes as well.
     pub(super) fn take_frame(&mut self) -> Result<Option<Bytes>, ReplyError> {
         self.is_collecting = true;
         if self.scanned >= self.from.len() {
@@ -164,14 +164,14 @@ impl Leg {
         }
     }
 
-    /// Takes a frame that no request asked for, where one has come as a whole: a push, or the error that Redis gives before it hangs
-    /// up. Not while a frame is handed on in parts.
+    /// Takes a frame that no request asked for, if one has come whole: a push, or the error that Redis sends before
+    /// it closes the connection. Not while a frame is handed on in parts.
     pub(super) fn take_push(&mut self) -> Result<Option<Bytes>, ReplyError> {
         let is_push = |first: u8| first == b'>' || first == b'-' && self.due == 0;
         if !self.scanner.at_frame_start() || !self.from.first().copied().is_some_and(is_push) {
             return Ok(None);
         }
-        // Looked at afresh each time: pushes are short.
+        // Scanned from its beginning each time: pushes are short.
         match ReplyScanner::new(ReplyLimits::default()).scan(&self.from)? {
             Scan::Partial => {
                 self.is_collecting = true;
@@ -199,7 +199,7 @@ impl Leg {
         self.early.len()
     }
 
-    /// Whether its session is to stay as long as the client does, because it holds a lease that is kept alive.
+    /// Whether its session is kept as long as the client stays, because it holds a lease that is kept alive.
     pub(super) fn holds(&self) -> bool {
         self.shard.keeps_leases_of(self.session.session)
     }

@@ -1,6 +1,7 @@
-//! Subscriptions. The nodes of a cluster tell one another what is published, so one session hears everything; what is published to a
-//! sharded channel is heard from the server that has its slot. With RESP2 a client that listens can say little else, and that goes to
-//! the sessions by which it listens; with RESP3 what is published comes between replies.
+//! Subscriptions. The nodes of a cluster pass on published messages to each other, so one session hears everything;
+//! but messages of a sharded channel come only from the server that has its slot. Under RESP2 a client that listens
+//! may send few other commands, and those are sent to the sessions on which it listens; under RESP3 messages come
+//! between replies.
 
 use bytes::Bytes;
 use lockwarden_control::net::buffer_pool::put;
@@ -14,11 +15,11 @@ use super::route::Route;
 use super::{CROSS_SLOT, Front, MAX_UNREAD, Over, out_of_step};
 use crate::session::error_frame;
 
-/// What Redis says to other commands.
+/// The end of Redis's error for other commands.
 const ALLOWED: &str = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
 
 impl Front {
-    /// Whether the client listens by a protocol that lets it say little else.
+    /// Whether the client listens under a protocol that allows it few other commands.
     pub(super) fn listens_alone(&self) -> bool {
         !self.listening.is_empty() && self.protocol == Protocol::Resp2
     }
@@ -36,7 +37,8 @@ impl Front {
         Ok(())
     }
 
-    /// Hands on pushes up to the last confirmation that is due, or the error in place of one: nothing else is said meanwhile.
+    /// Hands on pushes up to the last confirmation that is due, or the error in place of one: nothing else is sent
+    /// meanwhile.
     async fn confirmed(&mut self) -> Result<(), Over> {
         while let Some(number) = self.listening.iter().position(|listening| listening.awaited > 0) {
             let Some(leg) = &mut self.legs[self.listening[number].at] else {
@@ -56,8 +58,8 @@ impl Front {
         Ok(())
     }
 
-    /// Takes a request of a client that listens by RESP2. Returns whether it has, or it waits until it is known whether the client
-    /// still listens.
+    /// Takes a request of a client that listens under RESP2. Returns true if it was taken, false if it waits until it
+    /// is known whether the client still listens.
     pub(super) async fn take_as_listener(&mut self) -> Result<bool, Over> {
         if self.listening.iter().any(|listening| listening.awaited > 0) {
             return Ok(false);
@@ -71,9 +73,9 @@ impl Front {
                 return Box::pin(self.session_verb(SessionVerb::Reset)).await.map(|()| true);
             }
             Route::Session(verb) => self.send_as_listener(verb).await?,
-            // The session says which few commands are taken from who listens.
+            // The session decides which few commands a listening client may send.
             Route::Any => self.send_as_listener(SessionVerb::Multi).await?,
-            // On another server it would not come to that.
+            // On another server the command would be executed.
             _ => {
                 let name = String::from_utf8_lossy(self.inbox.request().name()).to_lowercase();
                 put(&mut self.to_client, &error_frame(&format!("ERR Can't execute '{name}': {ALLOWED}")));
@@ -86,14 +88,14 @@ impl Front {
         Ok(true)
     }
 
-    /// Hands the request to the sessions that it is about. An error is for the client.
+    /// Hands the request to the sessions that it concerns. An error is for the client.
     async fn send_as_listener(&mut self, verb: SessionVerb) -> Result<Result<(), &'static str>, Over> {
         let is_sharded =
             matches!(verb, SessionVerb::Subscribe(Channel::Shard) | SessionVerb::Unsubscribe(Channel::Shard));
         let words = self.words();
         let named = words.len() - 1;
         if is_sharded && named == 0 && self.listening.iter().any(|listening| listening.sharded > 0) {
-            // From all of them, wherever they are.
+            // It ends the subscriptions on all of them.
             for number in 0..self.listening.len() {
                 if self.listening[number].sharded > 0 {
                     self.hand_to(number, verb, named);
@@ -156,7 +158,7 @@ impl Front {
         Ok(())
     }
 
-    /// A frame has come from where the client listens.
+    /// A frame has come from a leg on which the client listens.
     fn hears(&mut self, number: usize, frame: Bytes) {
         let is_sharded = self.listening[number].hears(&frame);
         let (at, here) = (self.listening[number].at, self.listening[number].sharded);
@@ -178,7 +180,7 @@ impl Front {
     }
 }
 
-/// A confirmation with the number of all sharded channels, and not of those that one server has.
+/// A confirmation with the number of all sharded channels, instead of those that one server has.
 fn counted(frame: &Bytes, all: i64) -> Bytes {
     let end = memchr::memrchr(b':', frame).unwrap_or(frame.len());
     [&frame[..end], format!(":{all}\r\n").as_bytes()].concat().into()

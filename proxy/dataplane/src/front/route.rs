@@ -1,4 +1,5 @@
-//! Where in a cluster a request goes: to the shard that has its keys, to any, or to several. Pure: it knows slots and no servers.
+//! Where in a cluster a request is sent: to the shard that has its keys, to any, or to several. Pure: it knows slots
+//! and no servers.
 
 use std::sync::Arc;
 
@@ -9,9 +10,9 @@ use lockwarden_lock::table::{
 };
 use lockwarden_resp::Request;
 
-/// What an ordinary Redis says to commands about a cluster.
+/// Redis's error, without a cluster, for commands about a cluster.
 const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
-/// What lockwarden says to commands that make the connection a part of one server.
+/// The error for commands that make the connection a part of one server.
 const ONE_SERVER: &str = "ERR lockwarden stands before a whole cluster, and this command is about one server: ask that";
 
 /// See the module.
@@ -19,9 +20,9 @@ const ONE_SERVER: &str = "ERR lockwarden stands before a whole cluster, and this
 pub(super) enum Route {
     /// To the shard that has this slot.
     Slot(u16),
-    /// To any shard, always the same of one client: it names no key.
+    /// To any shard, always the same for one client: it names no key.
     Any,
-    /// The same, and the answer says that the server is part of a cluster, which is not the client's affair.
+    /// The same, but the reply shows that the server is part of a cluster, which the client must not see.
     AnyInfo,
     /// Its keys are in several slots, and it can be taken apart.
     Split(Parts),
@@ -43,11 +44,11 @@ pub(super) enum Route {
     Caching,
     /// `CLIENT NO-EVICT`, `CLIENT NO-TOUCH`: the state of the connection to every shard.
     Flag,
-    /// It is not for a client of a cluster.
+    /// It is not available to a client of a cluster.
     Refused(&'static str),
-    /// Nothing is to be done for it.
+    /// Answered with `+OK`; nothing has to be done.
     Okay,
-    /// It asks the only node that a client of a cluster sees about that cluster.
+    /// It asks about the cluster that the client is shown, which has only one node.
     Face,
 }
 
@@ -56,9 +57,9 @@ pub(super) enum Route {
 pub(super) enum Parts {
     /// Their sum.
     Sum,
-    /// Each at the place of its key.
+    /// Each in the place of its key.
     InOrder,
-    /// `+OK`, where all are; pairs of key and value.
+    /// `+OK`, if all replied that; the arguments are pairs of key and value.
     Pairs,
 }
 
@@ -67,15 +68,15 @@ pub(super) enum Parts {
 pub(super) enum Joined {
     /// Their sum.
     Sum,
-    /// All names, one behind the other.
+    /// All names, one after the other.
     Names,
-    /// That of the first, where all agree that it was done.
+    /// That of the first, if all agree that it was done.
     First,
-    /// 1 where each says 1, at every place.
+    /// At every place, 1 if each shard replied 1 there.
     Everywhere,
 }
 
-/// The way of a request; `foreign` are the server's own commands, once they are known.
+/// The route of a request; `foreign` are the server's own commands, once they are known.
 pub(super) fn route(request: &Request<'_>, foreign: impl FnOnce() -> Option<Arc<ForeignTable>>) -> Route {
     match lookup(request) {
         Lookup::Known(spec) => known(spec, request),
@@ -85,7 +86,7 @@ pub(super) fn route(request: &Request<'_>, foreign: impl FnOnce() -> Option<Arc<
         Lookup::Unknown => {
             let mut slots = Slots::default();
             let table = foreign();
-            // Where its keys cannot be told, the server says what is wrong with the one that was asked.
+            // If its keys cannot be determined, the server that gets it gives the error.
             let spec = table.as_ref().and_then(|table| table.find(request)).filter(|spec| !spec.movable_keys);
             if let Some(spec) = spec {
                 for_each_foreign_key(Some(spec), request, &mut |_, key, _| slots.add(key));
@@ -95,7 +96,8 @@ pub(super) fn route(request: &Request<'_>, foreign: impl FnOnce() -> Option<Arc<
     }
 }
 
-/// `LOCKWARDEN FENCE key`, `CHECK` and `LEASE` are about one lock; what else the proxy itself is asked is about all of it.
+/// `LOCKWARDEN FENCE key`, `CHECK` and `LEASE` are about one lock; all other questions to the proxy are about all of
+/// it.
 fn about_lease(request: &Request<'_>) -> Route {
     const OF_A_LOCK: [&str; 3] = ["fence", "check", "lease"];
     let is_of_lock =
@@ -111,7 +113,7 @@ fn known(spec: &CommandSpec, request: &Request<'_>) -> Route {
         return Route::Session(verb);
     }
     let mut slots = Slots::default();
-    // What Redis refuses, any of them does.
+    // A request that Redis refuses can be sent to any of them.
     if !arity_ok(spec, request.len()) || for_each_key(spec, request, &mut |_, key, _| slots.add(key)).is_err() {
         return Route::Any;
     }

@@ -1,8 +1,8 @@
-//! What a client has said of its connection, which sessions that are opened later have to be told.
+//! What a client has said of its connection, which sessions opened later have to be told.
 
 use bytes::Bytes;
 
-/// What a client may have set at most; more is not said to sessions that are opened later.
+/// Bytes that a client may have set at most; more is not repeated to sessions opened later.
 const MAX_SAID: usize = 16 * 1024;
 /// The kind of `CLIENT TRACKING`.
 pub(super) const TRACKING: &[u8] = b"TRACKING";
@@ -30,11 +30,11 @@ impl Reply {
     }
 }
 
-/// What the client has said of itself, one request of a kind, in the order in which they were said last.
+/// What the client has said of itself, one request for each kind, in the order in which they were last said.
 #[derive(Default)]
 pub(super) struct Said {
     frames: Vec<(Vec<u8>, Bytes)>,
-    /// Servers want a login, and there was none yet.
+    /// Servers want a login, and the client has not logged in yet.
     pub(super) must_log_in: bool,
 }
 
@@ -43,7 +43,7 @@ impl Said {
         self.frames.iter().map(|(_, frame)| frame)
     }
 
-    /// A server has taken this, which takes the place of what was said of the same kind.
+    /// A server has accepted this; it replaces what was said of the same kind.
     pub(super) fn note(&mut self, kind: &[u8], frame: &Bytes) {
         self.frames.retain(|(other, _)| other != kind);
         let so_far: usize = self.frames().map(Bytes::len).sum();
@@ -52,7 +52,7 @@ impl Said {
         }
     }
 
-    /// Whether servers tell what was changed of what the client has read.
+    /// Whether servers report changes of keys that the client has read.
     pub(super) fn tracks(&self) -> bool {
         self.frames.iter().any(|(kind, _)| kind == TRACKING)
     }

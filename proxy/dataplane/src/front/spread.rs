@@ -1,5 +1,5 @@
-//! Requests that concern several shards: each gets its part, all at the same time, and the client gets one reply. They are not atomic:
-//! the page about clusters says so.
+//! Requests to several shards: each shard gets its part, all at the same time, and the client gets one reply. They
+//! are not atomic: the page about clusters says so.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use super::{Front, NOT_SERVED, OK, Over};
 use crate::backend::cluster::ShardId;
 use crate::session::error_frame;
 
-/// From this bit on a cursor says at which shard it stands, by the lowest slot of that. No server has been seen to use more than
-/// 24 bits of it.
+/// From this bit on a cursor holds the shard that it is at, as the lowest slot of that shard. No server has been seen
+/// to use more than 24 bits of it.
 const SHARD_BITS: u32 = 48;
 
 impl Front {
@@ -69,8 +69,8 @@ impl Front {
         Ok(())
     }
 
-    /// Whether the request at hand names a lock, and is to be refused as a whole where one of its keys is refused: an `MSET`, and
-    /// whatever is answered with an error.
+    /// Whether the present request names a lock, and is to be refused as a whole if one of its keys is refused: an
+    /// `MSET`, and every request that is answered with an error.
     fn is_all_or_nothing(&self, parts: Parts) -> bool {
         let active = self.shared.active.load();
         let locks = named_locks(&active.namespaces, &self.inbox.request());
@@ -81,8 +81,8 @@ impl Front {
         parts != Parts::InOrder && locks.iter().any(refuses)
     }
 
-    /// `FLUSHALL` and `FLUSHDB`: all shards are asked first, and none is emptied where one would refuse. One that refuses only now,
-    /// since a lock was taken meanwhile, says how many were emptied.
+    /// `FLUSHALL` and `FLUSHDB`: all shards are asked first, and none is emptied if one would refuse. If one refuses
+    /// only after that, because a lock was taken meanwhile, the error says how many were emptied.
     pub(super) async fn flush_every(&mut self) -> Result<(), Over> {
         let frame = self.request_frame();
         for is_trying in [true, false] {
@@ -107,7 +107,7 @@ impl Front {
         Ok(())
     }
 
-    /// The request at hand on every shard.
+    /// Executes the present request on every shard.
     pub(super) async fn ask_every(&mut self, joined: Joined) -> Result<(), Over> {
         let frame = self.request_frame();
         let Some(replies) = self.told_by_every(&frame).await? else {
@@ -132,7 +132,7 @@ impl Front {
         Ok(())
     }
 
-    /// The replies of all shards; `None` where one of them is not there, which the client was told.
+    /// The replies of all shards; `None` if one of them is not there, which the client was told.
     async fn told_by_every(&mut self, frame: &Bytes) -> Result<Option<Vec<Bytes>>, Over> {
         let mut requests = Vec::new();
         for (_, id) in self.shards_in_order() {
@@ -153,7 +153,7 @@ impl Front {
         let cursor = std::str::from_utf8(&words[1]).ok().and_then(|digits| digits.parse::<u64>().ok());
         let shards = self.shards_in_order();
         let slot_of = |cursor: u64| u16::try_from(cursor >> SHARD_BITS).ok();
-        // Slots may have moved since: the shard that has this one now goes on.
+        // Slots may have moved since: the scan continues with the shard that has this slot now.
         let home = |slot: u16| self.shared.shards.map().and_then(|map| map.home(slot));
         let place = cursor.and_then(|cursor| match slot_of(cursor)? {
             0 => Some(0),
@@ -189,7 +189,7 @@ impl Front {
         Ok(())
     }
 
-    /// `RANDOMKEY`: of one shard, drawn anew; of another, where that has none.
+    /// `RANDOMKEY`: from one shard, drawn at each call; from another one if that has no keys.
     pub(super) async fn draw(&mut self) -> Result<(), Over> {
         let frame = self.request_frame();
         let shards = self.shards_in_order();
@@ -208,7 +208,8 @@ impl Front {
         Ok(())
     }
 
-    /// `WAIT`: on every shard that this client has a session with, as those have its writes. The fewest replicas count.
+    /// `WAIT`: on every shard that this client has a session with, as those have its writes. The reply is the lowest
+    /// count of replicas.
     pub(super) async fn wait_for_replicas(&mut self) -> Result<(), Over> {
         let frame = self.request_frame();
         let open = (0..self.legs.len()).filter(|at| self.legs[*at].as_ref().is_some_and(|leg| !leg.ended));
@@ -229,15 +230,19 @@ impl Front {
         Ok(())
     }
 
-    /// Sends all of these at the same time, and returns their replies; what was sent to the wrong server is sent to the right one.
+    /// Sends all of these at the same time, and returns their replies; redirects are followed.
     async fn ask_all(&mut self, requests: Vec<(usize, Bytes)>) -> Result<Vec<Bytes>, Over> {
+        let ahead = self.ahead.take();
         for (at, frame) in &requests {
             if let Some(leg) = &mut self.legs[*at] {
-                leg.send(frame);
+                ahead.iter().chain([frame]).for_each(|frame| leg.send(frame));
             }
         }
         let mut replies = Vec::new();
         for (at, _) in &requests {
+            if ahead.is_some() {
+                self.dropped_frame(*at).await?;
+            }
             replies.push(self.taken_frame(*at).await?);
         }
         for ((at, frame), reply) in requests.iter().zip(&mut replies) {
@@ -276,7 +281,7 @@ fn sum(replies: &[Value]) -> i64 {
     replies.iter().filter_map(Value::as_integer).fold(0, i64::saturating_add)
 }
 
-/// Of arrays of 0 and 1: 1 where all have it.
+/// For arrays of 0 and 1: 1 where all have 1.
 fn everywhere(replies: &[Value]) -> Vec<Value> {
     let places = replies.first().and_then(Value::as_items).map_or(0, <[Value]>::len);
     let at = |place: usize| replies.iter().filter_map(move |reply| reply.as_items()?.get(place)?.as_integer()).min();
